@@ -1,0 +1,466 @@
+//! The archive: every byte that an agent ever wrote and that was taken out of
+//! its memory, one file an entry. Entries are created, never replaced.
+//!
+//! Names: `YYYY-MM-DD_HHMM[-KIND][-N].md`, local time, below
+//! `<archive_dir>/<archive_subdir>/`. The program's own files are in
+//! `<archive_dir>/.shepherd/`.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use chrono::{DateTime, Duration, FixedOffset, NaiveDateTime, TimeZone};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::digest::{Digest, Hasher};
+use crate::durable::{self, NewFile, Walk};
+use crate::error::{Error, Kind, PathContext, Result};
+
+/// The folder of the program's own files below `archive_dir`.
+pub const OWN: &str = ".shepherd";
+
+/// What an entry holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EntryKind {
+    /// A header line, an empty line, and the scratch verbatim.
+    Scratch,
+    /// The exact bytes of the whole memory.
+    FullBackup,
+    /// The whole displaced file, which a late writer had changed.
+    Late,
+    /// A description of something that was not a readable file.
+    Odd,
+}
+
+impl EntryKind {
+    const ALL: [EntryKind; 4] = [
+        EntryKind::Scratch,
+        EntryKind::FullBackup,
+        EntryKind::Late,
+        EntryKind::Odd,
+    ];
+
+    fn suffix(self) -> &'static str {
+        match self {
+            EntryKind::Scratch => "",
+            EntryKind::FullBackup => "-full-backup",
+            EntryKind::Late => "-late",
+            EntryKind::Odd => "-odd",
+        }
+    }
+}
+
+/// What is known of an entry from its name and its inode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// Path below `archive_dir`.
+    pub path: PathBuf,
+    /// What it holds, by its name.
+    pub kind: EntryKind,
+    /// The local time in its name.
+    pub stamp: NaiveDateTime,
+    /// The number that tells entries of one minute apart; 0 for the first.
+    pub number: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Last modification, in seconds since 1970.
+    pub modified: i64,
+}
+
+/// An entry that was just written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written {
+    /// Path below `archive_dir`.
+    pub path: PathBuf,
+    /// What it holds.
+    pub kind: EntryKind,
+    /// Digest of the whole entry.
+    pub digest: Digest,
+    /// Its size in bytes.
+    pub size: u64,
+}
+
+/// Where entries are kept.
+#[derive(Clone, Debug)]
+pub struct Archive {
+    root: PathBuf,
+    folder_mode: Mode,
+    entry_mode: Mode,
+    group: Option<u32>,
+}
+
+impl Archive {
+    /// The archive at `root`. Nothing is made or looked at yet.
+    ///
+    /// With a group, its members can read folders and entries (2750 and 0640);
+    /// else `entry_mode` is the mode of entries and folders are 0700.
+    pub fn new(root: &Path, entry_mode: u32, group: Option<u32>) -> Archive {
+        Archive {
+            root: root.to_path_buf(),
+            folder_mode: Mode::from_raw_mode(if group.is_some() { 0o2750 } else { 0o700 }),
+            entry_mode: Mode::from_raw_mode(if group.is_some() { 0o640 } else { entry_mode }),
+            group,
+        }
+    }
+
+    /// `archive_dir`.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// A path among the program's own files.
+    pub fn own(&self, name: &str) -> PathBuf {
+        self.root.join(OWN).join(name)
+    }
+
+    /// The mode of files in the archive.
+    pub fn file_mode(&self) -> Mode {
+        self.entry_mode
+    }
+
+    /// Opens a folder below `archive_dir`, making it if need be.
+    ///
+    /// # Errors
+    /// What the system answered, or a link in the path.
+    pub fn folder(&self, path: &Path) -> Result<OwnedFd> {
+        let path = self.root.join(path);
+        if let Ok(folder) = durable::open_folder_raw(&path, Walk::Kernel) {
+            return Ok(folder);
+        }
+        let folder = durable::make_folder(&path, self.folder_mode)?;
+        // The process's umask took bits away, and a set-group bit needs chmod.
+        fs::fchmod(&folder, self.folder_mode).path("set the mode of", &path)?;
+        self.give_to_group(&folder, &path)?;
+        Ok(folder)
+    }
+
+    fn give_to_group(&self, file: impl std::os::fd::AsFd, path: &Path) -> Result<()> {
+        match self.group {
+            Some(group) => fs::fchown(file, None, Some(fs::Gid::from_raw(group)))
+                .path("give to archive_group", path),
+            None => Ok(()),
+        }
+    }
+
+    /// Starts an entry of the agent whose folder is `subdir`.
+    ///
+    /// # Errors
+    /// What the system answered: then nothing was archived.
+    pub fn begin(&self, subdir: &Path) -> Result<Draft> {
+        let path = self.root.join(subdir);
+        let folder = Arc::new(self.folder(subdir)?);
+        let file = NewFile::create(&folder, &path, self.entry_mode)?;
+        fs::fchmod(file.file(), self.entry_mode).path("set the mode of a file in", &path)?;
+        self.give_to_group(file.file(), &path)?;
+        Ok(Draft {
+            root: self.root.clone(),
+            subdir: subdir.to_path_buf(),
+            folder,
+            file,
+            hasher: Hasher::default(),
+            size: 0,
+        })
+    }
+
+    /// The entries of one agent, oldest first. Names of other forms are left
+    /// out, and so is whatever is not a regular file.
+    ///
+    /// # Errors
+    /// What the system answered. A folder that does not exist has no entries.
+    pub fn list(&self, subdir: &Path) -> Result<Vec<Entry>> {
+        let path = self.root.join(subdir);
+        let folder = match durable::open_folder_raw(&path, Walk::Kernel) {
+            Err(Errno::NOENT) => return Ok(Vec::new()),
+            result => result.path("open the folder", &path)?,
+        };
+        let mut entries = Vec::new();
+        for item in fs::Dir::read_from(&folder).path("list", &path)? {
+            let item = item.path("list", &path)?;
+            let name = item.file_name().to_bytes();
+            let Some((stamp, kind, number)) = std::str::from_utf8(name).ok().and_then(parse_name)
+            else {
+                continue;
+            };
+            let stat = match fs::statat(&folder, item.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => continue,
+                result => result.path("look at an entry in", &path)?,
+            };
+            if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
+                entries.push(Entry {
+                    path: subdir.join(String::from_utf8_lossy(name).as_ref()),
+                    kind,
+                    stamp,
+                    number,
+                    size: stat.st_size as u64,
+                    modified: stat.st_mtime,
+                });
+            }
+        }
+        entries.sort_by(|a, b| (a.stamp, a.number, a.kind).cmp(&(b.stamp, b.number, b.kind)));
+        Ok(entries)
+    }
+
+    /// Opens an entry for reading, following no link.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn open(&self, entry: &Path) -> Result<File> {
+        let path = self.root.join(entry);
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(Error::new(
+                Kind::Host,
+                format!("{} is no entry", path.display()),
+            ));
+        };
+        let folder = durable::open_folder(parent, Walk::Kernel)?;
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = fs::openat(&folder, name, flags, Mode::empty()).path("read", &path)?;
+        Ok(File::from(file))
+    }
+
+    /// Digest of an entry as it is on the disk.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn digest(&self, entry: &Path) -> Result<Digest> {
+        let mut file = self.open(entry)?;
+        let mut hasher = Hasher::default();
+        let mut buffer = vec![0; 128 * 1024];
+        loop {
+            match file
+                .read(&mut buffer)
+                .path("read", &self.root.join(entry))?
+            {
+                0 => return Ok(hasher.finish()),
+                count => hasher.update(&buffer[..count]),
+            }
+        }
+    }
+
+    /// Deletes an entry, never following a link.
+    ///
+    /// # Errors
+    /// What the system answered. An entry that is gone is fine.
+    pub fn delete(&self, entry: &Path) -> Result<()> {
+        let path = self.root.join(entry);
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(Error::new(
+                Kind::Host,
+                format!("{} is no entry", path.display()),
+            ));
+        };
+        let folder = durable::open_folder(parent, Walk::Kernel)?;
+        match fs::unlinkat(&folder, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno).path("delete", &path),
+        }
+    }
+}
+
+/// An entry that is being written. Dropped before [`Draft::finish`], it leaves
+/// nothing behind.
+pub struct Draft {
+    root: PathBuf,
+    subdir: PathBuf,
+    folder: Arc<OwnedFd>,
+    file: NewFile,
+    hasher: Hasher,
+    size: u64,
+}
+
+impl Draft {
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// What the system answered, a full disk for example.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.hasher.update(bytes);
+        self.size += bytes.len() as u64;
+        self.file.write(bytes)
+    }
+
+    /// Puts the entry on the disk under the first free name of this minute.
+    ///
+    /// # Errors
+    /// What the system answered: then there is no entry.
+    pub fn finish(mut self, kind: EntryKind, at: DateTime<FixedOffset>) -> Result<Written> {
+        for number in 0.. {
+            let name = entry_name(at, kind, number);
+            if self.file.link(OsStr::new(&name))? {
+                let path = self.root.join(&self.subdir);
+                fs::fsync(&*self.folder).path("sync the folder", &path)?;
+                return Ok(Written {
+                    path: self.subdir.join(name),
+                    kind,
+                    digest: self.hasher.finish(),
+                    size: self.size,
+                });
+            }
+        }
+        unreachable!("a folder cannot hold all names")
+    }
+}
+
+/// The stamp in names and headers: local time to the minute.
+pub fn stamp(at: DateTime<FixedOffset>) -> String {
+    at.format("%Y-%m-%d_%H%M").to_string()
+}
+
+/// The first two lines of a scratch entry, in the original's form.
+pub fn scratch_header(agent: &str, at: DateTime<FixedOffset>) -> String {
+    format!("# {agent} scratch notes — archived {}\n\n", stamp(at))
+}
+
+/// The scratch in a scratch entry: what follows the two header lines.
+pub fn scratch_of(entry: &[u8]) -> Option<&[u8]> {
+    let end = entry.windows(2).position(|pair| pair == b"\n\n")?;
+    entry.starts_with(b"# ").then(|| &entry[end + 2..])
+}
+
+fn entry_name(at: DateTime<FixedOffset>, kind: EntryKind, number: u32) -> String {
+    let number = match number {
+        0 => String::new(),
+        n => format!("-{n}"),
+    };
+    format!("{}{}{number}.md", stamp(at), kind.suffix())
+}
+
+/// Reads `YYYY-MM-DD_HHMM[-KIND][-N].md`.
+fn parse_name(name: &str) -> Option<(NaiveDateTime, EntryKind, u32)> {
+    const STAMP: usize = "2026-03-14_0900".len();
+    let stem = name.strip_suffix(".md")?;
+    let (stamp, rest) = (stem.get(..STAMP)?, stem.get(STAMP..)?);
+    let shaped = stamp
+        .bytes()
+        .zip(*b"0000-00-00_0000")
+        .all(|(byte, form)| match form {
+            b'0' => byte.is_ascii_digit(),
+            _ => byte == form,
+        });
+    if !shaped {
+        return None;
+    }
+    let stamp = NaiveDateTime::parse_from_str(stamp, "%Y-%m-%d_%H%M").ok()?;
+    EntryKind::ALL.iter().rev().find_map(|kind| {
+        let number = match rest.strip_prefix(kind.suffix())? {
+            "" => 0,
+            number => number.strip_prefix('-')?.parse().ok().filter(|n| *n > 0)?,
+        };
+        Some((stamp, *kind, number))
+    })
+}
+
+/// Which of an agent's entries retention would delete now, oldest first.
+///
+/// Only entries whose name *and* modification time are older than `days`, never
+/// the newest one, and none of `needed`: the entries that an undo within the
+/// retention time still needs.
+pub fn expired(
+    entries: &[Entry],
+    needed: &[PathBuf],
+    days: u32,
+    now: DateTime<FixedOffset>,
+) -> Vec<Entry> {
+    let limit = now - Duration::days(i64::from(days));
+    let old = |entry: &&Entry| {
+        let named = now.timezone().from_local_datetime(&entry.stamp).earliest();
+        entry.modified < limit.timestamp()
+            && named.is_some_and(|named| named < limit)
+            && !needed.contains(&entry.path)
+    };
+    let older = entries.split_last().map_or(entries, |(_, older)| older);
+    older.iter().filter(old).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> DateTime<FixedOffset> {
+        DateTime::parse_from_rfc3339(text).unwrap()
+    }
+
+    fn entry(name: &str, modified: &str) -> Entry {
+        let (stamp, kind, number) = parse_name(name).unwrap();
+        Entry {
+            path: Path::new("scout").join(name),
+            kind,
+            stamp,
+            number,
+            size: 1,
+            modified: at(modified).timestamp(),
+        }
+    }
+
+    #[test]
+    fn names_are_the_originals_and_read_back() {
+        let time = at("2026-03-14T09:00:59+01:00");
+        for (kind, number, name) in [
+            (EntryKind::Scratch, 0, "2026-03-14_0900.md"),
+            (EntryKind::Scratch, 2, "2026-03-14_0900-2.md"),
+            (EntryKind::FullBackup, 0, "2026-03-14_0900-full-backup.md"),
+            (EntryKind::FullBackup, 1, "2026-03-14_0900-full-backup-1.md"),
+            (EntryKind::Late, 0, "2026-03-14_0900-late.md"),
+            (EntryKind::Odd, 3, "2026-03-14_0900-odd-3.md"),
+        ] {
+            assert_eq!(entry_name(time, kind, number), name);
+            let expected = (time.naive_local().with_second(0), kind, number);
+            let (stamp, kind, number) = parse_name(name).unwrap();
+            assert_eq!((Some(stamp), kind, number), expected);
+        }
+        for name in [
+            "notes.md",
+            "2026-03-14_0900.txt",
+            "2026-03-14_0900-0.md",
+            "2026-03-14_0900-other.md",
+            "2026-13-14_0900.md",
+            "2026-03-14_0900 .md",
+            "+026-03-14_0900.md",
+            "é026-03-14_0900.md",
+        ] {
+            assert_eq!(parse_name(name), None, "{name}");
+        }
+    }
+
+    use chrono::Timelike;
+
+    #[test]
+    fn scratch_of_an_entry_is_verbatim() {
+        let time = at("2026-03-14T09:00:00+01:00");
+        let scratch = "\n\n## Scratch Notes\n\n- a\n";
+        let entry = format!("{}{scratch}", scratch_header("scout", time));
+        assert!(entry.starts_with("# scout scratch notes — archived 2026-03-14_0900\n\n"));
+        assert_eq!(scratch_of(entry.as_bytes()), Some(scratch.as_bytes()));
+        assert_eq!(scratch_of(b"no header\n\nx"), None);
+    }
+
+    #[test]
+    fn retention_keeps_the_newest_the_needed_and_the_young() {
+        let old = "2026-01-01T00:00:00Z";
+        let entries = [
+            entry("2026-01-01_0900.md", old),
+            entry("2026-01-02_0900.md", old),
+            entry("2026-01-03_0900.md", "2026-03-10T00:00:00Z"),
+            entry("2026-03-10_0900.md", old),
+            entry("2026-01-04_0900-full-backup.md", old),
+        ];
+        let needed = [PathBuf::from("scout/2026-01-02_0900.md")];
+        let now = at("2026-03-14T09:00:00Z");
+        let gone: Vec<_> = expired(&entries, &needed, 30, now)
+            .into_iter()
+            .map(|e| e.path)
+            .collect();
+        assert_eq!(gone, [PathBuf::from("scout/2026-01-01_0900.md")]);
+        assert!(
+            expired(&entries[..1], &[], 30, now).is_empty(),
+            "the newest stays"
+        );
+        assert!(expired(&[], &[], 30, now).is_empty());
+    }
+}

@@ -1,0 +1,206 @@
+//! The baseline store: what is pushed to agents, checked before it is used, and
+//! every version of it that ever was.
+
+pub mod seal;
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{self, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::archive::{Archive, OWN};
+use crate::config::{Agent, General, RequireSeal};
+use crate::digest::Digest;
+use crate::durable::{self, Walk};
+use crate::engine::memory::Baseline;
+use crate::error::{Error, Kind, PathContext, Result};
+
+/// A baseline is read into memory whole; no sensible one comes near this.
+const MAX_SIZE: u64 = 16 << 20;
+
+/// Why a baseline must not be pushed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Missing, too small, or not a plain readable file.
+    Unusable(Error),
+    /// It does not match the seal, or a seal that is required is not there.
+    Tampered(Error),
+}
+
+impl Refusal {
+    /// The error behind it.
+    pub fn error(&self) -> &Error {
+        match self {
+            Refusal::Unusable(error) | Refusal::Tampered(error) => error,
+        }
+    }
+}
+
+/// Reads an agent's baseline and checks that it may be pushed: its size, and
+/// the seal as the configuration requires it. The bytes that were checked are
+/// the bytes returned.
+///
+/// # Errors
+/// Why it must not be pushed.
+pub fn load(general: &General, agent: &Agent) -> Result<Baseline, Refusal> {
+    let path = general.baseline_dir.join(&agent.baseline);
+    let bytes = read(&path).map_err(Refusal::Unusable)?;
+    let baseline = Baseline::new(bytes, &agent.separator);
+    check_seal(general, agent, &baseline).map_err(Refusal::Tampered)?;
+    let size = baseline.bytes().len() as u64;
+    if size < general.min_baseline_size {
+        let message = format!(
+            "the baseline {} has only {size} bytes, min_baseline_size is {}",
+            path.display(),
+            general.min_baseline_size
+        );
+        return Err(Refusal::Unusable(Error::new(Kind::Conflict, message).hint(
+            "it is probably damaged; restore it, or lower min_baseline_size",
+        )));
+    }
+    Ok(baseline)
+}
+
+fn check_seal(general: &General, agent: &Agent, baseline: &Baseline) -> Result<()> {
+    let broken = |message: String| Err(Error::new(Kind::Integrity, message));
+    let seal = match general.require_seal {
+        RequireSeal::Never => return Ok(()),
+        RequireSeal::Signed => {
+            return broken(
+                "require_seal=signed: this version cannot check signatures yet, so it pushes no baseline"
+                    .to_string(),
+            );
+        }
+        RequireSeal::IfPresent | RequireSeal::Always => seal::Seal::read(&general.baseline_dir)?,
+    };
+    let Some(seal) = seal else {
+        return match general.require_seal {
+            RequireSeal::Always => broken(format!(
+                "require_seal=always, and there is no {} in {}",
+                seal::FILE,
+                general.baseline_dir.display()
+            )),
+            _ => Ok(()),
+        };
+    };
+    match seal.expected(&agent.baseline) {
+        None => broken(format!(
+            "the baseline {} is not listed in the seal",
+            agent.baseline
+        )),
+        Some(digest) if digest != baseline.digest() => broken(format!(
+            "the baseline {} does not match the seal: expected {}…, found {}…",
+            agent.baseline,
+            digest.short(8),
+            baseline.digest().short(8)
+        )),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Reads a whole file of the operator's, following no link.
+fn read(path: &Path) -> Result<Vec<u8>> {
+    let unusable = |message: String| Err(Error::new(Kind::Conflict, message));
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return unusable(format!("{} is not the path of a file", path.display()));
+    };
+    let folder = durable::open_folder(parent, Walk::Kernel)?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match fs::openat(&folder, name, flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(Errno::NOENT) => {
+            return unusable(format!("the baseline {} is missing", path.display()));
+        }
+        Err(Errno::LOOP) => {
+            return unusable(format!(
+                "the baseline {} is a symbolic link",
+                path.display()
+            ));
+        }
+        Err(errno) => return Err(errno).path("read", path),
+    };
+    let stat = fs::fstat(&file).path("look at", path)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return unusable(format!(
+            "the baseline {} is not a regular file",
+            path.display()
+        ));
+    }
+    let mut bytes = Vec::new();
+    std::fs::File::from(file)
+        .take(MAX_SIZE + 1)
+        .read_to_end(&mut bytes)
+        .path("read", path)?;
+    if bytes.len() as u64 > MAX_SIZE {
+        return unusable(format!("the baseline {} is over 16 MiB", path.display()));
+    }
+    Ok(bytes)
+}
+
+/// Every baseline version that was ever pushed, by digest, in
+/// `<archive_dir>/.shepherd/baselines/`.
+pub struct Versions {
+    archive: Archive,
+    known: Mutex<HashMap<Digest, Arc<Vec<u8>>>>,
+}
+
+impl Versions {
+    /// The versions kept in `archive`.
+    pub fn new(archive: &Archive) -> Versions {
+        Versions {
+            archive: archive.clone(),
+            known: Mutex::default(),
+        }
+    }
+
+    fn path(&self, digest: Digest) -> PathBuf {
+        self.archive.own("baselines").join(format!("{digest}.md"))
+    }
+
+    /// Keeps a version, durably; at once when it is kept already.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn keep(&self, baseline: &Baseline) -> Result<()> {
+        let digest = baseline.digest();
+        if self.get(digest).is_ok() {
+            return Ok(());
+        }
+        self.archive.folder(&Path::new(OWN).join("baselines"))?;
+        durable::replace(
+            &self.path(digest),
+            baseline.bytes(),
+            self.archive.file_mode(),
+        )?;
+        self.remember(digest, Arc::new(baseline.bytes().to_vec()));
+        Ok(())
+    }
+
+    /// The bytes of a version.
+    ///
+    /// # Errors
+    /// When it is not kept, cannot be read, or is not what its name says.
+    pub fn get(&self, digest: Digest) -> Result<Arc<Vec<u8>>> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(bytes) = known.get(&digest) {
+            return Ok(Arc::clone(bytes));
+        }
+        drop(known);
+        let path = self.path(digest);
+        let bytes = std::fs::read(&path).path("read the baseline version", &path)?;
+        if Digest::of(&bytes) != digest {
+            let message = format!("the baseline version {} is damaged", path.display());
+            return Err(Error::new(Kind::Integrity, message));
+        }
+        Ok(self.remember(digest, Arc::new(bytes)))
+    }
+
+    fn remember(&self, digest: Digest, bytes: Arc<Vec<u8>>) -> Arc<Vec<u8>> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(digest, Arc::clone(&bytes));
+        bytes
+    }
+}

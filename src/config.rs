@@ -1,0 +1,402 @@
+//! The typed configuration: `memory-shepherd.conf` with the original's keys and
+//! defaults plus ours, checked as a whole before anything runs.
+//!
+//! A reset with half a config gives one agent another's identity, so every
+//! fault is found and all of them are shown at once ([`Problems`]), with file,
+//! line, text and what to do. One table ([`keys`]) says which keys exist, what
+//! they accept and default to; reading, did-you-mean, `config show` and the
+//! documentation all follow it. `main` resolves home, environment and current
+//! folder and passes them in as [`Env`].
+
+mod ini;
+mod keys;
+mod read;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::error::{self, Error, Kind, PathContext, Result};
+
+use ini::Report;
+pub use ini::{Diagnostic, Level};
+pub use keys::{KeyDoc, Scope, keys};
+use keys::{canonical, closest};
+pub use read::parse;
+
+/// What `main` resolved from the process environment; this module reads none
+/// of it by itself.
+#[derive(Clone, Debug)]
+pub struct Env {
+    /// The current folder, absolute.
+    pub cwd: PathBuf,
+    /// The user's home, which `~` stands for.
+    pub home: Option<PathBuf>,
+    /// `$XDG_CONFIG_HOME`; without it, `~/.config`.
+    pub xdg_config_home: Option<PathBuf>,
+    /// `$MEMORY_SHEPHERD_CONF`; an empty one counts as unset.
+    pub config_variable: Option<PathBuf>,
+    /// The effective user id.
+    pub uid: u32,
+}
+
+/// The config file that the search order leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Located {
+    /// The file, absolute.
+    pub path: PathBuf,
+    /// What the operator should know about the search, in sentences.
+    pub notes: Vec<String>,
+}
+
+const NAME: &str = "memory-shepherd.conf";
+const SYSTEM: &str = "/etc/memory-shepherd/memory-shepherd.conf";
+
+/// Finds the config file: the flag, the variable, the current folder, the
+/// user's folder, `/etc`. A file that is named but missing is an error and
+/// never a fall-through, so that no fleet is taken for another.
+pub fn locate(flag: Option<&Path>, env: &Env) -> Result<Located> {
+    locate_in(flag, env, Path::new(SYSTEM))
+}
+
+fn locate_in(flag: Option<&Path>, env: &Env, system: &Path) -> Result<Located> {
+    let variable = env.config_variable.as_deref();
+    let variable = variable.filter(|path| !path.as_os_str().is_empty());
+    let named = flag.map(|path| (path, "--config"));
+    if let Some((path, by)) = named.or(variable.map(|path| (path, "$MEMORY_SHEPHERD_CONF"))) {
+        let path = tidy(&match (path.strip_prefix("~"), &env.home) {
+            (Ok(rest), Some(home)) => home.join(rest),
+            _ => env.cwd.join(path),
+        });
+        if exists(&path)? {
+            let notes = Vec::new();
+            return Ok(Located { path, notes });
+        }
+        let message = format!("the config {} named by {by} does not exist", path.display());
+        return Err(Error::new(Kind::Config, message).hint(format!(
+            "correct {by}, or leave it out to search the usual places"
+        )));
+    }
+    let xdg = env
+        .xdg_config_home
+        .clone()
+        .filter(|path| path.is_absolute());
+    let user = xdg.or_else(|| env.home.as_ref().map(|home| home.join(".config")));
+    let here = env.cwd.join(NAME);
+    let user = user.map(|folder| folder.join("memory-shepherd").join(NAME));
+    let places = [
+        Some(here.clone()),
+        user.filter(|path| *path != here),
+        Some(system.to_path_buf()),
+    ];
+    let mut notes = Vec::new();
+    let mut looked = Vec::new();
+    for path in places.into_iter().flatten() {
+        looked.push(path.display().to_string());
+        if !exists(&path)? {
+            continue;
+        }
+        if env.uid == 0
+            && path == here
+            && let Some(why) = distrust(&here, &env.cwd)?
+        {
+            notes.push(format!(
+                "{} was skipped, because you are root and {why}; to use it, pass --config",
+                here.display()
+            ));
+            continue;
+        }
+        return Ok(Located { path, notes });
+    }
+    let message = format!("there is no config; looked for {}", looked.join(", "));
+    let mut error = Error::new(Kind::Config, message);
+    for note in notes {
+        error = error.hint(note);
+    }
+    Err(error
+        .hint("run `memory-shepherd demo` to try it on an example fleet")
+        .hint("pass --config FILE, or run `memory-shepherd init` to write a first config"))
+}
+
+/// Whether something stands at `path`; a link that leads nowhere does, and is
+/// reported when it is read. "May not look" is not "absent".
+fn exists(path: &Path) -> Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error)
+            if matches!(
+                error.kind(),
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+            ) =>
+        {
+            Ok(false)
+        }
+        Err(error) => Err(Error::io("look for", path, &error).with_kind(Kind::Config)),
+    }
+}
+
+/// Why root should not take `file` from the current folder: somebody else wrote
+/// it, could write it, or could put another one in its place.
+fn distrust(file: &Path, folder: &Path) -> Result<Option<&'static str>> {
+    let meta = fs::symlink_metadata(file).path("look at", file);
+    let meta = meta.map_err(|error| error.with_kind(Kind::Config))?;
+    let place = fs::metadata(folder).path("look at", folder);
+    let place = place.map_err(|error| error.with_kind(Kind::Config))?;
+    let writable = |meta: &fs::Metadata| meta.mode() & 0o022 != 0;
+    let sticky = place.mode() & 0o1000 != 0;
+    Ok(if meta.is_symlink() {
+        Some("it is a symbolic link")
+    } else if meta.uid() != 0 {
+        Some("root does not own it")
+    } else if writable(&meta) {
+        Some("others can write it")
+    } else if place.uid() != 0 || (writable(&place) && !sticky) {
+        Some("others can replace it in its folder")
+    } else {
+        None
+    })
+}
+
+/// Everything that is wrong with a config, in the order of the file: at least
+/// one error, and the warnings. Displayed with hints; as an [`Error`], the hints
+/// are the error's own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problems(pub Vec<Diagnostic>);
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<String> = self.0.iter().map(Diagnostic::to_string).collect();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+impl From<Problems> for Error {
+    fn from(Problems(list): Problems) -> Error {
+        let errors = list.iter().filter(|it| it.level == Level::Error).count();
+        let plural = if errors == 1 { "" } else { "s" };
+        let file = list.first().map_or(Path::new(NAME), |it| &it.file);
+        let mut message = format!("{}: {errors} error{plural}", file.display());
+        for diagnostic in &list {
+            message.push('\n');
+            message.push_str(&diagnostic.without_hint());
+        }
+        list.iter().fold(
+            Error::new(Kind::Config, message),
+            |error, diagnostic| match (&diagnostic.hint, diagnostic.line) {
+                (Some(hint), Some(line)) => error.hint(format!("line {line}: {hint}")),
+                (Some(hint), None) => error.hint(hint),
+                (None, _) => error,
+            },
+        )
+    }
+}
+
+/// A config without errors.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The file it was read from, absolute.
+    pub path: PathBuf,
+    /// What concerns the whole fleet.
+    pub general: General,
+    /// The agents in the order of the file.
+    pub agents: Vec<Agent>,
+    /// What probably does not say what was meant.
+    pub warnings: Vec<Diagnostic>,
+    entries: Vec<Entry>,
+}
+
+/// An effective value, as `config show` prints it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// `general`, or the agent.
+    pub section: String,
+    /// The key, under our name of it.
+    pub key: &'static str,
+    /// The value, paths absolute.
+    pub value: String,
+    /// Where it comes from. For what an agent takes over from the fleet, that
+    /// is the line in `[general]`.
+    pub origin: Origin,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// No line of the file says it.
+    Default,
+    /// The line that says it, counted from 1.
+    Line(usize),
+}
+
+impl Config {
+    /// The agent of that name.
+    pub fn agent(&self, name: &str) -> Option<&Agent> {
+        self.agents.iter().find(|agent| agent.name == name)
+    }
+
+    /// Where the effective value of a key comes from.
+    pub fn origin(&self, section: &str, key: &str) -> Origin {
+        let mut entries = self.entries.iter();
+        let entry = entries.find(|entry| entry.section == section && entry.key == canonical(key));
+        entry.map_or(Origin::Default, |entry| entry.origin)
+    }
+
+    /// The agent that was probably meant by a name that no agent has.
+    pub fn suggest_agent(&self, name: &str) -> Option<&str> {
+        closest(name, self.agents.iter().map(|agent| agent.name.as_str()))
+    }
+
+    /// The effective values: `[general]`, then the agents in the order of the
+    /// file. Keys without a value are left out.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+}
+
+/// The `[general]` section. Local paths are absolute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct General {
+    /// Folder of the baselines.
+    pub baseline_dir: PathBuf,
+    /// Folder of the archive.
+    pub archive_dir: PathBuf,
+    /// Bytes; a larger memory is OVERSIZE.
+    pub max_memory_size: u64,
+    /// Bytes; a smaller baseline is never pushed.
+    pub min_baseline_size: u64,
+    /// Days after which retention deletes an entry.
+    pub archive_retention_days: u32,
+    /// The line between the two domains of a memory.
+    pub separator: String,
+    /// What is typed to confirm a plan of the whole fleet.
+    pub fleet_name: String,
+    /// A mark such as `PROD` for the header of every screen.
+    pub fleet_tag: Option<String>,
+    /// How hard a reset is made.
+    pub protect: Protect,
+    /// What a seal must be like for a baseline to be pushed.
+    pub require_seal: RequireSeal,
+    /// An OpenSSH allowed-signers file.
+    pub seal_signers: Option<PathBuf>,
+    /// Seconds until a remote host counts as not answering.
+    pub remote_timeout: u32,
+    /// Seconds between two looks at a remote memory.
+    pub remote_poll: u32,
+    /// Permission bits of entries; the owner can always read and write.
+    pub archive_mode: u32,
+    /// The group whose members may read the archive.
+    pub archive_group: Option<String>,
+    /// The theme of the screens, not checked here.
+    pub theme: String,
+}
+
+/// How hard a reset of an agent is made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protect {
+    /// Confirmed by a key on screen.
+    #[default]
+    None,
+    /// The agent's name is typed on screen.
+    Typed,
+    /// Resets are refused.
+    ReadOnly,
+}
+
+/// What a seal must be like for a baseline to be pushed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RequireSeal {
+    /// A seal that exists must hold.
+    #[default]
+    IfPresent,
+    /// There must be one.
+    Always,
+    /// There must be one with a good signature.
+    Signed,
+    /// Seals are not looked at.
+    Never,
+}
+
+/// One agent, with everything that it takes over from the fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agent {
+    /// The section's name.
+    pub name: String,
+    /// Where its memory is.
+    pub place: Place,
+    /// The baseline's file name, relative to `baseline_dir` and inside it.
+    pub baseline: String,
+    /// Folder of its entries, relative to `archive_dir` and inside it.
+    pub archive_subdir: String,
+    /// How hard a reset is made.
+    pub protect: Protect,
+    /// Bytes; a larger memory is OVERSIZE.
+    pub max_memory_size: u64,
+    /// The line between the two domains of its memory.
+    pub separator: String,
+    /// How often its timer runs, not checked here.
+    pub every: Option<String>,
+    /// The line of its section header.
+    pub line: usize,
+}
+
+/// Where an agent's memory is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On this machine.
+    Local {
+        /// The memory, absolute.
+        memory: PathBuf,
+    },
+    /// On a host that is reached over SSH.
+    Remote {
+        /// A host name, an address or a `Host` alias of the SSH config.
+        host: String,
+        /// The user there, unless the SSH config decides.
+        user: Option<String>,
+        /// The memory there, as it was written; a leading `~/` is the remote home.
+        memory: PathBuf,
+        /// The port, unless the SSH config decides.
+        port: Option<u16>,
+        /// The private key, unless the SSH config decides.
+        identity_file: Option<PathBuf>,
+        /// Seconds between two looks at the memory.
+        poll: u32,
+        /// Seconds until the host counts as not answering.
+        timeout: u32,
+    },
+}
+
+/// The longest config that is read: far above any real one, and far below what
+/// a path to the wrong thing would cost.
+const FILE_MAX: u64 = 1 << 22;
+
+/// Reads and checks the config at `path`.
+pub fn load(path: &Path, env: &Env) -> std::result::Result<Config, Problems> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(FILE_MAX + 1).read_to_end(&mut bytes));
+    let message = match read {
+        Ok(length) if length as u64 <= FILE_MAX => return parse(&bytes, path, env),
+        Ok(_) => format!("the file is larger than {FILE_MAX} bytes and cannot be a config"),
+        Err(error) => format!("cannot read the config: {}", error::cause(&error)),
+    };
+    let mut report = Report::new(&tidy(&env.cwd.join(path)));
+    report.add(Level::Error, None, message, None);
+    Err(Problems(report.finish()))
+}
+
+/// The same path without `.` components. `a/../b` stays as it is: what it means
+/// depends on links.
+fn tidy(path: &Path) -> PathBuf {
+    path.components()
+        .filter(|part| *part != Component::CurDir)
+        .collect()
+}

@@ -1,0 +1,530 @@
+//! From the lines of a config to a [`Config`], or to everything that is wrong.
+//!
+//! Nothing here stops at a fault. Each is reported once: a key whose line is
+//! bad already is not missing as well, and a second section of a name is
+//! checked but asked for nothing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use super::ini::{self, Item, Report, Spot};
+use super::keys::{Base, KEYS, Scope, Shape, Value, canonical, closest};
+use super::{
+    Agent, Config, Entry, Env, General, Origin, Place, Problems, Protect, RequireSeal, tidy,
+};
+
+/// Sections that are no agents, unless they have one of [`AGENT_MARKS`].
+const RESERVED: &[&str] = &["lint", "alerts"];
+const AGENT_MARKS: &[&str] = &["memory_file", "remote_host"];
+
+/// Checks a config without touching anything. `path` is where it stands:
+/// diagnostics name it, and relative paths start at its folder.
+pub fn parse(text: &[u8], path: &Path, env: &Env) -> std::result::Result<Config, Problems> {
+    let path = tidy(&env.cwd.join(path));
+    let base = Base {
+        folder: path.parent().unwrap_or(&path),
+        home: env.home.as_deref(),
+    };
+    let report = Report::new(&path);
+    let mut reader = Reader { base, report };
+    let items = ini::read(text, &mut reader.report);
+    let sections = reader.sections(items);
+    let mut own = Slots::new();
+    let mut herd = Vec::new();
+    for section in &sections {
+        if section.name == "general" {
+            own = reader.slots(section, Scope::General);
+            reader.complete(section, &own, Scope::General);
+        } else if section.is_agent() {
+            let slots = reader.slots(section, Scope::Agent);
+            let place = reader.place(&slots);
+            reader.complete(section, &slots, place);
+            herd.push((section, place, slots));
+        }
+    }
+    if reader.report.has_errors() {
+        return Err(Problems(reader.report.finish()));
+    }
+
+    // Without errors there is no duplicate, and every required key has a value.
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let mut computed = vec![("fleet_name", Value::Text(stem.into_owned()))];
+    if given(&own, "archive_group") {
+        computed.push(("archive_mode", Value::Bits(0o640)));
+    }
+    let fleet = Resolved::new(&reader.base, own, Scope::General, &computed, None);
+    let mut entries = fleet.entries("general");
+    let mut agents = Vec::new();
+    for (section, place, slots) in herd {
+        let computed = [("archive_subdir", Value::Text(section.name.clone()))];
+        let values = Resolved::new(&reader.base, slots, place, &computed, Some(&fleet));
+        entries.extend(values.entries(&section.name));
+        agents.push((values.agent(section, place), &section.spot));
+    }
+    reader.sharing(&agents);
+    let agents = agents.into_iter().map(|(agent, _)| agent).collect();
+    let warnings = reader.report.finish();
+    let general = fleet.general();
+    Ok(Config {
+        path,
+        general,
+        agents,
+        warnings,
+        entries,
+    })
+}
+
+/// A section as it stands in the file.
+struct Section {
+    name: String,
+    spot: Spot,
+    /// The header has a diagnostic already, or is the second of its name.
+    doubtful: bool,
+    lines: Vec<Line>,
+}
+
+/// A line of a section.
+struct Line {
+    spot: Spot,
+    key: String,
+    /// None where the line has a diagnostic already.
+    value: Option<String>,
+}
+
+impl Section {
+    fn is_agent(&self) -> bool {
+        let marked = |line: &Line| AGENT_MARKS.contains(&line.key.as_str());
+        !RESERVED.contains(&self.name.as_str()) || self.lines.iter().any(marked)
+    }
+}
+
+/// What the file says about a key.
+enum Slot {
+    Set(Value, Spot),
+    Empty(Spot),
+    /// There is a diagnostic already: the key is neither usable nor missing.
+    Lost,
+}
+
+type Slots = BTreeMap<&'static str, Slot>;
+
+/// Whether the file says anything about a key, even something bad.
+fn given(slots: &Slots, key: &str) -> bool {
+    matches!(slots.get(key), Some(Slot::Set(..) | Slot::Lost))
+}
+
+/// Turns sections into values and collects what is wrong.
+struct Reader<'a> {
+    base: Base<'a>,
+    report: Report,
+}
+
+impl Reader<'_> {
+    /// Groups the lines and checks the names of the sections.
+    fn sections(&mut self, items: Vec<Item>) -> Vec<Section> {
+        let mut sections: Vec<Section> = Vec::new();
+        let mut firsts = BTreeMap::new();
+        for Item { spot, kind } in items {
+            match kind {
+                ini::Kind::Section { name, broken } => {
+                    let first = *firsts.entry(name.clone()).or_insert(spot.line);
+                    let doubtful = broken || !self.name_is_good(&name, &spot, first);
+                    sections.push(Section {
+                        name,
+                        spot,
+                        doubtful,
+                        lines: Vec::new(),
+                    });
+                }
+                ini::Kind::Pair { key, value } => match sections.last_mut() {
+                    Some(section) => {
+                        let value = Some(value);
+                        section.lines.push(Line { spot, key, value });
+                    }
+                    None => {
+                        let hint = match KEYS.iter().find(|doc| doc.key == canonical(&key)) {
+                            Some(doc) if doc.scope == Scope::General => {
+                                "put it below a line [general]"
+                            }
+                            _ => "put it below the [name] of an agent",
+                        };
+                        let message = format!("`{key}` stands before the first section");
+                        self.report.error(&spot, message, Some(hint.to_string()));
+                    }
+                },
+                ini::Kind::Lost { key } => {
+                    if let Some(section) = sections.last_mut() {
+                        section.lines.push(Line {
+                            spot,
+                            key,
+                            value: None,
+                        });
+                    }
+                }
+            }
+        }
+        sections
+    }
+
+    /// Reports a name that no section may have. `first` is the line of the first
+    /// section of that name.
+    fn name_is_good(&mut self, name: &str, spot: &Spot, first: usize) -> bool {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        let (message, hint) = if first != spot.line {
+            let hint = format!("line {first} has the first one; put its keys there, or rename one");
+            (format!("there are two sections [{name}]"), hint)
+        } else if name.is_empty() {
+            let hint = "write the agent's name between the brackets";
+            ("the section has no name".to_string(), hint.to_string())
+        } else if !name.chars().all(allowed) {
+            let better = name.replace(|c| !allowed(c), "-");
+            let message = "a section's name has only letters, digits, `_` and `-`";
+            (message.to_string(), format!("write [{better}]"))
+        } else if name == "all" {
+            let message = "`all` cannot be an agent: `memory-shepherd all` resets every agent";
+            (
+                message.to_string(),
+                "give the agent another name".to_string(),
+            )
+        } else {
+            return true;
+        };
+        self.report.error(spot, message, Some(hint));
+        false
+    }
+
+    /// Reads the values of a section, `scope` saying which kind it is.
+    fn slots(&mut self, section: &Section, scope: Scope) -> Slots {
+        let mut slots = Slots::new();
+        let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+        for Line {
+            spot,
+            key: written,
+            value,
+        } in &section.lines
+        {
+            let name = canonical(written);
+            let mut here = KEYS.iter().filter(|doc| doc.stands_with(scope));
+            let doc = here.find(|doc| doc.key == name);
+            let (doc, value) = match (doc, value) {
+                (Some(doc), Some(value)) => (doc, value.as_str()),
+                (Some(doc), None) => {
+                    slots.entry(doc.key).or_insert(Slot::Lost);
+                    continue;
+                }
+                (None, Some(_)) => {
+                    if let Some(meant) = self.unknown_key(spot, written, scope) {
+                        slots.entry(meant).or_insert(Slot::Lost);
+                    }
+                    continue;
+                }
+                (None, None) => continue,
+            };
+            if let Some(line) = seen.get(doc.key) {
+                let message = format!("`{written}` sets `{}` a second time", doc.key);
+                let hint = format!("line {line} has the first one; keep one of the two");
+                self.report.error(spot, message, Some(hint));
+                continue;
+            }
+            seen.insert(doc.key, spot.line);
+            let slot = if value.is_empty() && !matches!(doc.shape, Shape::Separator) {
+                Slot::Empty(spot.clone())
+            } else {
+                match self.base.check(doc.shape, value) {
+                    Ok(value) => Slot::Set(value, spot.clone()),
+                    Err((fault, hint)) => {
+                        self.report
+                            .error(spot, format!("`{written}` {fault}"), hint);
+                        Slot::Lost
+                    }
+                }
+            };
+            if let Some(inner) = unquoted(value) {
+                let message = format!("the quotes are a part of the value of `{written}`");
+                self.report
+                    .warn(spot, message, Some(format!("write {written} = {inner}")));
+            }
+            slots.insert(doc.key, slot);
+        }
+        slots
+    }
+
+    /// Reports a key that the section does not know, and returns the one that
+    /// was probably meant.
+    fn unknown_key(&mut self, spot: &Spot, key: &str, scope: Scope) -> Option<&'static str> {
+        let here = || {
+            KEYS.iter()
+                .filter(|doc| doc.stands_with(scope))
+                .map(|doc| doc.key)
+        };
+        let (this, other) = match scope {
+            Scope::General => ("[general]", "the section of an agent"),
+            _ => ("an agent", "[general]"),
+        };
+        let elsewhere = KEYS.iter().any(|doc| doc.key == canonical(key));
+        let meant = if elsewhere {
+            None
+        } else {
+            closest(key, here())
+        };
+        let hint = match meant {
+            Some(meant) => format!("did you mean `{meant}`?"),
+            None if elsewhere => format!("it belongs in {other}"),
+            None => format!("the keys are {}", here().collect::<Vec<_>>().join(", ")),
+        };
+        let message = format!("`{key}` is not a key of {this}");
+        self.report.error(spot, message, Some(hint));
+        meant
+    }
+
+    /// Where the agent lives, judged by its keys.
+    fn place(&mut self, slots: &Slots) -> Scope {
+        if let (Some(Slot::Set(_, memory)), Some(Slot::Set(_, host))) =
+            (slots.get("memory_file"), slots.get("remote_host"))
+        {
+            let spot = if memory.line > host.line {
+                memory
+            } else {
+                host
+            };
+            let message = "the agent has both `memory_file` and `remote_host`, and can live in one place only";
+            let hint = "keep memory_file for an agent on this machine, remote_host and remote_memory for another";
+            self.report.error(spot, message, Some(hint.to_string()));
+        }
+        let host = given(slots, "remote_host");
+        if host && given(slots, "memory_file") {
+            // That is the fault; asking for remote_memory as well is no help.
+            Scope::Agent
+        } else if host || given(slots, "remote_memory") {
+            Scope::Remote
+        } else {
+            Scope::Local
+        }
+    }
+
+    /// Reports required keys that are missing, and keys that say nothing.
+    fn complete(&mut self, section: &Section, slots: &Slots, place: Scope) {
+        for doc in KEYS.iter().filter(|doc| doc.stands_with(place)) {
+            let key = doc.key;
+            let needed = doc.required && doc.scope.covers(place);
+            let add = || Some(format!("add `{key} = …`: {}", doc.doc));
+            match slots.get(key) {
+                None if needed && !section.doubtful => {
+                    let message = format!("the agent `{}` lacks `{key}`", section.name);
+                    self.report.error(&section.spot, message, add());
+                }
+                Some(Slot::Empty(spot)) if needed => {
+                    self.report
+                        .error(spot, format!("`{key}` has no value"), add());
+                }
+                Some(Slot::Empty(spot)) => {
+                    let message = format!("`{key}` has no value and counts as left out");
+                    let hint = "remove the line, or write a value".to_string();
+                    self.report.warn(spot, message, Some(hint));
+                }
+                Some(Slot::Set(_, spot)) if doc.scope == Scope::Remote && place == Scope::Local => {
+                    let message = format!("`{key}` does nothing for an agent on this machine");
+                    let hint = "remove it, or add remote_host and remote_memory".to_string();
+                    self.report.warn(spot, message, Some(hint));
+                }
+                _ => {}
+            }
+        }
+        if let Some(Slot::Set(Value::Text(word), spot)) = slots.get("require_seal")
+            && word == "signed"
+            && !given(slots, "seal_signers")
+        {
+            let message = "no signature can be checked without `seal_signers`";
+            let hint = "add seal_signers, or every reset is refused".to_string();
+            self.report.warn(spot, message, Some(hint));
+        }
+    }
+
+    /// Warns about agents that share what should be their own.
+    fn sharing(&mut self, agents: &[(Agent, &Spot)]) {
+        let mut memories = BTreeMap::new();
+        let mut folders = BTreeMap::new();
+        for (agent, spot) in agents {
+            let name = agent.name.as_str();
+            let first = *memories.entry(memory_key(&agent.place)).or_insert(name);
+            if first != name {
+                let message = format!("the agents `{first}` and `{name}` have the same memory");
+                let hint = "a reset of either is refused as long as they share it".to_string();
+                self.report.warn(spot, message, Some(hint));
+            }
+            let folder = agent.archive_subdir.as_str();
+            let first = *folders.entry(folder).or_insert(name);
+            if first != name {
+                let message = format!(
+                    "the agents `{first}` and `{name}` share the archive_subdir `{folder}`"
+                );
+                let hint = "give each its own, so that their entries can be told apart".to_string();
+                self.report.warn(spot, message, Some(hint));
+            }
+        }
+    }
+}
+
+/// Host, user, port and path: equal for two places that are the same file, as
+/// far as the config can tell. Different users see the same file on a host,
+/// unless the path starts at their home.
+fn memory_key(place: &Place) -> (&str, &str, u16, &Path) {
+    match place {
+        Place::Local { memory } => ("", "", 0, memory),
+        Place::Remote {
+            host,
+            user,
+            memory,
+            port,
+            ..
+        } => {
+            let user = user.as_deref().filter(|_| memory.is_relative());
+            (
+                host,
+                user.unwrap_or_default(),
+                port.unwrap_or_default(),
+                memory,
+            )
+        }
+    }
+}
+
+/// What a value would be without the quotes around it, if it has any.
+fn unquoted(value: &str) -> Option<&str> {
+    ['"', '\'']
+        .iter()
+        .find_map(|quote| value.strip_prefix(*quote)?.strip_suffix(*quote))
+}
+
+/// The effective values of a section, in the order of the table.
+struct Resolved(Vec<(&'static str, Value, Origin)>);
+
+impl Resolved {
+    /// The line of the file wins, then what the fleet says, then a computed
+    /// default, then the table's.
+    fn new(
+        base: &Base,
+        mut slots: Slots,
+        place: Scope,
+        computed: &[(&str, Value)],
+        fleet: Option<&Resolved>,
+    ) -> Resolved {
+        let docs = KEYS.iter().filter(|doc| doc.scope.covers(place));
+        let values = docs.filter_map(|doc| {
+            if let Some(Slot::Set(value, spot)) = slots.remove(doc.key) {
+                return Some((doc.key, value, Origin::Line(spot.line)));
+            }
+            if let Some((value, origin)) = fleet.and_then(|fleet| fleet.get(doc.key)) {
+                return Some((doc.key, value.clone(), origin));
+            }
+            let computed = computed.iter().find(|(key, _)| *key == doc.key);
+            let value = match computed {
+                Some((_, value)) => value.clone(),
+                None if doc.default.is_empty() => return None,
+                None => base.check(doc.shape, doc.default).ok()?,
+            };
+            Some((doc.key, value, Origin::Default))
+        });
+        Resolved(values.collect())
+    }
+
+    fn get(&self, key: &str) -> Option<(&Value, Origin)> {
+        let found = self.0.iter().find(|(of, ..)| *of == key);
+        found.map(|(_, value, origin)| (value, *origin))
+    }
+
+    fn text(&self, key: &str) -> Option<String> {
+        self.get(key).map(|(value, _)| value.to_string())
+    }
+
+    fn path(&self, key: &str) -> Option<PathBuf> {
+        match self.get(key)? {
+            (Value::Path(path), _) => Some(path.clone()),
+            _ => None,
+        }
+    }
+
+    fn number<T: TryFrom<u64>>(&self, key: &str) -> Option<T> {
+        match self.get(key)? {
+            (Value::Number(number), _) => T::try_from(*number).ok(),
+            (Value::Bits(bits), _) => T::try_from(u64::from(*bits)).ok(),
+            _ => None,
+        }
+    }
+}
+
+impl Resolved {
+    fn entries(&self, section: &str) -> Vec<Entry> {
+        let entries = self.0.iter().map(|(key, value, origin)| Entry {
+            section: section.to_string(),
+            key,
+            value: value.to_string(),
+            origin: *origin,
+        });
+        entries.collect()
+    }
+
+    /// The getters fall back to nothing only for a key without a default in the
+    /// table; a test holds that all the others have one.
+    fn general(&self) -> General {
+        General {
+            baseline_dir: self.path("baseline_dir").unwrap_or_default(),
+            archive_dir: self.path("archive_dir").unwrap_or_default(),
+            max_memory_size: self.number("max_memory_size").unwrap_or_default(),
+            min_baseline_size: self.number("min_baseline_size").unwrap_or_default(),
+            archive_retention_days: self.number("archive_retention_days").unwrap_or_default(),
+            separator: self.text("separator").unwrap_or_default(),
+            fleet_name: self.text("fleet_name").unwrap_or_default(),
+            fleet_tag: self.text("fleet_tag"),
+            protect: self.protect(),
+            require_seal: match self.text("require_seal").as_deref() {
+                Some("always") => RequireSeal::Always,
+                Some("signed") => RequireSeal::Signed,
+                Some("never") => RequireSeal::Never,
+                _ => RequireSeal::IfPresent,
+            },
+            seal_signers: self.path("seal_signers"),
+            remote_timeout: self.number("remote_timeout").unwrap_or_default(),
+            remote_poll: self.number("remote_poll").unwrap_or_default(),
+            archive_mode: self.number("archive_mode").unwrap_or_default(),
+            archive_group: self.text("archive_group"),
+            theme: self.text("theme").unwrap_or_default(),
+        }
+    }
+
+    fn agent(&self, section: &Section, place: Scope) -> Agent {
+        let place = match place {
+            Scope::Remote => Place::Remote {
+                host: self.text("remote_host").unwrap_or_default(),
+                user: self.text("remote_user"),
+                memory: self.path("remote_memory").unwrap_or_default(),
+                port: self.number("remote_port"),
+                identity_file: self.path("identity_file"),
+                poll: self.number("remote_poll").unwrap_or_default(),
+                timeout: self.number("remote_timeout").unwrap_or_default(),
+            },
+            _ => Place::Local {
+                memory: self.path("memory_file").unwrap_or_default(),
+            },
+        };
+        Agent {
+            name: section.name.clone(),
+            place,
+            baseline: self.text("baseline").unwrap_or_default(),
+            archive_subdir: self.text("archive_subdir").unwrap_or_default(),
+            protect: self.protect(),
+            max_memory_size: self.number("max_memory_size").unwrap_or_default(),
+            separator: self.text("separator").unwrap_or_default(),
+            every: self.text("every"),
+            line: section.spot.line,
+        }
+    }
+
+    fn protect(&self) -> Protect {
+        match self.text("protect").as_deref() {
+            Some("typed") => Protect::Typed,
+            Some("readonly") => Protect::ReadOnly,
+            _ => Protect::None,
+        }
+    }
+}

@@ -1,0 +1,628 @@
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use proptest::prelude::*;
+
+use super::keys::KEYS;
+use super::*;
+
+const FILE: &str = "/srv/fleet/night.conf";
+
+fn env() -> Env {
+    Env {
+        cwd: PathBuf::from("/cwd"),
+        home: Some(PathBuf::from("/home/op")),
+        xdg_config_home: None,
+        config_variable: None,
+        uid: 1000,
+    }
+}
+
+fn read(text: &str) -> std::result::Result<Config, Problems> {
+    parse(text.as_bytes(), Path::new(FILE), &env())
+}
+
+fn good(text: &str) -> Config {
+    read(text).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+/// The config of one local agent with these lines added.
+fn bot(lines: &str) -> Agent {
+    let text = format!("[bot]\nmemory_file=/m.md\nbaseline=b.md\n{lines}");
+    good(&text).agents.remove(0)
+}
+
+fn errors(text: &str) -> Vec<String> {
+    let problems = read(text).expect_err("this config is bad");
+    problems.0.iter().map(Diagnostic::to_string).collect()
+}
+
+// --- what the original got wrong -------------------------------------------
+
+#[test]
+fn hash_inside_a_value_does_not_cut_it() {
+    let config = good(
+        "[general]\nseparator=###\n[bot] # c\nmemory_file = /srv/a#1/M.md # c\nbaseline=b#.md",
+    );
+    assert_eq!(config.general.separator, "###");
+    assert_eq!(config.agents[0].baseline, "b#.md");
+    let memory = PathBuf::from("/srv/a#1/M.md");
+    assert_eq!(config.agents[0].place, Place::Local { memory });
+    assert!(config.warnings.is_empty());
+}
+
+#[test]
+fn a_hash_behind_white_space_cuts_and_says_so_when_it_looks_like_data() {
+    let agent_at = |value: &str| {
+        let config = good(&format!("[bot]\nmemory_file = {value}\nbaseline = b.md\n"));
+        let Place::Local { memory } = config.agents[0].place.clone() else {
+            panic!("the agent is local");
+        };
+        (memory.display().to_string(), config.warnings.len())
+    };
+    assert_eq!(agent_at("/a/M.md # note"), ("/a/M.md".into(), 0));
+    assert_eq!(agent_at("/a/M.md\t#"), ("/a/M.md".into(), 0));
+    assert_eq!(agent_at("/a #1/M.md"), ("/a".into(), 1));
+    assert_eq!(agent_at("/a ; b/M.md"), ("/a ; b/M.md".into(), 0));
+}
+
+#[test]
+fn spaces_around_equals_work() {
+    let config = good("  [ general ]  \n\tfleet_tag \t = \t PROD  west \t\r\n");
+    assert_eq!(config.general.fleet_tag.as_deref(), Some("PROD  west"));
+}
+
+#[test]
+fn unknown_key_is_loud() {
+    let found = errors("[bot]\nmemory_flie = /m.md\nbaseline = b.md\n");
+    assert_eq!(
+        found,
+        [
+            "/srv/fleet/night.conf:2: error: `memory_flie` is not a key of an agent\n    \
+          memory_flie = /m.md\n    hint: did you mean `memory_file`?"
+        ]
+    );
+}
+
+#[test]
+fn an_odd_section_name_does_not_hand_its_keys_to_the_agent_before() {
+    let found = errors("[a]\nmemory_file=/a.md\nbaseline=a.md\n[b c]\nmemory_file=/b.md\n");
+    assert!(found[0].contains(":4: error: a section's name has only letters"));
+    assert_eq!(found.len(), 1, "{found:?}");
+}
+
+#[test]
+fn a_bad_number_is_an_error_not_a_default() {
+    for value in ["3O", "-1", "+1", "1e3", "0x10", "1.5", "٣", "0"] {
+        let found = errors(&format!("[general]\narchive_retention_days={value}\n"));
+        assert!(
+            found[0].contains("a whole number from 1 to 36500"),
+            "{value}"
+        );
+    }
+    assert_eq!(
+        good("[general]\narchive_retention_days=007")
+            .general
+            .archive_retention_days,
+        7
+    );
+}
+
+#[test]
+fn a_named_config_that_is_missing_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut env = Env {
+        cwd: folder.path().to_path_buf(),
+        ..env()
+    };
+    // There is one to fall through to, and that must not happen.
+    fs::write(folder.path().join(NAME), "").unwrap();
+    let error = locate(Some(Path::new("other.conf")), &env).unwrap_err();
+    assert_eq!(error.kind(), Kind::Config);
+    let missing = folder.path().join("other.conf").display().to_string();
+    assert!(error.message().contains(&missing), "{error}");
+    assert!(error.message().contains("--config"), "{error}");
+
+    env.config_variable = Some("gone.conf".into());
+    let error = locate(None, &env).unwrap_err();
+    assert!(error.message().contains("$MEMORY_SHEPHERD_CONF"), "{error}");
+}
+
+// --- where the config is -----------------------------------------------------
+
+#[test]
+fn the_search_goes_from_the_flag_to_the_system() {
+    let world = tempfile::tempdir().unwrap();
+    let at = |name: &str| world.path().join(name);
+    let mut env = Env {
+        cwd: at("cwd"),
+        home: Some(at("home")),
+        xdg_config_home: Some(at("xdg")),
+        config_variable: Some("../variable.conf".into()),
+        uid: 1000,
+    };
+    let system = at("etc.conf");
+    let in_order = [
+        (at("flag.conf"), at("flag.conf")),
+        (at("variable.conf"), at("cwd/../variable.conf")),
+        (at("cwd").join(NAME), at("cwd").join(NAME)),
+        (
+            at("xdg/memory-shepherd").join(NAME),
+            at("xdg/memory-shepherd").join(NAME),
+        ),
+        (system.clone(), system.clone()),
+    ];
+    for (file, _) in &in_order {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, "").unwrap();
+    }
+    for (step, (file, found)) in in_order.iter().enumerate() {
+        let flag = at("flag.conf");
+        if step == 2 {
+            env.config_variable = Some(PathBuf::new());
+        }
+        let located = locate_in((step == 0).then_some(&*flag), &env, &system).unwrap();
+        assert_eq!(&located.path, found);
+        fs::remove_file(file).unwrap();
+    }
+
+    // Without the variable, the user's folder is below home.
+    env.xdg_config_home = None;
+    let user = at("home/.config/memory-shepherd");
+    fs::create_dir_all(&user).unwrap();
+    fs::write(user.join(NAME), "").unwrap();
+    let located = locate_in(None, &env, &system).unwrap();
+    assert_eq!(located.path, user.join(NAME));
+    let tilde = Path::new("~/.config/memory-shepherd").join(NAME);
+    assert_eq!(
+        locate_in(Some(&tilde), &env, &system).unwrap().path,
+        user.join(NAME)
+    );
+    fs::remove_file(user.join(NAME)).unwrap();
+
+    let error = locate_in(None, &env, &system).unwrap_err();
+    assert_eq!(error.kind(), Kind::Config);
+    for place in [at("cwd").join(NAME), user.join(NAME), system] {
+        assert!(
+            error.message().contains(&place.display().to_string()),
+            "{error}"
+        );
+    }
+    let hints = error.hints().join("\n");
+    assert!(
+        hints.contains("memory-shepherd demo") && hints.contains("--config"),
+        "{hints}"
+    );
+}
+
+#[test]
+fn a_link_that_leads_nowhere_is_found_and_then_loud() {
+    let folder = tempfile::tempdir().unwrap();
+    let env = Env {
+        cwd: folder.path().to_path_buf(),
+        ..env()
+    };
+    symlink("gone", folder.path().join(NAME)).unwrap();
+    let located = locate(None, &env).unwrap();
+    let problems = load(&located.path, &env).unwrap_err();
+    assert!(problems.to_string().contains("no such file"), "{problems}");
+}
+
+#[test]
+fn root_takes_a_config_from_the_current_folder_only_if_nobody_else_could_write_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(NAME);
+    let env = Env {
+        cwd: folder.path().to_path_buf(),
+        home: None,
+        uid: 0,
+        ..env()
+    };
+    let nowhere = folder.path().join("etc.conf");
+    let why = || match locate_in(None, &env, &nowhere) {
+        Ok(located) => {
+            assert_eq!(located.path, file);
+            "taken".to_string()
+        }
+        Err(error) => error.hints()[0].clone(),
+    };
+    let mode = |path: &Path, bits| {
+        fs::set_permissions(path, fs::Permissions::from_mode(bits)).unwrap();
+    };
+    fs::write(&file, "").unwrap();
+    if fs::metadata(&file).unwrap().uid() != 0 {
+        assert!(why().contains("root does not own it"));
+        return;
+    }
+    mode(&file, 0o644);
+    assert_eq!(why(), "taken");
+    mode(&file, 0o664);
+    assert!(why().contains("others can write it"));
+    mode(&file, 0o600);
+    mode(folder.path(), 0o777);
+    assert!(why().contains("others can replace it"));
+    mode(folder.path(), 0o1777);
+    assert_eq!(why(), "taken");
+    std::os::unix::fs::chown(&file, Some(65534), None).unwrap();
+    assert!(why().contains("root does not own it"));
+    fs::rename(&file, folder.path().join("real")).unwrap();
+    symlink("real", &file).unwrap();
+    assert!(why().contains("symbolic link"));
+
+    // Skipped here, found further on: the note goes with the answer.
+    fs::write(&nowhere, "").unwrap();
+    let located = locate_in(None, &env, &nowhere).unwrap();
+    assert_eq!(located.path, nowhere);
+    assert!(
+        located.notes[0].contains("was skipped"),
+        "{:?}",
+        located.notes
+    );
+}
+
+#[test]
+fn a_config_that_cannot_be_read_is_a_problem_with_a_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let big = folder.path().join("big.conf");
+    fs::write(&big, vec![b'#'; FILE_MAX as usize + 1]).unwrap();
+    for (path, cause) in [
+        (folder.path().join("gone"), "no such file or directory"),
+        (folder.path().to_path_buf(), "is a directory"),
+        (big, "larger than 4194304 bytes"),
+    ] {
+        let text = load(&path, &env()).unwrap_err().to_string();
+        assert!(
+            text.starts_with(&format!("{}: error: ", path.display())),
+            "{text}"
+        );
+        assert!(text.contains(cause), "{text}");
+    }
+}
+
+// --- values ------------------------------------------------------------------
+
+#[test]
+fn an_empty_config_has_the_documented_defaults() {
+    let config = good("");
+    assert_eq!(
+        config.general,
+        General {
+            baseline_dir: "/srv/fleet/baselines".into(),
+            archive_dir: "/srv/fleet/archives".into(),
+            max_memory_size: 16384,
+            min_baseline_size: 1000,
+            archive_retention_days: 30,
+            separator: "---".into(),
+            fleet_name: "night".into(),
+            fleet_tag: None,
+            protect: Protect::None,
+            require_seal: RequireSeal::IfPresent,
+            seal_signers: None,
+            remote_timeout: 15,
+            remote_poll: 10,
+            archive_mode: 0o600,
+            archive_group: None,
+            theme: "terminal".into(),
+        }
+    );
+    assert!(config.agents.is_empty());
+    assert!(
+        config
+            .entries()
+            .iter()
+            .all(|entry| entry.origin == Origin::Default)
+    );
+}
+
+#[test]
+fn a_local_agent_has_its_own_values_or_the_fleets() {
+    let text = "[general]\nprotect=typed\nmax_memory_size=9\n[a]\nmemory_file=m.md\nbaseline=./x/a.md\n\
+                [b]\nmemory_file=~/b.md\nbaseline=b.md\narchive_subdir=x/./y/\nprotect=readonly\nseparator=+++\nevery=1d\n";
+    let config = good(text);
+    let a = Agent {
+        name: "a".into(),
+        place: Place::Local {
+            memory: "/srv/fleet/m.md".into(),
+        },
+        baseline: "x/a.md".into(),
+        archive_subdir: "a".into(),
+        protect: Protect::Typed,
+        max_memory_size: 9,
+        separator: "---".into(),
+        every: None,
+        line: 4,
+    };
+    let b = Agent {
+        name: "b".into(),
+        place: Place::Local {
+            memory: "/home/op/b.md".into(),
+        },
+        baseline: "b.md".into(),
+        archive_subdir: "x/y".into(),
+        protect: Protect::ReadOnly,
+        max_memory_size: 9,
+        separator: "+++".into(),
+        every: Some("1d".into()),
+        line: 7,
+    };
+    assert_eq!(config.agents, [a, b]);
+    assert_eq!(config.origin("a", "protect"), Origin::Line(2));
+    assert_eq!(config.origin("b", "protect"), Origin::Line(11));
+    assert_eq!(config.origin("b", "archive_subdir"), Origin::Line(10));
+    assert_eq!(config.origin("a", "archive_subdir"), Origin::Default);
+    assert_eq!(config.origin("general", "theme"), Origin::Default);
+    assert_eq!(config.origin("nobody", "theme"), Origin::Default);
+}
+
+#[test]
+fn a_remote_agent_keeps_its_path_as_it_is_written() {
+    let config = good(
+        "[general]\nremote_scp_timeout=7\n[r]\nremote_host=h\nremote_user=u\nremote_memory=~/a/./m.md\n\
+         remote_port=22\nidentity_file=~/.ssh/id\nbaseline=r.md\nremote_poll=3\n",
+    );
+    assert_eq!(
+        config.agents[0].place,
+        Place::Remote {
+            host: "h".into(),
+            user: Some("u".into()),
+            memory: "~/a/./m.md".into(),
+            port: Some(22),
+            identity_file: Some("/home/op/.ssh/id".into()),
+            poll: 3,
+            timeout: 7,
+        }
+    );
+    assert_eq!(config.origin("r", "remote_scp_timeout"), Origin::Line(2));
+}
+
+#[test]
+fn paths_start_at_the_folder_of_the_config_and_keep_their_dotdots() {
+    let path = |value: &str| {
+        let config = good(&format!("[general]\nbaseline_dir = {value}\n"));
+        config.general.baseline_dir.display().to_string()
+    };
+    assert_eq!(path("x/./y/"), "/srv/fleet/x/y");
+    assert_eq!(path("../x"), "/srv/fleet/../x");
+    assert_eq!(path("/a/../b/."), "/a/../b");
+    assert_eq!(path("~"), "/home/op");
+    assert_eq!(path("~//x"), "/home/op/x");
+    assert_eq!(path("./~x"), "/srv/fleet/~x");
+    // A relative path of the config itself starts at the current folder.
+    let config = parse(b"", Path::new("./a.conf"), &env()).unwrap();
+    assert_eq!(config.path, Path::new("/cwd/a.conf"));
+    assert_eq!(config.general.baseline_dir, Path::new("/cwd/baselines"));
+}
+
+#[test]
+fn a_tilde_without_a_home_is_an_error() {
+    let env = Env {
+        home: None,
+        ..env()
+    };
+    let text = b"[general]\narchive_dir = ~/x\n";
+    let problems = parse(text, Path::new(FILE), &env).unwrap_err();
+    assert!(
+        problems.to_string().contains("no home is known"),
+        "{problems}"
+    );
+}
+
+#[test]
+fn a_group_may_read_entries_unless_the_mode_says_otherwise() {
+    let mode = |text: &str| good(&format!("[general]\n{text}")).general.archive_mode;
+    assert_eq!(mode(""), 0o600);
+    assert_eq!(mode("archive_group=ops"), 0o640);
+    assert_eq!(mode("archive_group="), 0o600);
+    assert_eq!(mode("archive_group=ops\narchive_mode=600"), 0o600);
+    assert_eq!(mode("archive_mode=0o660"), 0o660);
+}
+
+#[test]
+fn what_is_written_behind_a_number_is_understood_in_the_hint_only() {
+    for (line, hint) in [
+        ("max_memory_size = 16 KiB", Some("write bytes: 16384")),
+        ("max_memory_size = 1G", Some("write bytes: 1073741824")),
+        ("max_memory_size = 1_000", Some("write bytes: 1000")),
+        ("archive_retention_days = 30d", Some("write days: 30")),
+        ("remote_timeout = 90 minutes", None), // beyond the range
+        ("max_memory_size = 99999999999999999G", None),
+        ("max_memory_size = 0", None),
+        ("max_memory_size = K", None),
+    ] {
+        let problems = read(&format!("[general]\n{line}\n")).unwrap_err();
+        assert_eq!(problems.0[0].hint.as_deref(), hint, "{line}");
+    }
+}
+
+#[test]
+fn every_word_has_its_variant() {
+    for (word, protect) in [
+        ("none", Protect::None),
+        ("typed", Protect::Typed),
+        ("readonly", Protect::ReadOnly),
+    ] {
+        assert_eq!(bot(&format!("protect={word}")).protect, protect);
+        assert_eq!(serde_json::to_value(protect).unwrap(), word);
+    }
+    for (word, seal) in [
+        ("if-present", RequireSeal::IfPresent),
+        ("always", RequireSeal::Always),
+        ("signed", RequireSeal::Signed),
+        ("never", RequireSeal::Never),
+    ] {
+        let config = good(&format!("[general]\nrequire_seal={word}"));
+        assert_eq!(config.general.require_seal, seal);
+        assert_eq!(serde_json::to_value(seal).unwrap(), word);
+    }
+}
+
+#[test]
+fn agents_are_found_and_suggested_by_name() {
+    let text = "[code-reviewer]\nmemory_file=/c.md\nbaseline=c.md\n[monitor]\nmemory_file=/m.md\nbaseline=m.md\n";
+    let config = good(text);
+    assert_eq!(config.agent("monitor").map(|agent| agent.line), Some(4));
+    assert_eq!(config.agent("Monitor"), None);
+    assert_eq!(config.suggest_agent("Monitr"), Some("monitor"));
+    assert_eq!(config.suggest_agent("code_reviewer"), Some("code-reviewer"));
+    assert_eq!(config.suggest_agent("zzz"), None);
+}
+
+// --- diagnostics ---------------------------------------------------------------
+
+#[test]
+fn problems_become_one_error_with_their_hints() {
+    let problems = read("[general]\nthme = x\nprotect = \n[bot\nremote_poll = soon\n").unwrap_err();
+    let lines: Vec<_> = problems.0.iter().map(|it| it.line).collect();
+    assert_eq!(lines, [Some(2), Some(3), Some(4), Some(5)]);
+    let error = Error::from(problems);
+    assert_eq!(error.kind(), Kind::Config);
+    assert_eq!(
+        error.message(),
+        "/srv/fleet/night.conf: 3 errors\n\
+         /srv/fleet/night.conf:2: error: `thme` is not a key of [general]\n    thme = x\n\
+         /srv/fleet/night.conf:3: warning: `protect` has no value and counts as left out\n    protect =\n\
+         /srv/fleet/night.conf:4: error: the section header has no closing `]`\n    [bot\n\
+         /srv/fleet/night.conf:5: error: `remote_poll` must be a whole number from 1 to 86400, not `soon`\n    remote_poll = soon"
+    );
+    assert_eq!(error.hints()[0], "line 2: did you mean `theme`?");
+}
+
+#[test]
+fn a_long_or_foreign_file_gets_a_short_answer() {
+    let found = errors(&"x".repeat(5000));
+    assert!(found[0].len() < 500, "{}", found[0].len());
+    let utf16: Vec<u8> = "\u{feff}[general]\n"
+        .encode_utf16()
+        .flat_map(u16::to_le_bytes)
+        .collect();
+    let problems = parse(&utf16, Path::new(FILE), &env()).unwrap_err();
+    assert_eq!(problems.0.len(), 1);
+    assert!(problems.to_string().contains("UTF-16"), "{problems}");
+}
+
+#[test]
+fn the_wrong_file_gets_a_bounded_answer() {
+    let found = errors(&"rubbish\n".repeat(1234));
+    assert_eq!(found.len(), 1001);
+    assert!(found[1000].contains("error: 234 more errors are not shown"));
+    let many = format!("[lint]\n{}", "rule = a #b\n".repeat(1234));
+    assert_eq!(good(&many).warnings.len(), 1001);
+}
+
+#[test]
+fn diagnostics_are_json_even_where_the_file_name_is_not_utf8() {
+    use std::os::unix::ffi::OsStrExt;
+    let path = Path::new(std::ffi::OsStr::from_bytes(b"/srv/\xff.conf"));
+    let problems = parse(b"x", path, &env()).unwrap_err();
+    let json = serde_json::to_value(&problems).unwrap();
+    assert_eq!(json[0]["level"], "error");
+    assert_eq!(json[0]["line"], 1);
+    assert_eq!(json[0]["file"], "/srv/\u{fffd}.conf");
+}
+
+// --- the table -------------------------------------------------------------------
+
+#[test]
+fn the_table_is_consistent() {
+    let mut seen = Vec::new();
+    for doc in keys() {
+        let name = (doc.scope == Scope::General, doc.key);
+        assert!(!seen.contains(&name), "{name:?} is there twice");
+        seen.push(name);
+        assert!(!doc.doc.is_empty() && !doc.doc.ends_with('.'), "{name:?}");
+        assert!(!doc.required || doc.default.is_empty(), "{name:?}");
+        assert_eq!(keys::canonical(doc.key), doc.key);
+    }
+    // Every default is a value that a line could give.
+    for doc in KEYS.iter().filter(|doc| !doc.default.is_empty()) {
+        assert_eq!(doc.scope, Scope::General, "{}", doc.key);
+        good(&format!("[general]\n{} = {}\n", doc.key, doc.default));
+    }
+    // The keys without a default are those that `General` has as options.
+    let unset = KEYS
+        .iter()
+        .filter(|doc| doc.scope == Scope::General && doc.default.is_empty());
+    let unset: Vec<_> = unset.map(|doc| doc.key).collect();
+    assert_eq!(
+        unset,
+        ["fleet_name", "fleet_tag", "seal_signers", "archive_group"]
+    );
+}
+
+/// What `config show` prints, read again.
+fn shown(config: &Config) -> Config {
+    let mut text = String::new();
+    let mut section = "";
+    for entry in config.entries() {
+        if entry.section != section {
+            section = &entry.section;
+            text.push_str(&format!("[{section}]\n"));
+        }
+        text.push_str(&format!("{}={}\n", entry.key, entry.value));
+    }
+    good(&text)
+}
+
+fn without_lines(config: &Config) -> (General, Vec<Agent>) {
+    let mut agents = config.agents.clone();
+    for agent in &mut agents {
+        agent.line = 0;
+    }
+    (config.general.clone(), agents)
+}
+
+#[test]
+fn the_entries_are_a_config_with_the_same_meaning() {
+    let text = include_str!("../../tests/configs/valid/everything.conf");
+    let config = good(text);
+    assert_eq!(without_lines(&shown(&config)), without_lines(&config));
+    // Everything that the table knows is said in that file.
+    for doc in keys() {
+        let general = doc.scope == Scope::General;
+        let mut entries = config.entries().iter();
+        let found = entries.find(|it| it.key == doc.key && general == (it.section == "general"));
+        let origin = found.map(|it| it.origin);
+        assert!(matches!(origin, Some(Origin::Line(_))), "{}", doc.key);
+    }
+}
+
+/// Lines that are nearly a config.
+fn soup() -> impl Strategy<Value = String> {
+    let key = prop::sample::select(keys().iter().map(|doc| doc.key).collect::<Vec<_>>());
+    let value = prop::sample::select(vec![
+        "x", "/x/y.md", "~/x.md", "16384", "16K", "", "---", "typed", "0640", "a #b", "\"q\"",
+        "..", "a:b=c", "\\",
+    ]);
+    let line = prop_oneof![
+        4 => (key, value).prop_map(|(key, value)| format!("{key} = {value}")),
+        1 => prop::sample::select(vec![
+            "[general]", "[a]", "[b] # c", "[lint]", "[alerts]", "[", "[a]x=y", "# c", "", ":", "=", "\u{a0}", "a\rb", "\u{feff}",
+        ]).prop_map(String::from),
+        1 => ".{0,12}",
+    ];
+    prop::collection::vec(line, 0..16).prop_map(|lines| lines.join("\n"))
+}
+
+proptest! {
+    #[test]
+    fn parse_never_panics_on_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+        let _ = parse(&bytes, Path::new(FILE), &env());
+    }
+
+    #[test]
+    fn parse_takes_it_whole_or_says_where_it_is_wrong(text in soup()) {
+        let count = text.split('\n').count();
+        match read(&text) {
+            Ok(config) => {
+                prop_assert!(config.warnings.iter().all(|it| it.level == Level::Warning));
+                prop_assert_eq!(without_lines(&shown(&config)), without_lines(&config));
+            }
+            Err(problems) => {
+                prop_assert!(problems.0.iter().any(|it| it.level == Level::Error));
+                prop_assert!(problems.0.is_sorted_by_key(|it| it.line));
+                for it in &problems.0 {
+                    prop_assert!(it.line.is_none_or(|line| (1..=count).contains(&line)), "{it}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,594 @@
+//! Line and word differences as plain data, for console and CLI alike.
+//!
+//! Works on raw bytes: what differs must differ here too, be it a CR, a missing
+//! line end or a byte that is not UTF-8; showing it is the business of
+//! `untrusted`. The line diff is that of the `similar` crate, stopped by the
+//! caller's deadline. The word diff inside changed lines stops at the same
+//! deadline, and is bounded by fixed budgets besides, since agents choose the
+//! input. Nothing here reads the clock: the caller makes the deadline.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::time::Instant;
+
+use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
+use unicode_segmentation::UnicodeSegmentation;
+
+/// Longest line, in bytes, whose words are compared.
+const MAX_LINE: usize = 64 << 10;
+/// Bytes of changed lines whose words are compared, in one diff: more is a
+/// rewrite, which nobody reads word by word.
+const MAX_WORDS: usize = 4 << 20;
+/// Word comparisons, in one diff, spent on finding out which of several deleted
+/// lines became which inserted one; when spent, lines pair by position.
+const MAX_PAIRING: usize = 4_000_000;
+/// A line of which more than this share changed, in percent, counts as changed
+/// throughout: single words that happen to recur only distract.
+const MAX_EMPHASIS: usize = 70;
+
+/// What happened to a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// It stands in both texts.
+    Equal,
+    /// It stands in the old text only.
+    Delete,
+    /// It stands in the new text only.
+    Insert,
+}
+
+/// Byte ranges within a line.
+type Ranges = Vec<Range<usize>>;
+
+/// One line of either text, or of both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiffLine {
+    /// What happened to it.
+    pub op: Op,
+    /// Its number in the old text, from 1.
+    pub old: Option<usize>,
+    /// Its number in the new text, from 1.
+    pub new: Option<usize>,
+    /// Its raw bytes without the LF. A CR before the LF is part of them.
+    pub text: Vec<u8>,
+    /// The byte ranges within `text` that changed, ascending and apart, on word
+    /// boundaries (so on character boundaries where it is UTF-8). Empty if the
+    /// line has no counterpart, or too little in common with it: then it changed
+    /// as a whole. Also empty where its counterpart only gained something.
+    pub emphasis: Vec<Range<usize>>,
+    /// Whether the LF is missing, as it may be on a text's last line.
+    pub no_newline: bool,
+}
+
+/// Changes close enough to share their context.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hunk {
+    /// Indices into [`Diff::lines`] of the hunk with its context.
+    pub lines: Range<usize>,
+    /// From its first changed line to behind its last one.
+    pub changes: Range<usize>,
+}
+
+/// The difference of two texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Diff {
+    /// All lines in display order, equal ones included; within a change the
+    /// deleted ones come before the inserted ones.
+    pub lines: Vec<DiffLine>,
+    /// Number of inserted lines.
+    pub added: usize,
+    /// Number of deleted lines.
+    pub removed: usize,
+}
+
+impl Diff {
+    /// The hunks with up to `context` equal lines around each change; as in
+    /// `diff -u`, changes at most twice that far apart share a hunk.
+    pub fn hunks(&self, context: usize) -> Vec<Hunk> {
+        let mut hunks: Vec<Hunk> = Vec::new();
+        let changed = |(_, line): &(usize, &DiffLine)| line.op != Op::Equal;
+        for (at, _) in self.lines.iter().enumerate().filter(changed) {
+            let end = (at + 1).saturating_add(context).min(self.lines.len());
+            match hunks.last_mut() {
+                Some(last) if at - last.changes.end <= context.saturating_mul(2) => {
+                    last.changes.end = at + 1;
+                    last.lines.end = end;
+                }
+                _ => hunks.push(Hunk {
+                    lines: at.saturating_sub(context)..end,
+                    changes: at..at + 1,
+                }),
+            }
+        }
+        hunks
+    }
+
+    /// Whether the two texts are equal, byte for byte.
+    pub fn is_empty(&self) -> bool {
+        self.added == 0 && self.removed == 0
+    }
+
+    /// The unified format, exactly as `diff -u` prints and `patch` accepts it;
+    /// nothing if the texts are equal. A name with control characters, quotes or
+    /// backslashes is quoted as GNU diff does, so that it cannot forge lines.
+    pub fn unified(&self, old_name: &str, new_name: &str, context: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        let (mut at, mut old_seen, mut new_seen) = (0, 0, 0);
+        for hunk in self.hunks(context) {
+            if out.is_empty() {
+                let names = format!("--- {}\n+++ {}\n", quote(old_name), quote(new_name));
+                out.extend_from_slice(names.as_bytes());
+            }
+            // Between hunks there are only equal lines.
+            old_seen += hunk.lines.start - at;
+            new_seen += hunk.lines.start - at;
+            at = hunk.lines.end;
+            let lines = self.lines.get(hunk.lines).unwrap_or_default();
+            let old_len = lines.iter().filter(|line| line.op != Op::Insert).count();
+            let new_len = lines.iter().filter(|line| line.op != Op::Delete).count();
+            let (old, new) = (extent(old_seen, old_len), extent(new_seen, new_len));
+            out.extend_from_slice(format!("@@ -{old} +{new} @@\n").as_bytes());
+            old_seen += old_len;
+            new_seen += new_len;
+            for line in lines {
+                // In the order of `Op`.
+                out.push(b" -+"[line.op as usize]);
+                out.extend_from_slice(&line.text);
+                out.push(b'\n');
+                if line.no_newline {
+                    out.extend_from_slice(b"\\ No newline at end of file\n");
+                }
+            }
+        }
+        out
+    }
+}
+
+/// The lines of a hunk in one text, of which `seen` stand before it. An empty
+/// range is named by the line before it (POSIX `diff -u`).
+fn extent(seen: usize, len: usize) -> String {
+    match len {
+        0 => format!("{seen},0"),
+        1 => format!("{}", seen + 1),
+        _ => format!("{},{len}", seen + 1),
+    }
+}
+
+/// A file name for a header. Without a final TAB, `patch` takes what follows a
+/// blank for a time stamp.
+fn quote(name: &str) -> String {
+    if name.contains(|c: char| c.is_control() || c == '"' || c == '\\') {
+        let mut quoted = String::from("\"");
+        for byte in name.bytes() {
+            match byte {
+                b'"' | b'\\' => quoted.extend(['\\', char::from(byte)]),
+                b' '..=b'~' => quoted.push(char::from(byte)),
+                _ => quoted.push_str(&format!("\\{byte:03o}")),
+            }
+        }
+        quoted + "\""
+    } else if name.contains(' ') {
+        format!("{name}\t")
+    } else {
+        name.to_string()
+    }
+}
+
+/// The difference between two texts.
+///
+/// A text ends each line with an LF but perhaps its last. After `deadline` the
+/// rest is compared coarsely: correct, but with larger changes than need be.
+pub fn lines(old: &[u8], new: &[u8], deadline: Option<Instant>) -> Diff {
+    let (old, new) = (split(old), split(new));
+    let mut diff = Diff::default();
+    let mut words = Words {
+        deadline,
+        bytes: MAX_WORDS,
+        pairing: MAX_PAIRING,
+    };
+    let (mut old_at, mut new_at) = (0, 0);
+    for (deleted, inserted) in changes(&old, &new, deadline) {
+        diff.equal(&old, old_at..deleted.start, new_at);
+        (old_at, new_at) = (deleted.end, inserted.end);
+        diff.removed += deleted.len();
+        diff.added += inserted.len();
+        let gone = old.get(deleted.clone()).unwrap_or_default();
+        let come = new.get(inserted.clone()).unwrap_or_default();
+        let (gone_emphasis, come_emphasis) = words.emphasis(gone, come);
+        for ((line, at), emphasis) in gone.iter().zip(deleted).zip(gone_emphasis) {
+            diff.push(Op::Delete, line, [Some(at), None], emphasis);
+        }
+        for ((line, at), emphasis) in come.iter().zip(inserted).zip(come_emphasis) {
+            diff.push(Op::Insert, line, [None, Some(at)], emphasis);
+        }
+    }
+    diff.equal(&old, old_at..old.len(), new_at);
+    diff
+}
+
+/// How many lines were added and removed: [`Diff::added`] and [`Diff::removed`]
+/// without the lines and words.
+pub fn stat(old: &[u8], new: &[u8], deadline: Option<Instant>) -> (usize, usize) {
+    let changes = changes(&split(old), &split(new), deadline);
+    changes.iter().fold((0, 0), |(added, removed), (old, new)| {
+        (added + new.len(), removed + old.len())
+    })
+}
+
+impl Diff {
+    /// Appends the `old` lines of `range`, which stand in the new text from index
+    /// `new_at` on.
+    fn equal(&mut self, old: &[&[u8]], range: Range<usize>, new_at: usize) {
+        let lines = old.get(range.clone()).unwrap_or_default();
+        for (line, (old, new)) in lines.iter().zip(range.zip(new_at..)) {
+            self.push(Op::Equal, line, [Some(old), Some(new)], Vec::new());
+        }
+    }
+
+    /// Appends a line, given with its LF and its indices in the old and new text.
+    fn push(&mut self, op: Op, line: &[u8], at: [Option<usize>; 2], emphasis: Ranges) {
+        let text = line.strip_suffix(b"\n");
+        self.lines.push(DiffLine {
+            op,
+            old: at[0].map(|at| at + 1),
+            new: at[1].map(|at| at + 1),
+            text: text.unwrap_or(line).to_vec(),
+            emphasis,
+            no_newline: text.is_none(),
+        });
+    }
+}
+
+/// The lines of a text with their LF, so that a missing one is a difference.
+fn split(text: &[u8]) -> Vec<&[u8]> {
+    text.split_inclusive(|byte| *byte == b'\n').collect()
+}
+
+/// Index ranges that differ, in order; what lies between them is equal. Of each
+/// pair at least one range is not empty.
+fn changes<'a>(
+    old: &[&'a [u8]],
+    new: &[&'a [u8]],
+    deadline: Option<Instant>,
+) -> Vec<(Range<usize>, Range<usize>)> {
+    // Small numbers compare faster than text, and hash without collisions.
+    let mut ids = HashMap::new();
+    let mut number = |item: &&'a [u8]| {
+        let next = ids.len();
+        *ids.entry(*item).or_insert(next)
+    };
+    let old: Vec<usize> = old.iter().map(&mut number).collect();
+    let new: Vec<usize> = new.iter().map(&mut number).collect();
+    let mut changes: Vec<(Range<usize>, Range<usize>)> = Vec::new();
+    for op in capture_diff_slices_deadline(Algorithm::Myers, &old, &new, deadline) {
+        let (old, new) = (op.old_range(), op.new_range());
+        match changes.last_mut() {
+            _ if matches!(op, DiffOp::Equal { .. }) => {}
+            Some(last) if last.0.end == old.start && last.1.end == new.start => {
+                last.0.end = old.end;
+                last.1.end = new.end;
+            }
+            _ => changes.push((old, new)),
+        }
+    }
+    changes
+}
+
+/// Compares the words of changed lines, as far as the budgets reach.
+struct Words {
+    deadline: Option<Instant>,
+    /// What is left of [`MAX_WORDS`].
+    bytes: usize,
+    /// What is left of [`MAX_PAIRING`].
+    pairing: usize,
+}
+
+impl Words {
+    /// The emphasis of each deleted and of each inserted line of one change.
+    fn emphasis(&mut self, old: &[&[u8]], new: &[&[u8]]) -> (Vec<Ranges>, Vec<Ranges>) {
+        let mut marked = (vec![Vec::new(); old.len()], vec![Vec::new(); new.len()]);
+        let size = old.iter().chain(new).map(|line| line.len()).sum::<usize>();
+        if old.is_empty() || new.is_empty() || size > self.bytes {
+            return marked;
+        }
+        self.bytes -= size;
+        let old: Vec<_> = old.iter().map(|line| words(line)).collect();
+        let new: Vec<_> = new.iter().map(|line| words(line)).collect();
+        for (old_at, new_at) in self.pairs(&old, &new) {
+            let changes = changes(&old[old_at], &new[new_at], self.deadline);
+            let gone = ranges(&old[old_at], changes.iter().map(|change| &change.0));
+            let come = ranges(&new[new_at], changes.iter().map(|change| &change.1));
+            if let (Some(gone), Some(come)) = (gone, come) {
+                marked.0[old_at] = gone;
+                marked.1[new_at] = come;
+            }
+        }
+        marked
+    }
+
+    /// Which deleted line became which inserted line: the pairs in order that
+    /// have the most words in common, or those of the same position if there are
+    /// too many lines to find out.
+    fn pairs(&mut self, old: &[Vec<&[u8]>], new: &[Vec<&[u8]>]) -> Vec<(usize, usize)> {
+        // A line counts as one word more, since it costs something even if empty.
+        let count = |lines: &[Vec<&[u8]>]| lines.iter().map(|line| line.len() + 1).sum::<usize>();
+        let cost = (count(old) + count(new)).saturating_mul(old.len() + new.len());
+        if old.len().max(new.len()) == 1 || cost > self.pairing {
+            return (0..old.len().min(new.len())).map(|at| (at, at)).collect();
+        }
+        self.pairing -= cost;
+        let old: Vec<_> = old.iter().map(|line| bag(line)).collect();
+        let new: Vec<_> = new.iter().map(|line| bag(line)).collect();
+        // best[a][b]: the highest sum of likeness within the first a old lines
+        // and the first b new lines.
+        let mut best = vec![vec![0; new.len() + 1]; old.len() + 1];
+        for (a, old) in old.iter().enumerate() {
+            for (b, new) in new.iter().enumerate() {
+                let paired = best[a][b] + likeness(old, new);
+                best[a + 1][b + 1] = paired.max(best[a][b + 1]).max(best[a + 1][b]);
+            }
+        }
+        let (mut a, mut b) = (old.len(), new.len());
+        let mut pairs = Vec::new();
+        while a > 0 && b > 0 {
+            if best[a][b] == best[a - 1][b] {
+                a -= 1;
+            } else if best[a][b] == best[a][b - 1] {
+                b -= 1;
+            } else {
+                (a, b) = (a - 1, b - 1);
+                pairs.push((a, b));
+            }
+        }
+        pairs
+    }
+}
+
+/// The words of a line without its LF, and what stands between them; each byte
+/// that is not UTF-8 is a word.
+fn words(line: &[u8]) -> Vec<&[u8]> {
+    let text = line.strip_suffix(b"\n").unwrap_or(line);
+    if text.len() > MAX_LINE {
+        return vec![text];
+    }
+    let words = text.utf8_chunks().flat_map(|chunk| {
+        let valid = chunk.valid().split_word_bounds().map(str::as_bytes);
+        valid.chain(chunk.invalid().chunks(1))
+    });
+    words.collect()
+}
+
+fn blank(word: &[u8]) -> bool {
+    word.iter().all(u8::is_ascii_whitespace)
+}
+
+/// The words of a line, sorted, without the blank ones.
+fn bag<'a>(line: &[&'a [u8]]) -> Vec<&'a [u8]> {
+    let mut bag: Vec<_> = line.iter().copied().filter(|word| !blank(word)).collect();
+    bag.sort_unstable();
+    bag
+}
+
+/// How alike two such bags of words are: the share of bytes in common words,
+/// in permille; 0 where it is too little for any emphasis.
+fn likeness(old: &[&[u8]], new: &[&[u8]]) -> usize {
+    let size = |bag: &[&[u8]]| bag.iter().map(|word| word.len()).sum::<usize>();
+    let mut rest = new.iter().peekable();
+    let mut common = 0;
+    for word in old {
+        while rest.next_if(|other| *other < word).is_some() {}
+        common += rest.next_if_eq(&word).map_or(0, |word| word.len());
+    }
+    let (old, new) = (size(old), size(new));
+    if common * 100 <= old.max(new) * (100 - MAX_EMPHASIS) {
+        return 0;
+    }
+    2000 * common / (old + new)
+}
+
+/// The byte ranges of ranges of words, joined where only blanks are between.
+/// None if they make up too much of the line.
+fn ranges<'a>(words: &[&[u8]], changed: impl Iterator<Item = &'a Range<usize>>) -> Option<Ranges> {
+    let mut offsets = vec![0];
+    for word in words {
+        offsets.push(offsets[offsets.len() - 1] + word.len());
+    }
+    let mut ranges = Ranges::new();
+    let mut behind = 0;
+    for range in changed.filter(|range| !range.is_empty()) {
+        let between = &words[behind..range.start];
+        let end = offsets[range.end];
+        match ranges.last_mut() {
+            Some(last) if between.iter().all(|word| blank(word)) => last.end = end,
+            _ => ranges.push(offsets[range.start]..end),
+        }
+        behind = range.end;
+    }
+    let changed: usize = ranges.iter().map(Range::len).sum();
+    (changed * 100 <= offsets[words.len()] * MAX_EMPHASIS).then_some(ranges)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::Command;
+
+    use proptest::prelude::*;
+    use proptest::test_runner::TestRunner;
+
+    use super::*;
+
+    /// The lines as on paper, with the emphasis in braces, and `$` for no LF.
+    fn show(old: &[u8], new: &[u8]) -> String {
+        let show = |line: &DiffLine| {
+            let mut text = line.text.clone();
+            for range in line.emphasis.iter().rev() {
+                text.insert(range.end, b'}');
+                text.insert(range.start, b'{');
+            }
+            let sign = [' ', '-', '+'][line.op as usize];
+            let end = if line.no_newline { "$" } else { "" };
+            format!("{sign}{}{end}\n", text.escape_ascii())
+        };
+        lines(old, new, None).lines.iter().map(show).collect()
+    }
+
+    #[test]
+    fn lines_and_line_ends_differ_visibly() {
+        let replaced = " a\n-b\n-c\n+x\n d\n";
+        assert_eq!(show(b"a\nb\nc\nd\n", b"a\nx\nd\n"), replaced);
+        assert_eq!(stat(b"a\nb\nc\nd\n", b"a\nx\nd\n", None), (1, 2));
+        assert_eq!(show(b"", b"\n"), "+\n");
+        assert_eq!(show(b"a\nb", b"a\nb\n"), " a\n-b$\n+b\n");
+        assert_eq!(show(b"abc\n", b"abc\r\n"), "-abc\n+abc{\\r}\n");
+        let odd = "-ten bytes \\xff{\\xfe}$\n+ten bytes \\xff{x}$\n";
+        assert_eq!(show(b"ten bytes \xFF\xFE", b"ten bytes \xFFx"), odd);
+    }
+
+    #[test]
+    fn words_are_emphasised_in_the_line_that_a_line_became() {
+        let old = "- Ask before running any destructive command.\n";
+        let new = "- Approval is implied when CI is green.
+- Ask before running a truly destructive command.\n";
+        let expected = "-- Ask before running {any} destructive command.
++- Approval is implied when CI is green.
++- Ask before running {a truly} destructive command.\n";
+        assert_eq!(show(old.as_bytes(), new.as_bytes()), expected);
+        assert_eq!(show(b"all else\n", b"no thing\n"), "-all else\n+no thing\n");
+    }
+
+    fn numbers(but: &[usize]) -> String {
+        let numbers = (0..40).filter(|n| !but.contains(n));
+        numbers.map(|n| format!("{n}\n")).collect()
+    }
+
+    #[test]
+    fn hunks_merge_when_their_context_would_touch() {
+        let (old, new) = (numbers(&[]), numbers(&[3, 10, 18, 19]));
+        let diff = lines(old.as_bytes(), new.as_bytes(), None);
+        let hunks = |context| -> Vec<_> {
+            let hunks = diff.hunks(context).into_iter();
+            hunks.map(|hunk| (hunk.lines, hunk.changes)).collect()
+        };
+        assert_eq!(hunks(3), [(0..14, 3..11), (15..23, 18..20)]);
+        assert_eq!(hunks(0).len(), 3);
+        assert_eq!(hunks(usize::MAX), [(0..40, 3..20)]);
+    }
+
+    #[test]
+    fn names_cannot_forge_lines() {
+        let out = lines(b"", b"x\n", None).unified("a\n+++ b", "c d", 3);
+        let expected = "--- \"a\\012+++ b\"\n+++ c d\t\n@@ -0,0 +1 @@\n+x\n";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+
+    #[test]
+    fn the_unified_format_is_that_of_diff() {
+        let dir = tempfile::tempdir().unwrap();
+        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+        let (all, few) = (numbers(&[]), numbers(&[0, 7, 15, 16, 25, 39]));
+        for (old, new) in [("x", ""), ("x", "x\n"), (&all, &few), (&few, &all)] {
+            fs::write(&a, old).unwrap();
+            fs::write(&b, new).unwrap();
+            for context in [0, 1, 3] {
+                let mut diff = Command::new("diff");
+                diff.args(["--label=a", "--label=b", &format!("-U{context}")]);
+                let Ok(expected) = diff.args([&a, &b]).output() else {
+                    println!("skipped: diff is not installed");
+                    return;
+                };
+                let ours = lines(old.as_bytes(), new.as_bytes(), None).unified("a", "b", context);
+                assert!(ours == expected.stdout, "{old:?} {new:?} {context}");
+            }
+        }
+    }
+
+    /// Two texts that have lines and words in common.
+    fn texts() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
+        let part = (
+            "[ab é漢\r\n\n\0+\\\\\u{301}-]{0,9}",
+            "\n?",
+            prop::collection::vec(any::<u8>(), 0..2),
+        )
+            .prop_map(|(text, end, bytes)| [text.as_bytes(), &bytes, end.as_bytes()].concat());
+        let parts = prop::collection::vec((part.clone(), part, 0..4), 0..9);
+        parts.prop_map(|parts| {
+            let (mut old, mut new) = (Vec::new(), Vec::new());
+            for (part, other, kind) in parts {
+                old.extend_from_slice(&part);
+                new.extend_from_slice(if kind == 0 { &other } else { &part });
+            }
+            (old, new)
+        })
+    }
+
+    /// One of the two texts, put together again from the lines.
+    fn rebuild(diff: &Diff, without: Op, number: fn(&DiffLine) -> Option<usize>) -> Vec<u8> {
+        let mut text = Vec::new();
+        let lines = diff.lines.iter().filter(|line| line.op != without);
+        for (line, at) in lines.zip(1..) {
+            assert_eq!(number(line), Some(at));
+            text.extend_from_slice(&line.text);
+            text.extend_from_slice(if line.no_newline { b"" } else { b"\n" });
+        }
+        text
+    }
+
+    fn check(old: &[u8], new: &[u8], deadline: Option<Instant>) {
+        let diff = lines(old, new, deadline);
+        assert_eq!(rebuild(&diff, Op::Insert, |line| line.old), old);
+        assert_eq!(rebuild(&diff, Op::Delete, |line| line.new), new);
+        assert_eq!(diff.is_empty(), old == new);
+        assert_eq!((diff.added, diff.removed), stat(old, new, deadline));
+        let mut ops = diff.lines.windows(2).map(|pair| (pair[0].op, pair[1].op));
+        assert!(ops.all(|pair| pair != (Op::Insert, Op::Delete)));
+        for line in &diff.lines {
+            let mut last = None;
+            for range in &line.emphasis {
+                assert!(last < Some(range.start) && range.start < range.end);
+                last = Some(range.end);
+                if let Ok(text) = str::from_utf8(&line.text) {
+                    assert!(text.get(range.clone()).is_some());
+                }
+            }
+            assert!(last <= Some(line.text.len()));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn both_texts_can_be_rebuilt((old, new) in texts()) {
+            check(&old, &new, None);
+            check(&old, &new, Some(Instant::now()));
+        }
+    }
+
+    #[test]
+    fn after_the_deadline_the_diff_is_coarse_but_right() {
+        let line = |n: usize, step| format!("{} {}\n", n * step % 977, n % 7);
+        let text = |step| (0..20_000).map(|n| line(n, step)).collect::<String>();
+        let (old, new) = (text(31), text(57));
+        check(old.as_bytes(), new.as_bytes(), Some(Instant::now()));
+    }
+
+    #[test]
+    fn patch_accepts_the_unified_format() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let mut runner = TestRunner::new(ProptestConfig::with_cases(40));
+        let result = runner.run(&(texts(), 0..4usize), |((old, new), context)| {
+            let diff = lines(&old, &new, None).unified("a", "b", context);
+            fs::write(path("a"), &old).unwrap();
+            fs::write(path("diff"), &diff).unwrap();
+            let mut patch = Command::new("patch");
+            patch.args(["--batch", "--binary", "--output"]);
+            match patch.args([path("b"), path("a"), path("diff")]).output() {
+                Err(_) => println!("skipped: patch is not installed"),
+                Ok(_) if diff.is_empty() => prop_assert_eq!(old, new),
+                Ok(_) => prop_assert_eq!(fs::read(path("b")).unwrap(), new),
+            }
+            Ok(())
+        });
+        result.unwrap();
+    }
+}

@@ -1,0 +1,264 @@
+//! Files that are on the disk before anybody relies on them, in folders that
+//! were reached without following a link.
+//!
+//! The pattern: write a file that has no name yet, sync it, give it its name
+//! without replacing anything, sync the folder. A failed sync is final: it is
+//! never tried again, because the kernel may have dropped the dirty pages.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{self, AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+use crate::error::{Error, Kind, PathContext, Result};
+
+/// How a path is walked without following links.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Walk {
+    /// By `openat2`, and component by component where the kernel or a seccomp
+    /// filter refuses it.
+    #[default]
+    Kernel,
+    /// Always component by component: the fallback, on its own.
+    Components,
+}
+
+/// Opens a folder; no component of its path may be a link.
+///
+/// # Errors
+/// A link in the path is an error that names the real path; otherwise what the
+/// system answered.
+pub fn open_folder(path: &Path, walk: Walk) -> Result<OwnedFd> {
+    match open_folder_raw(path, walk) {
+        Err(Errno::LOOP | Errno::NOTDIR) => Err(not_followed(path)),
+        result => result.path("open the folder", path),
+    }
+}
+
+/// Like [`open_folder`], with the bare error number.
+pub fn open_folder_raw(path: &Path, walk: Walk) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    if walk == Walk::Kernel {
+        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        match fs::openat2(fs::CWD, path, flags, Mode::empty(), resolve) {
+            // ENOSYS: an old kernel; EPERM: a filter such as systemd's.
+            Err(Errno::NOSYS | Errno::PERM) => {}
+            result => return result,
+        }
+    }
+    let mut folder: Option<OwnedFd> = None;
+    let mut components = path.components().peekable();
+    while let Some(component) = components.next() {
+        let name: &OsStr = match component {
+            Component::RootDir => OsStr::new("/"),
+            Component::CurDir => continue,
+            other => other.as_os_str(),
+        };
+        let at = folder.as_ref().map_or(fs::CWD, AsFd::as_fd);
+        let access = if components.peek().is_none() {
+            OFlags::RDONLY
+        } else {
+            OFlags::PATH
+        };
+        let flags = access | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        folder = Some(fs::openat(at, name, flags, Mode::empty())?);
+    }
+    match folder {
+        Some(folder) => Ok(folder),
+        None => fs::open(".", flags, Mode::empty()),
+    }
+}
+
+fn not_followed(path: &Path) -> Error {
+    match path.canonicalize() {
+        Ok(real) if real != path => Error::new(
+            Kind::Host,
+            format!(
+                "{} goes through a symbolic link, which is never followed",
+                path.display()
+            ),
+        )
+        .hint(format!(
+            "write the real path in the configuration: {}",
+            real.display()
+        )),
+        _ => Error::new(Kind::Host, format!("{} is not a folder", path.display())),
+    }
+}
+
+/// Makes a folder and its missing parents with `mode`, each synced into its
+/// parent, and opens it. Existing folders keep their mode.
+///
+/// # Errors
+/// What the system answered, or a link in the path.
+pub fn make_folder(path: &Path, mode: Mode) -> Result<OwnedFd> {
+    match open_folder_raw(path, Walk::Kernel) {
+        Err(Errno::NOENT) => {}
+        Err(Errno::LOOP | Errno::NOTDIR) => return Err(not_followed(path)),
+        result => return result.path("open the folder", path),
+    }
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(Error::new(
+            Kind::Host,
+            format!("{} is no folder", path.display()),
+        ));
+    };
+    let parent_fd = make_folder(parent, mode)?;
+    match fs::mkdirat(&parent_fd, name, mode) {
+        // Made by somebody else meanwhile: the open below looks at it.
+        Ok(()) | Err(Errno::EXIST) => {}
+        result => result.path("make the folder", path)?,
+    }
+    fs::fsync(&parent_fd).path("sync the folder", parent)?;
+    open_folder(path, Walk::Kernel)
+}
+
+/// A new file without a name in `folder`, or, on file systems that have no
+/// nameless files, one with a name nobody guesses.
+pub struct NewFile {
+    folder: Arc<OwnedFd>,
+    path: PathBuf,
+    file: File,
+    provisional: Option<String>,
+}
+
+impl NewFile {
+    /// Starts a file in `folder`, whose path is only used in messages.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn create(folder: &Arc<OwnedFd>, path: &Path, mode: Mode) -> Result<NewFile> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let (file, provisional) = match fs::openat(&**folder, ".", flags | OFlags::TMPFILE, mode) {
+            Ok(file) => (file, None),
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
+                let name = random_name()?;
+                let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+                let file =
+                    fs::openat(&**folder, &name, flags, mode).path("create a file in", path)?;
+                (file, Some(name))
+            }
+            Err(errno) => return Err(errno).path("create a file in", path),
+        };
+        Ok(NewFile {
+            folder: Arc::clone(folder),
+            path: path.to_path_buf(),
+            file: File::from(file),
+            provisional,
+        })
+    }
+
+    /// The file itself, for owner, mode and attributes.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// What the system answered, a full disk for example.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file
+            .write_all(bytes)
+            .path("write a new file in", &self.path)
+    }
+
+    /// Puts the content on the disk and gives the file its name, unless
+    /// something stands there: then it answers false, and another name can be
+    /// tried. The folder still has to be synced.
+    ///
+    /// # Errors
+    /// What the system answered. A failed sync is final.
+    pub fn link(&mut self, name: &OsStr) -> Result<bool> {
+        let path = self.path.join(name);
+        fs::fsync(&self.file).path("sync", &path)?;
+        let linked = match &self.provisional {
+            Some(provisional) => fs::linkat(
+                &self.folder,
+                provisional,
+                &self.folder,
+                name,
+                AtFlags::empty(),
+            ),
+            None => match fs::linkat(&self.file, "", &self.folder, name, AtFlags::EMPTY_PATH) {
+                // Kernels before 6.10 want a capability for that way.
+                Err(Errno::NOENT | Errno::PERM) => fs::linkat(
+                    fs::CWD,
+                    format!("/proc/self/fd/{}", self.file.as_raw_fd()),
+                    &self.folder,
+                    name,
+                    AtFlags::SYMLINK_FOLLOW,
+                ),
+                result => result,
+            },
+        };
+        match linked {
+            Ok(()) => {
+                if let Some(provisional) = self.provisional.take() {
+                    fs::unlinkat(&self.folder, &provisional, AtFlags::empty())
+                        .path("remove", &self.path.join(provisional))?;
+                }
+                Ok(true)
+            }
+            Err(Errno::EXIST) => Ok(false),
+            Err(errno) => Err(errno).path("create", &path),
+        }
+    }
+}
+
+impl Drop for NewFile {
+    fn drop(&mut self) {
+        if let Some(name) = &self.provisional {
+            // Best effort on an error path: the name says whose litter it is.
+            let _ = fs::unlinkat(&self.folder, name, AtFlags::empty());
+        }
+    }
+}
+
+/// Replaces `path` as a whole: new file beside it, synced, renamed over it,
+/// folder synced. For files that only we write.
+///
+/// # Errors
+/// What the system answered; the old file is untouched then.
+pub fn replace(path: &Path, bytes: &[u8], mode: Mode) -> Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(Error::new(
+            Kind::Host,
+            format!("{} is no file", path.display()),
+        ));
+    };
+    let folder = Arc::new(open_folder(parent, Walk::Kernel)?);
+    let mut file = NewFile::create(&folder, parent, mode)?;
+    file.write(bytes)?;
+    let provisional = random_name()?;
+    if !file.link(OsStr::new(&provisional))? {
+        return Err(Error::io(
+            "write",
+            path,
+            &io::Error::from(io::ErrorKind::AlreadyExists),
+        ));
+    }
+    if let Err(errno) = fs::renameat(&folder, &provisional, &folder, name) {
+        let _ = fs::unlinkat(&folder, &provisional, AtFlags::empty());
+        return Err(errno).path("replace", path);
+    }
+    fs::fsync(&folder).path("sync the folder", parent)
+}
+
+/// A dot name that nobody can guess and that does not end in `.md`, because
+/// agents watch and index such files.
+///
+/// # Errors
+/// When the kernel has no random bytes.
+pub fn random_name() -> Result<String> {
+    let mut bytes = [0; 16];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .path("read random bytes from", Path::new("the kernel"))?;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!(".shepherd-{hex}"))
+}

@@ -1,0 +1,385 @@
+//! The engine: everything that is done with agents, without a screen. It knows
+//! neither the terminal nor the home directory nor the clock; what it needs of
+//! them is passed in.
+//!
+//! Console and command line call the methods of [`Engine`] and nothing below.
+
+mod fleet;
+mod ledger;
+mod lock;
+mod log;
+pub mod memory;
+mod observe;
+mod plan;
+mod reset;
+mod undo;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use fleet::{Fleet, FleetEvent};
+pub use ledger::{Act, Event, Outcome, Record, Standing, Trigger};
+pub use observe::{Block, Content, LastRun, NO_REMOTE, Observation, Protection, State, WINDOW};
+pub use plan::{Action, Bound, Plan, Skipped, Step, UndoMode, UndoOf, UndoTarget};
+pub use reset::{Progress, Report, Result as AgentResult, Stage};
+
+use crate::archive::{self, Archive};
+use crate::baseline::{self, Versions};
+use crate::clock::Clock;
+use crate::config::{Agent, Config, Place};
+use crate::digest::Digest;
+use crate::error::{Error, Kind, Result};
+use crate::transport::{Object, Transport};
+use ledger::Ledger;
+use memory::{Baseline, Boundary};
+use observe::Cached;
+
+/// How many earlier versions of its baseline are tried on a memory.
+const EARLIER: usize = 8;
+
+/// What the engine is made of.
+pub struct Setup {
+    /// The configuration; it does not change during an engine's life.
+    pub config: Config,
+    /// Where times come from.
+    pub clock: Arc<dyn Clock>,
+    /// Where memories live.
+    pub transport: Arc<dyn Transport>,
+    /// The operator's user name, for the ledger.
+    pub user: String,
+    /// Who starts the runs of this engine.
+    pub trigger: Trigger,
+    /// The numeric group of `archive_group`, if one is configured.
+    pub archive_group: Option<u32>,
+}
+
+/// Observes agents, plans and applies resets and undos, and keeps the ledger.
+pub struct Engine {
+    setup: Setup,
+    archive: Archive,
+    versions: Versions,
+    book: Mutex<Book>,
+    cache: Mutex<HashMap<String, Cached>>,
+    generation: AtomicU64,
+}
+
+/// The ledger, and what has been gathered from it for each agent.
+struct Book {
+    ledger: Ledger,
+    seen: usize,
+    histories: HashMap<String, History>,
+}
+
+/// What the ledger says of one agent.
+#[derive(Clone, Default)]
+struct History {
+    /// Versions that were pushed, the last one first, without repeats.
+    pushed: Vec<Digest>,
+    last: Option<LastRun>,
+}
+
+/// Everything about one agent that a person may want to read.
+#[derive(Clone, Debug)]
+pub struct Detail {
+    /// What it looks like now.
+    pub observation: Observation,
+    /// The baseline version that the memory is measured against, if there is
+    /// one: the bytes up to and including its separator line.
+    pub operator_part: Option<Vec<u8>>,
+    /// The beginning of the memory, up to [`WINDOW`] bytes; empty when there is
+    /// none to read.
+    pub memory: Vec<u8>,
+    /// How many bytes follow that are not in `memory`.
+    pub more: u64,
+    /// Why there is nothing to read, if there is a reason.
+    pub error: Option<String>,
+}
+
+impl Detail {
+    /// The part of the memory above the boundary, and the scratch below it.
+    /// Without a boundary everything is above.
+    pub fn parts(&self) -> (&[u8], &[u8]) {
+        let boundary = self
+            .observation
+            .content
+            .as_ref()
+            .and_then(|content| content.boundary);
+        let cut = boundary.map_or(self.memory.len(), |boundary: Boundary| boundary.offset);
+        self.memory.split_at(cut.min(self.memory.len()))
+    }
+}
+
+impl Engine {
+    /// An engine for a configuration. Nothing is read or made yet.
+    pub fn new(setup: Setup) -> Engine {
+        let general = &setup.config.general;
+        let archive = Archive::new(
+            &general.archive_dir,
+            general.archive_mode,
+            setup.archive_group,
+        );
+        Engine {
+            versions: Versions::new(&archive),
+            book: Mutex::new(Book {
+                ledger: Ledger::new(&archive),
+                seen: 0,
+                histories: HashMap::new(),
+            }),
+            archive,
+            setup,
+            cache: Mutex::default(),
+            generation: AtomicU64::new(1),
+        }
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.setup.config
+    }
+
+    /// The archive.
+    pub fn archive(&self) -> &Archive {
+        &self.archive
+    }
+
+    /// Where times come from.
+    pub fn clock(&self) -> &dyn Clock {
+        self.setup.clock.as_ref()
+    }
+
+    fn transport(&self) -> &dyn Transport {
+        self.setup.transport.as_ref()
+    }
+
+    /// The agent of this name.
+    ///
+    /// # Errors
+    /// [`Kind::User`], with a suggestion, when there is none.
+    pub fn agent(&self, name: &str) -> Result<&Agent> {
+        let config = self.config();
+        config.agent(name).ok_or_else(|| {
+            let error = Error::new(Kind::User, format!("there is no agent called {name}"));
+            match config.suggest_agent(name) {
+                Some(near) => error.hint(format!("did you mean {near}?")),
+                None => error.hint("`memory-shepherd status` lists them"),
+            }
+        })
+    }
+
+    /// All records of the ledger, oldest first.
+    ///
+    /// # Errors
+    /// A ledger that cannot be read or whose chain is broken.
+    pub fn records(&self) -> Result<Vec<Record>> {
+        Ok(self.book().ledger.records()?.to_vec())
+    }
+
+    /// Number and digest of the ledger's last record.
+    pub fn ledger_head(&self) -> (u64, Digest) {
+        self.book().ledger.head()
+    }
+
+    /// Where the ledger is.
+    pub fn ledger_path(&self) -> PathBuf {
+        self.book().ledger.path().to_path_buf()
+    }
+
+    /// An agent with the bytes that a person may want to read.
+    pub fn detail(&self, agent: &Agent) -> Detail {
+        let observation = self.observe(agent);
+        let mut detail = Detail {
+            operator_part: self.measured_against(agent, &observation),
+            memory: Vec::new(),
+            more: 0,
+            error: None,
+            observation,
+        };
+        let Place::Local { memory } = &agent.place else {
+            detail.error = Some(NO_REMOTE.to_string());
+            return detail;
+        };
+        if detail.observation.content.is_none() {
+            detail.error = Some(detail.observation.why.clone());
+            return detail;
+        }
+        let mut size = 0;
+        let kept = &mut detail.memory;
+        let read = self.transport().open(memory).and_then(|folder| {
+            folder.read(&mut |bytes| {
+                let room = WINDOW.saturating_sub(kept.len());
+                kept.extend_from_slice(&bytes[..room.min(bytes.len())]);
+                size += bytes.len() as u64;
+                Ok(())
+            })
+        });
+        if let Err(error) = read {
+            detail.error = Some(error.to_string());
+        }
+        detail.more = size - detail.memory.len() as u64;
+        detail
+    }
+
+    /// The operator part that an observed memory was measured against.
+    fn measured_against(&self, agent: &Agent, observation: &Observation) -> Option<Vec<u8>> {
+        let current = baseline::load(&self.config().general, agent).ok();
+        let rule = observation
+            .content
+            .as_ref()?
+            .boundary
+            .map(|boundary| boundary.rule);
+        let version = match rule {
+            Some(memory::Rule::Behind(digest) | memory::Rule::Aligned(digest)) => {
+                match current.filter(|current| current.digest() == digest) {
+                    Some(current) => current,
+                    None => self.version(agent, digest)?,
+                }
+            }
+            _ => current?,
+        };
+        Some(version.operator_part().to_vec())
+    }
+
+    /// Which entries retention would delete now.
+    ///
+    /// # Errors
+    /// An archive or ledger that cannot be read.
+    pub fn retention(&self) -> Result<Vec<archive::Entry>> {
+        let now = self.clock().now();
+        let days = self.config().general.archive_retention_days;
+        let records = self.records()?;
+        let limit = now - chrono::Duration::days(i64::from(days));
+        if records.last().is_some_and(|last| last.time > now) {
+            return Err(Error::new(
+                Kind::Conflict,
+                "the clock is behind the ledger's last record, so retention deletes nothing",
+            )
+            .hint("set the clock; entries are deleted by age"));
+        }
+        let needed: Vec<PathBuf> = records
+            .iter()
+            .filter(|record| record.time >= limit)
+            .flat_map(|record| record.what.entry.iter().chain(&record.what.late))
+            .map(|written| written.path.clone())
+            .collect();
+        let mut folders: Vec<&str> = self
+            .config()
+            .agents
+            .iter()
+            .map(|agent| agent.archive_subdir.as_str())
+            .collect();
+        folders.sort_unstable();
+        folders.dedup();
+        let mut expired = Vec::new();
+        for folder in folders {
+            let entries = self.archive.list(folder.as_ref())?;
+            expired.extend(archive::expired(&entries, &needed, days, now));
+        }
+        Ok(expired)
+    }
+
+    fn next_generation(&self) -> u64 {
+        self.generation.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn book(&self) -> MutexGuard<'_, Book> {
+        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cached(&self, agent: &str) -> Option<Cached> {
+        self.cache
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(agent)
+            .cloned()
+    }
+
+    fn cache(&self, agent: &str, cached: Cached) {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.insert(agent.to_string(), cached);
+    }
+
+    fn history(&self, agent: &str) -> Result<History> {
+        let mut book = self.book();
+        let Book {
+            ledger,
+            seen,
+            histories,
+        } = &mut *book;
+        let records = ledger.records()?;
+        if records.len() < *seen {
+            histories.clear();
+            *seen = 0;
+        }
+        for record in &records[*seen..] {
+            let event = &record.what;
+            let history = histories.entry(event.agent.clone()).or_default();
+            if event.outcome == Outcome::Ok
+                && let Some(pushed) = event.baseline
+            {
+                history.pushed.retain(|digest| *digest != pushed);
+                history.pushed.insert(0, pushed);
+                history.pushed.truncate(EARLIER);
+            }
+            history.last = Some(LastRun {
+                run: event.run.clone(),
+                time: record.time,
+                act: event.act,
+                outcome: event.outcome,
+            });
+        }
+        *seen = records.len();
+        Ok(histories.get(agent).cloned().unwrap_or_default())
+    }
+
+    /// The versions pushed to an agent, the last one first. One that is the
+    /// current baseline stays in its place: a memory that drifted is measured
+    /// against what was pushed last.
+    fn earlier(
+        &self,
+        agent: &Agent,
+        history: &History,
+        current: Option<&Arc<Baseline>>,
+    ) -> Vec<Arc<Baseline>> {
+        let version = |digest: &Digest| match current {
+            Some(current) if current.digest() == *digest => Some(Arc::clone(current)),
+            _ => self.version(agent, *digest).map(Arc::new),
+        };
+        history.pushed.iter().filter_map(version).collect()
+    }
+
+    fn version(&self, agent: &Agent, digest: Digest) -> Option<Baseline> {
+        let bytes = self.versions.get(digest).ok()?;
+        Some(Baseline::new(bytes.to_vec(), &agent.separator))
+    }
+
+    /// Another agent with the same memory file, if there is one.
+    fn shares_memory(&self, agent: &Agent) -> Option<&str> {
+        let Place::Local { memory } = &agent.place else {
+            return None;
+        };
+        let same = |other: &&Agent| {
+            let Place::Local { memory: theirs } = &other.place else {
+                return false;
+            };
+            other.name != agent.name && memory == theirs
+        };
+        self.config()
+            .agents
+            .iter()
+            .find(same)
+            .map(|other| other.name.as_str())
+    }
+
+    /// What stands at an agent's memory now.
+    fn object(&self, agent: &Agent) -> Result<Object> {
+        match &agent.place {
+            Place::Local { memory } => {
+                let found = self.transport().probe(&[memory]).pop();
+                Ok(found.unwrap_or(Ok(Object::Absent))?)
+            }
+            Place::Remote { .. } => Err(Error::new(Kind::Host, NO_REMOTE)),
+        }
+    }
+}

@@ -1,0 +1,424 @@
+//! Keeping watch over a fleet: local folders are watched, a slow sweep behind
+//! the watcher catches what it missed, and whatever changed is observed by a
+//! few workers. Nobody waits for anybody else's disk.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use notify::event::{AccessKind, AccessMode};
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
+
+use super::{Engine, Observation};
+use crate::baseline::seal;
+use crate::config::Place;
+
+/// How many agents are read at the same time.
+const WORKERS: usize = 8;
+
+/// An agent that writes all the time is read this often at most.
+const MIN_INTERVAL: Duration = Duration::from_millis(200);
+
+/// A file that takes long to read may cost at most this part of the time.
+const MAX_SHARE: u32 = 20;
+
+/// How often everything is probed, whatever the watcher says.
+const SWEEP: Duration = Duration::from_secs(30);
+
+/// The same where folders cannot be watched.
+const BLIND_SWEEP: Duration = Duration::from_secs(2);
+
+/// What a fleet reports.
+#[derive(Clone, Debug)]
+pub enum FleetEvent {
+    /// Agents as they look now.
+    Observed(Vec<Observation>),
+    /// The configuration file changed.
+    ConfigChanged,
+    /// Something the operator should know.
+    Note(String),
+}
+
+enum Message {
+    Read(Vec<String>),
+    Touched(PathBuf),
+    Done(Box<Observation>, Duration),
+    Stop,
+}
+
+/// A fleet that is being watched. Dropping it stops the watch.
+pub struct Fleet {
+    messages: Sender<Message>,
+    jobs: Arc<Jobs>,
+}
+
+/// Counts what is queued or running, so that tests can wait until nothing is.
+#[derive(Default)]
+struct Jobs {
+    count: Mutex<usize>,
+    idle: Condvar,
+}
+
+impl Jobs {
+    fn change(&self, by: isize) {
+        let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        *count = count.saturating_add_signed(by);
+        if *count == 0 {
+            self.idle.notify_all();
+        }
+    }
+}
+
+impl Fleet {
+    /// Starts watching, and reads every agent once. Events go to `events`; when
+    /// that is full, the watch waits.
+    pub fn start(engine: Arc<Engine>, events: Sender<FleetEvent>) -> Fleet {
+        let (messages, inbox) = unbounded();
+        let jobs = Arc::new(Jobs::default());
+        let fleet = Fleet {
+            messages: messages.clone(),
+            jobs: Arc::clone(&jobs),
+        };
+        let names = engine
+            .config()
+            .agents
+            .iter()
+            .map(|agent| agent.name.clone())
+            .collect();
+        fleet.read(names);
+        thread::spawn(move || Watch::new(engine, messages, events, jobs).run(&inbox));
+        fleet
+    }
+
+    /// Reads these agents soon, before others that wait.
+    pub fn read(&self, agents: Vec<String>) {
+        self.jobs.change(1);
+        if self.messages.send(Message::Read(agents)).is_err() {
+            self.jobs.change(-1);
+        }
+    }
+
+    /// Waits until nothing is queued or running, or the time is over; says
+    /// which.
+    pub fn wait_idle(&self, limit: Duration) -> bool {
+        let count = self
+            .jobs
+            .count
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let (count, _) = self
+            .jobs
+            .idle
+            .wait_timeout_while(count, limit, |count| *count > 0)
+            .unwrap_or_else(PoisonError::into_inner);
+        *count == 0
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        // The watch may have ended by itself.
+        let _ = self.messages.send(Message::Stop);
+    }
+}
+
+struct Watch {
+    engine: Arc<Engine>,
+    events: Sender<FleetEvent>,
+    jobs: Arc<Jobs>,
+    work: Sender<String>,
+    workers: usize,
+    watcher: Option<RecommendedWatcher>,
+    watched: HashSet<PathBuf>,
+    /// Folders that should be watched, and what a touched name in them means.
+    meaning: HashMap<PathBuf, Vec<Meaning>>,
+    /// When an agent should be read next.
+    due: HashMap<String, Instant>,
+    running: HashSet<String>,
+    /// When an agent may be read again.
+    not_before: HashMap<String, Instant>,
+    next_sweep: Instant,
+    blind: bool,
+}
+
+struct Meaning {
+    /// The name in the folder; any name when there is none.
+    name: Option<OsString>,
+    what: Touched,
+}
+
+#[derive(Clone)]
+enum Touched {
+    Agent(String),
+    Everybody,
+    Config,
+}
+
+impl Watch {
+    fn new(
+        engine: Arc<Engine>,
+        messages: Sender<Message>,
+        events: Sender<FleetEvent>,
+        jobs: Arc<Jobs>,
+    ) -> Watch {
+        let workers = WORKERS.min(engine.config().agents.len());
+        let (work, queue) = bounded::<String>(workers);
+        for _ in 0..workers {
+            let (engine, queue, messages) = (Arc::clone(&engine), queue.clone(), messages.clone());
+            thread::spawn(move || worker(&engine, &queue, &messages));
+        }
+        let touched = messages.clone();
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            let Ok(event) = event else { return };
+            let matters = match event.kind {
+                EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),
+                _ => true,
+            };
+            if matters {
+                for path in event.paths {
+                    // The watch may be stopping.
+                    let _ = touched.send(Message::Touched(path));
+                }
+            }
+        });
+        let now = engine.clock().instant();
+        let mut watch = Watch {
+            meaning: meanings(&engine),
+            engine,
+            events,
+            jobs,
+            work,
+            workers,
+            watcher: None,
+            watched: HashSet::new(),
+            due: HashMap::new(),
+            running: HashSet::new(),
+            not_before: HashMap::new(),
+            next_sweep: now + SWEEP,
+            blind: false,
+        };
+        match watcher {
+            Ok(watcher) => watch.watcher = Some(watcher),
+            Err(error) => watch.go_blind(&error),
+        }
+        watch.watch_folders();
+        watch
+    }
+
+    fn run(mut self, inbox: &Receiver<Message>) {
+        loop {
+            self.hand_out();
+            let wake = self
+                .next_due()
+                .map_or(self.next_sweep, |due| due.min(self.next_sweep));
+            let now = self.engine.clock().instant();
+            let first = inbox.recv_timeout(wake.saturating_duration_since(now));
+            let mut observed = Vec::new();
+            for message in first.into_iter().chain(inbox.try_iter()) {
+                if !self.take(message, &mut observed) {
+                    return;
+                }
+            }
+            let count = observed.len();
+            if count > 0 && self.events.send(FleetEvent::Observed(observed)).is_err() {
+                return; // Nobody listens any more.
+            }
+            self.jobs.change(-(count as isize));
+            let now = self.engine.clock().instant();
+            if now >= self.next_sweep {
+                self.watch_folders();
+                self.next_sweep = now + if self.blind { BLIND_SWEEP } else { SWEEP };
+                let names: Vec<String> = self.names().collect();
+                names.into_iter().for_each(|name| self.want(name, now));
+            }
+        }
+    }
+
+    /// Acts on a message; false when it is time to stop.
+    fn take(&mut self, message: Message, observed: &mut Vec<Observation>) -> bool {
+        let now = self.engine.clock().instant();
+        match message {
+            Message::Stop => return false,
+            Message::Read(names) => {
+                for name in names {
+                    self.not_before.remove(&name);
+                    self.want(name, now);
+                }
+                self.jobs.change(-1);
+            }
+            Message::Done(observation, took) => {
+                self.running.remove(&observation.agent);
+                let pause = MIN_INTERVAL.max(took * MAX_SHARE);
+                self.not_before
+                    .insert(observation.agent.clone(), now + pause);
+                observed.push(*observation);
+            }
+            Message::Touched(path) => return self.touched(&path, now),
+        }
+        true
+    }
+
+    fn touched(&mut self, path: &Path, now: Instant) -> bool {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return true;
+        };
+        // An event about the folder itself may mean anything in it.
+        let whole = self.meaning.get(path).into_iter().flatten();
+        let named = self.meaning.get(folder).into_iter().flatten();
+        let named = named.filter(|meaning| meaning.name.as_deref().is_none_or(|own| own == name));
+        let mut wanted: Vec<Touched> = whole.chain(named).map(|m| m.what.clone()).collect();
+        wanted.dedup_by_key(|touched| matches!(touched, Touched::Everybody));
+        for touched in wanted {
+            match touched {
+                Touched::Agent(name) => self.want(name, now),
+                Touched::Everybody => {
+                    let names: Vec<String> = self.names().collect();
+                    names.into_iter().for_each(|name| self.want(name, now));
+                }
+                Touched::Config => {
+                    if self.events.send(FleetEvent::ConfigChanged).is_err() {
+                        return false;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    fn names(&self) -> impl Iterator<Item = String> {
+        self.engine
+            .config()
+            .agents
+            .iter()
+            .map(|agent| agent.name.clone())
+    }
+
+    /// An agent should be read, as soon as it may be.
+    fn want(&mut self, name: String, now: Instant) {
+        let due = self.not_before.get(&name).copied().unwrap_or(now).max(now);
+        if self.due.insert(name, due).is_none() {
+            self.jobs.change(1);
+        }
+    }
+
+    /// When a worker has something to do next, if one is free.
+    fn next_due(&self) -> Option<Instant> {
+        let waiting = self
+            .due
+            .iter()
+            .filter(|(name, _)| !self.running.contains(*name));
+        let next = waiting.map(|(_, due)| *due).min();
+        next.filter(|_| self.running.len() < self.workers)
+    }
+
+    /// Gives what is due to workers that are free. Order: the longest due.
+    fn hand_out(&mut self) {
+        let now = self.engine.clock().instant();
+        let mut ready: Vec<(Instant, String)> = self
+            .due
+            .iter()
+            .filter(|(name, due)| **due <= now && !self.running.contains(*name))
+            .map(|(name, due)| (*due, name.clone()))
+            .collect();
+        ready.sort();
+        let free = self.workers.saturating_sub(self.running.len());
+        for (_, name) in ready.into_iter().take(free) {
+            if self.work.send(name.clone()).is_err() {
+                return; // The workers have ended, so nobody listens any more.
+            }
+            self.due.remove(&name);
+            self.running.insert(name);
+        }
+    }
+
+    /// Watches folders that appeared since.
+    fn watch_folders(&mut self) {
+        let Some(watcher) = &mut self.watcher else {
+            return;
+        };
+        let mut failure = None;
+        for folder in self.meaning.keys() {
+            if self.watched.contains(folder) && folder.is_dir() {
+                continue;
+            }
+            match watcher.watch(folder, RecursiveMode::NonRecursive) {
+                Ok(()) => {
+                    self.watched.insert(folder.clone());
+                }
+                Err(error) => {
+                    self.watched.remove(folder);
+                    if matches!(error.kind, notify::ErrorKind::MaxFilesWatch) {
+                        failure = Some(error);
+                    }
+                }
+            }
+        }
+        if let Some(error) = failure {
+            self.go_blind(&error);
+        }
+    }
+
+    fn go_blind(&mut self, error: &notify::Error) {
+        if !std::mem::replace(&mut self.blind, true) {
+            let seconds = BLIND_SWEEP.as_secs();
+            let note =
+                format!("folders cannot be watched ({error}); looking every {seconds} s instead");
+            // Nobody may listen any more; then the loop ends by itself.
+            let _ = self.events.send(FleetEvent::Note(note));
+        }
+    }
+}
+
+/// What a change in which folder means.
+fn meanings(engine: &Engine) -> HashMap<PathBuf, Vec<Meaning>> {
+    let config = engine.config();
+    let mut meanings: HashMap<PathBuf, Vec<Meaning>> = HashMap::new();
+    let mut add = |path: &Path, what: Touched| {
+        if let (Some(folder), Some(name)) = (path.parent(), path.file_name()) {
+            meanings
+                .entry(folder.to_path_buf())
+                .or_default()
+                .push(Meaning {
+                    name: Some(name.to_os_string()),
+                    what,
+                });
+        }
+    };
+    for agent in &config.agents {
+        if let Place::Local { memory } = &agent.place {
+            add(memory, Touched::Agent(agent.name.clone()));
+        }
+        let baseline = config.general.baseline_dir.join(&agent.baseline);
+        add(&baseline, Touched::Agent(agent.name.clone()));
+        let lock = engine
+            .archive()
+            .own("locks")
+            .join(format!("{}.lock", agent.name));
+        add(&lock, Touched::Agent(agent.name.clone()));
+    }
+    add(
+        &config.general.baseline_dir.join(seal::FILE),
+        Touched::Everybody,
+    );
+    add(&engine.ledger_path(), Touched::Everybody);
+    add(&config.path, Touched::Config);
+    meanings
+}
+
+fn worker(engine: &Engine, queue: &Receiver<String>, messages: &Sender<Message>) {
+    for name in queue {
+        let began = engine.clock().instant();
+        let Ok(agent) = engine.agent(&name) else {
+            continue;
+        };
+        let observation = Box::new(engine.observe(agent));
+        let took = engine.clock().instant().duration_since(began);
+        if messages.send(Message::Done(observation, took)).is_err() {
+            return;
+        }
+    }
+}

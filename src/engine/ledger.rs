@@ -1,0 +1,367 @@
+//! The ledger: one line of JSON for everything that was done to an agent, each
+//! carrying the digest of the line before, so that a changed, removed or
+//! reordered record shows.
+//!
+//! `<archive_dir>/.shepherd/ledger.jsonl`. `prev` is the SHA-256 of the line
+//! before without its line feed, and 64 zeros in the first line. A line that a
+//! crash left unfinished is cut off by the next append, and that is recorded.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use chrono::{DateTime, FixedOffset};
+use serde::{Deserialize, Serialize};
+
+use crate::archive::{Archive, Written};
+use crate::clock::Clock;
+use crate::digest::Digest;
+use crate::engine::memory::Boundary;
+use crate::error::{Error, Kind, PathContext, Result};
+use crate::sys;
+use crate::transport::{Attributes, Method, Odd};
+
+/// What a record is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Act {
+    /// A reset.
+    Reset,
+    /// An undo of an earlier run.
+    Undo,
+    /// An unfinished last line was cut off.
+    Repair,
+}
+
+/// Who or what started a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trigger {
+    /// An operator in the console.
+    Console,
+    /// A command.
+    Cli,
+    /// A timer.
+    Timer,
+}
+
+/// How it ended for one agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Done and read back.
+    Ok,
+    /// Already equal to the baseline; nothing was written.
+    Unchanged,
+    /// Tried, and failed; the error says what stands there now.
+    Failed,
+    /// Not tried, for the reason given.
+    Refused,
+    /// The run was interrupted before this agent's turn.
+    NotStarted,
+}
+
+impl Outcome {
+    /// The word for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Outcome::Ok => "ok",
+            Outcome::Unchanged => "unchanged",
+            Outcome::Failed => "FAILED",
+            Outcome::Refused => "REFUSED",
+            Outcome::NotStarted => "not started",
+        }
+    }
+}
+
+/// What stood at a memory's name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// Nothing.
+    Absent,
+    /// A file with this content.
+    File {
+        /// Digest of the whole file.
+        sha256: Digest,
+        /// Its size in bytes.
+        size: u64,
+        /// Its lines.
+        lines: u64,
+    },
+    /// Something that was not read.
+    Odd(Odd),
+}
+
+impl Standing {
+    /// The digest, if it was a file.
+    pub fn digest(&self) -> Option<Digest> {
+        match self {
+            Standing::File { sha256, .. } => Some(*sha256),
+            _ => None,
+        }
+    }
+}
+
+/// One line of the ledger.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The line's number, from 1.
+    pub seq: u64,
+    /// Digest of the line before.
+    pub prev: Digest,
+    /// When it ended, with the offset of local time.
+    pub time: DateTime<FixedOffset>,
+    /// What follows.
+    #[serde(flatten)]
+    pub what: Event,
+}
+
+/// What happened to one agent in one run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Event {
+    /// The run; all agents of one run share it.
+    pub run: String,
+    /// Reset, undo or repair.
+    pub act: Act,
+    /// Who started it.
+    pub trigger: Trigger,
+    /// The operator's user name.
+    pub user: String,
+    /// The agent; empty in a repair.
+    pub agent: String,
+    /// The memory's host.
+    pub host: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Why, when it did not end well; or what else is worth knowing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// What stood there before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<Standing>,
+    /// What was put there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Standing>,
+    /// The baseline version that was pushed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<Digest>,
+    /// The entry that holds what stood there before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry: Option<Written>,
+    /// Entries with what late writers added.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub late: Vec<Written>,
+    /// Where the boundary was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boundary: Option<Boundary>,
+    /// The version whose operator part stood above the scratch in the entry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split: Option<Digest>,
+    /// How the memory was replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<Method>,
+    /// Owner, mode and attributes of the memory before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<Attributes>,
+    /// How long it took, in milliseconds.
+    #[serde(default)]
+    pub duration_ms: u64,
+    /// The run that this one undid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undoes: Option<String>,
+}
+
+impl Event {
+    /// The event of a run that is about to act on an agent; how it ends is
+    /// filled in by whoever acts.
+    pub(super) fn new(run: &str, act: Act, trigger: Trigger, user: &str, agent: &str) -> Event {
+        Event {
+            run: run.to_string(),
+            act,
+            trigger,
+            user: user.to_string(),
+            agent: agent.to_string(),
+            host: "local".to_string(),
+            outcome: Outcome::Ok,
+            note: None,
+            before: None,
+            after: None,
+            baseline: None,
+            entry: None,
+            late: Vec::new(),
+            boundary: None,
+            split: None,
+            method: None,
+            attributes: None,
+            duration_ms: 0,
+            undoes: None,
+        }
+    }
+
+    /// Whether the memory was changed.
+    pub fn changed(&self) -> bool {
+        self.outcome == Outcome::Ok && self.act != Act::Repair
+    }
+}
+
+/// How long an append waits for another process's.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The ledger of one archive.
+pub struct Ledger {
+    path: PathBuf,
+    archive: Archive,
+    records: Vec<Record>,
+    read: u64,
+    head: Digest,
+}
+
+impl Ledger {
+    /// The ledger of `archive`; nothing is read yet.
+    pub fn new(archive: &Archive) -> Ledger {
+        Ledger {
+            path: archive.own("ledger.jsonl"),
+            archive: archive.clone(),
+            records: Vec::new(),
+            read: 0,
+            head: Digest::ZERO,
+        }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All records, oldest first, after reading what was appended since the
+    /// last call.
+    ///
+    /// # Errors
+    /// A ledger that cannot be read, or whose chain is broken.
+    pub fn records(&mut self) -> Result<&[Record]> {
+        match File::open(&self.path) {
+            Ok(file) => self.read_on(&file)?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::io("read the ledger", &self.path, &error)),
+        }
+        Ok(&self.records)
+    }
+
+    /// Number and digest of the last record.
+    pub fn head(&self) -> (u64, Digest) {
+        (self.records.len() as u64, self.head)
+    }
+
+    fn read_on(&mut self, file: &File) -> Result<()> {
+        let length = file.metadata().path("look at", &self.path)?.len();
+        if length < self.read {
+            // Another ledger stands there: nothing read before is true of it.
+            *self = Ledger::new(&self.archive.clone());
+        }
+        let mut file = BufReader::new(file);
+        file.seek(SeekFrom::Start(self.read))
+            .path("read", &self.path)?;
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let count = file.read_until(b'\n', &mut line).path("read", &self.path)?;
+            if line.pop() != Some(b'\n') {
+                return Ok(()); // The end, or a line that is still being written.
+            }
+            let number = self.records.len() as u64 + 1;
+            let record: Record = serde_json::from_slice(&line)
+                .map_err(|error| self.broken(number, &format!("it is no record: {error}")))?;
+            if record.seq != number || record.prev != self.head {
+                return Err(self.broken(number, "it does not continue the line before"));
+            }
+            self.head = Digest::of(&line);
+            self.read += count as u64;
+            self.records.push(record);
+        }
+    }
+
+    fn broken(&self, line: u64, why: &str) -> Error {
+        Error::new(
+            Kind::Integrity,
+            format!("the ledger {} is broken at line {line}: {why}", self.path.display()),
+        )
+        .hint("somebody or something changed it; keep the file as evidence and move it away, then a new ledger begins")
+    }
+
+    /// Appends records and puts them on the disk before it returns.
+    ///
+    /// # Errors
+    /// What the system answered, a broken chain, or another process that keeps
+    /// the ledger locked for longer than ten seconds.
+    pub fn append(&mut self, events: Vec<Event>, clock: &dyn Clock) -> Result<()> {
+        self.archive.folder(Path::new(crate::archive::OWN))?;
+        let mut file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .mode(self.archive.file_mode().as_raw_mode())
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&self.path)
+            .path("open the ledger", &self.path)?;
+        let end = clock.instant() + PATIENCE;
+        while !sys::try_lock(file.as_fd()).path("lock the ledger", &self.path)? {
+            if clock.instant() >= end {
+                let message = format!(
+                    "the ledger {} stays locked by another run",
+                    self.path.display()
+                );
+                return Err(Error::new(Kind::Busy, message));
+            }
+            clock.sleep(Duration::from_millis(2));
+        }
+        self.read_on(&file)?;
+        let mut text = Vec::new();
+        let length = file.metadata().path("look at", &self.path)?.len();
+        let mut events = events;
+        if length > self.read {
+            file.set_len(self.read).path("cut", &self.path)?;
+            let note = format!("cut {} bytes of an unfinished record", length - self.read);
+            events.insert(0, repair(note, &events));
+        }
+        let mut head = self.head;
+        let mut records = Vec::new();
+        for what in events {
+            let record = Record {
+                seq: (self.records.len() + records.len()) as u64 + 1,
+                prev: head,
+                time: clock.now(),
+                what,
+            };
+            let line = serde_json::to_vec(&record).map_err(|error| {
+                Error::new(Kind::Internal, format!("cannot write a record: {error}"))
+            })?;
+            head = Digest::of(&line);
+            text.extend_from_slice(&line);
+            text.push(b'\n');
+            records.push(record);
+        }
+        file.write_all(&text).path("append to", &self.path)?;
+        file.sync_data().path("sync", &self.path)?;
+        self.read += text.len() as u64;
+        self.head = head;
+        self.records.append(&mut records);
+        Ok(())
+    }
+}
+
+/// The record of a repair, in the name of the run that found the damage.
+fn repair(note: String, events: &[Event]) -> Event {
+    let (run, trigger, user) = match events.first() {
+        Some(event) => (event.run.clone(), event.trigger, event.user.clone()),
+        None => (String::new(), Trigger::Cli, String::new()),
+    };
+    Event {
+        note: Some(note),
+        host: String::new(),
+        ..Event::new(&run, Act::Repair, trigger, &user, "")
+    }
+}

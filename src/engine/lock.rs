@@ -1,0 +1,100 @@
+//! One run at a time for each agent: a kernel lock on a file that agents cannot
+//! write. A holder that died has let go; one that lives is named.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use chrono::{DateTime, FixedOffset};
+use serde::{Deserialize, Serialize};
+
+use crate::archive::{Archive, OWN};
+use crate::error::{Error, Kind, PathContext, Result};
+use crate::sys;
+
+/// Who holds a lock, as the holder wrote it down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Process id.
+    pub pid: u32,
+    /// The operator's user name.
+    pub user: String,
+    /// Since when.
+    pub since: DateTime<FixedOffset>,
+    /// The run.
+    pub run: String,
+}
+
+impl Holder {
+    /// "run 5a10 of ops (process 4711, since 01:00:06)"
+    pub fn describe(&self) -> String {
+        format!(
+            "run {} of {} (process {}, since {})",
+            self.run,
+            self.user,
+            self.pid,
+            self.since.format("%H:%M:%S")
+        )
+    }
+}
+
+/// A lock that is held until it is dropped.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+/// Takes the lock of an agent.
+///
+/// # Errors
+/// [`Kind::Busy`], naming the holder, when another run has it; else what the
+/// system answered.
+pub fn take(archive: &Archive, agent: &str, holder: &Holder) -> Result<Lock> {
+    archive.folder(&Path::new(OWN).join("locks"))?;
+    let path = path(archive, agent);
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(archive.file_mode().as_raw_mode())
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(&path)
+        .path("open the lock", &path)?;
+    if !sys::try_lock(file.as_fd()).path("lock", &path)? {
+        let who = read(&mut file).map_or_else(|| "another run".to_string(), |h| h.describe());
+        return Err(
+            Error::new(Kind::Busy, format!("{agent} is locked by {who}"))
+                .hint("wait until it has ended; nothing was changed"),
+        );
+    }
+    // For people only: the lock itself is the kernel's.
+    let text = serde_json::to_vec(holder)
+        .map_err(|error| Error::new(Kind::Internal, format!("cannot write a holder: {error}")))?;
+    file.set_len(0).path("write", &path)?;
+    file.write_all(&text).path("write", &path)?;
+    Ok(Lock { _file: file })
+}
+
+/// Who holds the lock of an agent, without touching it; `None` when nobody
+/// does. A holder that wrote nothing down is an empty description.
+pub fn holder(archive: &Archive, agent: &str) -> Option<String> {
+    let mut file = File::open(path(archive, agent)).ok()?;
+    if !sys::is_locked(file.as_fd()).ok()? {
+        return None;
+    }
+    Some(read(&mut file).map_or_else(String::new, |holder| holder.describe()))
+}
+
+fn path(archive: &Archive, agent: &str) -> PathBuf {
+    archive.own("locks").join(format!("{agent}.lock"))
+}
+
+fn read(file: &mut File) -> Option<Holder> {
+    let mut text = Vec::new();
+    file.rewind().ok()?;
+    file.take(4096).read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
+}

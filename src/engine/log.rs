@@ -1,0 +1,44 @@
+//! `reset.log`: what runs did, a line each, in the original tool's form.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+
+use chrono::{DateTime, FixedOffset};
+
+use crate::archive::Archive;
+use crate::error::{PathContext, Result};
+use crate::untrusted;
+
+/// Above this many bytes the log is moved to `reset.log.old`.
+const MAX_SIZE: u64 = 1 << 20;
+
+/// `[YYYY-MM-DD HH:MM:SS] [memory-shepherd] text`
+pub(super) fn line(now: DateTime<FixedOffset>, text: &str) -> String {
+    format!(
+        "[{}] [memory-shepherd] {}",
+        now.format("%Y-%m-%d %H:%M:%S"),
+        untrusted::line(text)
+    )
+}
+
+/// Appends a line to `<archive_dir>/reset.log`, moving a log that has grown too
+/// long out of the way first.
+pub(super) fn append(archive: &Archive, line: &str) -> Result<()> {
+    archive.folder("".as_ref())?;
+    let path = archive.root().join("reset.log");
+    let mut file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(archive.file_mode().as_raw_mode())
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(&path)
+        .path("open", &path)?;
+    file.write_all(format!("{line}\n").as_bytes())
+        .path("append to", &path)?;
+    if file.metadata().path("look at", &path)?.len() > MAX_SIZE {
+        let old = archive.root().join("reset.log.old");
+        std::fs::rename(&path, &old).path("move", &path)?;
+    }
+    Ok(())
+}

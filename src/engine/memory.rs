@@ -1,0 +1,656 @@
+//! The boundary: where in a memory the baseline part ends. Pure and byte-wise.
+//!
+//! The rules, in this order:
+//!
+//! 1. An *eligible separator line* equals the separator literally, trailing
+//!    white space aside, and is not inside a code fence, a front matter
+//!    delimiter, a setext heading underline or a row of a table.
+//! 2. The *operator part* of a baseline ends with its last eligible separator
+//!    line; where there is none, with the last line that equals the separator
+//!    literally. What follows in the baseline is its *tail*.
+//! 3. A memory that starts with the operator part of the current baseline is
+//!    *intact*.
+//! 4. Else, if it starts with the operator part of an earlier version that was
+//!    pushed to this agent: intact against that one, and *behind*.
+//! 5. Else its lines are *aligned* with the baseline that was pushed last: of
+//!    all separator lines, the one above which the fewest lines differ.
+//!    Everything above it that differs is drift.
+//! 6. Else there is no boundary.
+//!
+//! A misjudgement in 5 and 6 cannot lose anything, because the whole file is
+//! archived there.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+
+/// Upper bound of the comparisons that rule 5 makes. It keeps the search
+/// linear in the memory: past it, further separators are not considered.
+const ALIGN_BUDGET: usize = 64 << 20;
+
+/// A line that equals the separator, trailing white space aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeparatorLine {
+    /// Offset of the line's first byte.
+    pub start: usize,
+    /// Offset behind the line, its line feed included.
+    pub end: usize,
+    /// The line's number, from 1.
+    pub line: usize,
+    /// Whether rule 1 lets it be a boundary.
+    pub eligible: bool,
+}
+
+/// A version of a baseline, cut at its last separator line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Baseline {
+    bytes: Vec<u8>,
+    digest: Digest,
+    separator: Vec<u8>,
+    cut: Option<SeparatorLine>,
+}
+
+impl Baseline {
+    /// Cuts `bytes` at the last separator line (rule 2).
+    pub fn new(bytes: Vec<u8>, separator: &str) -> Baseline {
+        let lines = separator_lines(&bytes, separator.as_bytes());
+        let cut = lines.iter().rev().find(|line| line.eligible);
+        Baseline {
+            digest: Digest::of(&bytes),
+            separator: separator.as_bytes().to_vec(),
+            cut: cut.or(lines.last()).copied(),
+            bytes,
+        }
+    }
+
+    /// The whole file.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The digest of the whole file.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// The separator line that ends the operator part, if there is one.
+    pub fn cut(&self) -> Option<SeparatorLine> {
+        self.cut
+    }
+
+    /// Everything up to and including the last separator line; the whole file
+    /// where there is none.
+    pub fn operator_part(&self) -> &[u8] {
+        &self.bytes[..self.cut.map_or(self.bytes.len(), |cut| cut.end)]
+    }
+
+    /// What follows the operator part.
+    pub fn tail(&self) -> &[u8] {
+        &self.bytes[self.operator_part().len()..]
+    }
+
+    /// What stands above the separator line.
+    fn above(&self) -> &[u8] {
+        &self.bytes[..self.cut.map_or(self.bytes.len(), |cut| cut.start)]
+    }
+
+    /// Where the boundary is in a memory that starts with the operator part.
+    ///
+    /// The separator line itself is compared trailing white space aside (rule
+    /// 1), so an editor that changes the file's last line end makes no drift.
+    fn intact_in(&self, memory: &[u8]) -> Option<usize> {
+        let Some(cut) = self.cut else {
+            return (memory == self.bytes).then_some(memory.len());
+        };
+        if !memory.starts_with(&self.bytes[..cut.start]) {
+            return None;
+        }
+        let end = line_end(memory, cut.start);
+        is_separator(&memory[cut.start..end], &self.separator).then_some(end)
+    }
+}
+
+/// How a boundary was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "rule", content = "version")]
+pub enum Rule {
+    /// The memory starts with the current baseline's operator part.
+    Intact,
+    /// It starts with that of an earlier version, whose digest this is.
+    Behind(Digest),
+    /// It was aligned with the version of this digest.
+    Aligned(Digest),
+}
+
+/// Where the baseline part of a memory ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Boundary {
+    /// Offset of the first byte of scratch.
+    pub offset: usize,
+    /// The separator's line number, from 1; 0 when the baseline has none.
+    pub line: usize,
+    /// The separator is the `nth` of `of` separator lines of the memory.
+    pub nth: usize,
+    /// See `nth`.
+    pub of: usize,
+    /// Which rule found it.
+    pub rule: Rule,
+    /// Lines above the boundary that the agent added.
+    pub added: usize,
+    /// Lines above the boundary that the agent removed.
+    pub removed: usize,
+}
+
+impl Boundary {
+    /// Whether the agent changed anything above the boundary.
+    pub fn drifted(&self) -> bool {
+        matches!(self.rule, Rule::Aligned(_))
+    }
+}
+
+/// Finds the boundary in `memory` (rules 3 to 6).
+///
+/// `earlier` are the other versions that were pushed to this agent, the last
+/// one first. `memory` may be the beginning of a longer file, as long as it
+/// holds several times the length of the baseline.
+pub fn find(memory: &[u8], current: &Baseline, earlier: &[Baseline]) -> Option<Boundary> {
+    let intact = std::iter::once(current)
+        .chain(earlier)
+        .find_map(|version| Some((version, version.intact_in(memory)?)));
+    if let Some((version, offset)) = intact {
+        let rule = if version.digest == current.digest {
+            Rule::Intact
+        } else {
+            Rule::Behind(version.digest)
+        };
+        let line = version.cut.map_or(0, |cut| cut.line);
+        return Some(Boundary {
+            offset,
+            rule,
+            added: 0,
+            removed: 0,
+            ..place(memory, &version.separator, line)
+        });
+    }
+    let version = earlier.first().unwrap_or(current);
+    let Some(cut) = version.cut else {
+        // The agent does not share a baseline without separator: all is above.
+        let (added, removed) = changed_lines(version.above(), memory);
+        return Some(Boundary {
+            offset: memory.len(),
+            line: 0,
+            nth: 0,
+            of: 0,
+            rule: Rule::Aligned(version.digest),
+            added,
+            removed,
+        });
+    };
+    let candidates = separator_lines(memory, &version.separator);
+    let chosen = align(version.above(), memory, &candidates, cut.eligible)?;
+    let (added, removed) = changed_lines(version.above(), &memory[..chosen.start]);
+    Some(Boundary {
+        offset: chosen.end,
+        rule: Rule::Aligned(version.digest),
+        added,
+        removed,
+        ..place(memory, &version.separator, chosen.line)
+    })
+}
+
+/// A boundary of which only the place among its like is known.
+fn place(memory: &[u8], separator: &[u8], line: usize) -> Boundary {
+    let lines = separator_lines(memory, separator);
+    let eligible = |candidate: &&SeparatorLine| candidate.eligible || candidate.line == line;
+    Boundary {
+        offset: 0,
+        line,
+        nth: lines
+            .iter()
+            .filter(eligible)
+            .take_while(|candidate| candidate.line <= line)
+            .count(),
+        of: lines.iter().filter(eligible).count(),
+        rule: Rule::Intact,
+        added: 0,
+        removed: 0,
+    }
+}
+
+/// Rule 5: the separator line above which `memory` differs least from `above`.
+///
+/// Blank lines do not count: they match anywhere. A separator above which not
+/// one line of the baseline survives is no image of the baseline's.
+fn align(
+    above: &[u8],
+    memory: &[u8],
+    candidates: &[SeparatorLine],
+    eligible_only: bool,
+) -> Option<SeparatorLine> {
+    let baseline: Vec<&[u8]> = lines(above).filter(|line| !is_blank(line)).collect();
+    let mut common = Common::new(&baseline);
+    let mut rest = memory;
+    let mut best: Option<(usize, SeparatorLine)> = None;
+    let (mut at, mut seen) = (0, 0);
+    for candidate in candidates.iter().filter(|c| c.eligible || !eligible_only) {
+        let (above, below) = rest.split_at(candidate.start - at);
+        for line in lines(above).filter(|line| !is_blank(line)) {
+            common.push(line);
+            seen += 1;
+        }
+        (rest, at) = (below, candidate.start);
+        let length = common.length();
+        let cost = baseline.len() + seen - 2 * length;
+        if (length > 0 || baseline.is_empty()) && best.is_none_or(|(least, _)| cost < least) {
+            best = Some((cost, *candidate));
+        }
+        if common.exhausted() {
+            break;
+        }
+    }
+    best.map(|(_, line)| line)
+}
+
+/// How many lines were added and removed between two texts.
+fn changed_lines(old: &[u8], new: &[u8]) -> (usize, usize) {
+    let old: Vec<&[u8]> = lines(old).collect();
+    let mut common = Common::new(&old);
+    let mut count = 0;
+    for line in lines(new) {
+        common.push(line);
+        count += 1;
+    }
+    (count - common.length(), old.len() - common.length())
+}
+
+/// The length of the longest common subsequence of a fixed text and a growing
+/// one, known after every line of the latter: the usual table, of which only
+/// one row is kept. Lines that the fixed text does not have cost nothing.
+struct Common<'a> {
+    ids: HashMap<&'a [u8], u32>,
+    fixed: Vec<u32>,
+    row: Vec<u32>,
+    budget: usize,
+}
+
+impl<'a> Common<'a> {
+    fn new(fixed: &[&'a [u8]]) -> Common<'a> {
+        let mut ids = HashMap::new();
+        let fixed: Vec<u32> = fixed
+            .iter()
+            .map(|line| {
+                let next = ids.len() as u32;
+                *ids.entry(*line).or_insert(next)
+            })
+            .collect();
+        Common {
+            ids,
+            row: vec![0; fixed.len() + 1],
+            fixed,
+            budget: ALIGN_BUDGET,
+        }
+    }
+
+    fn push(&mut self, line: &[u8]) {
+        let Some(&id) = self.ids.get(line) else {
+            return;
+        };
+        if self.exhausted() {
+            return;
+        }
+        self.budget = self.budget.saturating_sub(self.fixed.len());
+        let mut diagonal = 0;
+        for (i, &fixed) in self.fixed.iter().enumerate() {
+            let above = self.row[i + 1];
+            self.row[i + 1] = if fixed == id {
+                diagonal + 1
+            } else {
+                above.max(self.row[i])
+            };
+            diagonal = above;
+        }
+    }
+
+    fn length(&self) -> usize {
+        self.row[self.fixed.len()] as usize
+    }
+
+    fn exhausted(&self) -> bool {
+        self.budget == 0
+    }
+}
+
+/// The lines of a text, without their line feeds.
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split_inclusive(|byte| *byte == b'\n')
+        .map(|line| line.strip_suffix(b"\n").unwrap_or(line))
+}
+
+fn is_blank(line: &[u8]) -> bool {
+    line.iter().all(u8::is_ascii_whitespace)
+}
+
+/// The offset behind the line that starts at `start`.
+fn line_end(text: &[u8], start: usize) -> usize {
+    text[start..]
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .map_or(text.len(), |length| start + length + 1)
+}
+
+fn is_separator(line: &[u8], separator: &[u8]) -> bool {
+    line.trim_ascii_end() == separator
+}
+
+/// All lines of `text` that equal the separator, each with whether it is
+/// eligible (rule 1). Linear in the text.
+pub fn separator_lines(text: &[u8], separator: &[u8]) -> Vec<SeparatorLine> {
+    let mut found = Vec::new();
+    let mut blocks = Blocks::new(text);
+    let mut start = 0;
+    for (number, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        let end = start + line.len();
+        let content = line.trim_ascii_end();
+        let plain = blocks.enter(content, number);
+        if content == separator {
+            found.push(SeparatorLine {
+                start,
+                end,
+                line: number + 1,
+                eligible: plain,
+            });
+        }
+        start = end;
+    }
+    found
+}
+
+/// The block structure of Markdown, as far as it decides what a line of dashes
+/// means: a reading of CommonMark 0.31.2, sections 4 and 5, one line at a time.
+struct Blocks {
+    /// Number of lines that the front matter takes, delimiters included.
+    front_matter: usize,
+    fence: Option<Fence>,
+    paragraph: Paragraph,
+    /// The indentation that keeps a line inside the outermost open list item;
+    /// 0 outside lists.
+    list: usize,
+    html: Html,
+    table: bool,
+    pipes_above: bool,
+}
+
+struct Fence {
+    mark: u8,
+    length: usize,
+    /// The list it was opened in, as in `Blocks::list`: a line further left
+    /// ends both.
+    list: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Paragraph {
+    None,
+    /// Text at the margin: a line of dashes below makes it a heading.
+    Top,
+    /// Text in a list item or a quotation: a line of dashes ends it.
+    Nested,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Html {
+    None,
+    Block,
+    Comment,
+}
+
+impl Blocks {
+    fn new(text: &[u8]) -> Blocks {
+        Blocks {
+            front_matter: front_matter(text),
+            fence: None,
+            paragraph: Paragraph::None,
+            list: 0,
+            html: Html::None,
+            table: false,
+            pipes_above: false,
+        }
+    }
+
+    /// Takes the next line (trailing white space removed) and says whether it
+    /// may be a separator.
+    fn enter(&mut self, line: &[u8], number: usize) -> bool {
+        if number < self.front_matter {
+            return false;
+        }
+        let text = line.trim_ascii_start();
+        let indent = indentation(line);
+        if let Some(fence) = &self.fence {
+            if !text.is_empty() && indent < fence.list {
+                self.fence = None;
+            } else {
+                if indent < 4 || fence.list > 0 {
+                    let run = text.iter().take_while(|b| **b == fence.mark).count();
+                    if run >= fence.length && run == text.len() {
+                        self.fence = None;
+                    }
+                }
+                return false;
+            }
+        }
+        if self.html == Html::Comment {
+            if contains(text, b"-->") {
+                self.html = Html::None;
+            }
+            return true;
+        }
+        if text.is_empty() {
+            self.paragraph = Paragraph::None;
+            self.table = false;
+            self.html = Html::None;
+            return true;
+        }
+        if self.html == Html::Block {
+            return true;
+        }
+        let pipes = text.contains(&b'|');
+        self.table |= self.pipes_above && is_delimiter_row(text);
+        self.pipes_above = pipes && !self.table;
+        if self.table {
+            self.paragraph = Paragraph::None;
+            if !is_rule(text) {
+                return !pipes;
+            }
+            self.table = false;
+        }
+        self.block(line, text, indent)
+    }
+
+    /// The same for a line outside fences, HTML and blank lines: also says
+    /// whether the line is something else than a setext underline.
+    fn block(&mut self, line: &[u8], text: &[u8], indent: usize) -> bool {
+        if indent >= 4 && self.paragraph == Paragraph::None && self.list == 0 {
+            return true; // Indented code.
+        }
+        if indent < 4 && self.paragraph == Paragraph::Top && is_underline(text) {
+            self.paragraph = Paragraph::None;
+            return false;
+        }
+        if (indent < 4 || self.list > 0) && self.opens_fence(text, indent) {
+            return true;
+        }
+        if indent < 4 && is_rule(text) {
+            self.paragraph = Paragraph::None;
+            self.leave_list(indent);
+            return true;
+        }
+        if let Some(item) = list_item(text, self.paragraph == Paragraph::Top) {
+            self.leave_list(indent);
+            if self.list == 0 {
+                let marker = text.len() - item.len();
+                self.list = indent + if item.is_empty() { marker + 1 } else { marker };
+            }
+            self.paragraph = match item {
+                [] => Paragraph::None,
+                _ => Paragraph::Nested,
+            };
+            self.opens_fence(item, self.list);
+            return true;
+        }
+        let (heading, quote) = (is_heading(text), text.starts_with(b">"));
+        let lazy = self.paragraph == Paragraph::Nested && !heading && !quote;
+        if !lazy {
+            self.leave_list(indent);
+        }
+        if heading {
+            self.paragraph = Paragraph::None;
+        } else if quote {
+            self.paragraph = Paragraph::Nested;
+        } else if text.starts_with(b"<!--") {
+            self.paragraph = Paragraph::None;
+            if !contains(&text[4..], b"-->") {
+                self.html = Html::Comment;
+            }
+        } else if self.paragraph == Paragraph::None && is_html(text) {
+            self.html = Html::Block;
+        } else if self.paragraph == Paragraph::None && is_definition(line) {
+            // A link definition is no paragraph.
+        } else if self.paragraph == Paragraph::None {
+            self.paragraph = if self.list > 0 {
+                Paragraph::Nested
+            } else {
+                Paragraph::Top
+            };
+        }
+        true
+    }
+
+    fn opens_fence(&mut self, text: &[u8], indent: usize) -> bool {
+        let Some(mark @ (b'`' | b'~')) = text.first().copied() else {
+            return false;
+        };
+        let length = text.iter().take_while(|byte| **byte == mark).count();
+        if length < 3 || (mark == b'`' && text[length..].contains(&b'`')) {
+            return false;
+        }
+        self.paragraph = Paragraph::None;
+        self.leave_list(indent);
+        self.fence = Some(Fence {
+            mark,
+            length,
+            list: self.list,
+        });
+        true
+    }
+
+    /// A line that starts further left than an item's text ends the list.
+    fn leave_list(&mut self, indent: usize) {
+        if indent < self.list {
+            self.list = 0;
+        }
+    }
+}
+
+/// How many lines YAML front matter takes: a `---` on the first line, with
+/// text right below it, up to the next `---` or `...`.
+fn front_matter(text: &[u8]) -> usize {
+    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
+    let mut lines = text
+        .split(|byte| *byte == b'\n')
+        .map(<[u8]>::trim_ascii_end);
+    if lines.next() != Some(b"---") {
+        return 0;
+    }
+    let mut lines = lines.enumerate();
+    match lines.next() {
+        None | Some((_, b"" | b"---" | b"...")) => 0,
+        Some(_) => lines
+            .find(|(_, line)| matches!(*line, b"---" | b"..."))
+            .map_or(0, |(number, _)| number + 2),
+    }
+}
+
+/// The width of a line's leading white space, tabs to stops of four.
+fn indentation(line: &[u8]) -> usize {
+    let mut width = 0;
+    for byte in line {
+        match byte {
+            b' ' => width += 1,
+            b'\t' => width += 4 - width % 4,
+            _ => break,
+        }
+    }
+    width
+}
+
+fn is_underline(text: &[u8]) -> bool {
+    text.iter().all(|byte| *byte == b'-') || text.iter().all(|byte| *byte == b'=')
+}
+
+fn is_rule(text: &[u8]) -> bool {
+    let Some(mark @ (b'-' | b'*' | b'_')) = text.first().copied() else {
+        return false;
+    };
+    let marks = text.iter().filter(|byte| **byte == mark).count();
+    marks >= 3 && text.iter().all(|b| *b == mark || b.is_ascii_whitespace())
+}
+
+fn is_heading(text: &[u8]) -> bool {
+    let level = text.iter().take_while(|byte| **byte == b'#').count();
+    (1..=6).contains(&level) && text.get(level).is_none_or(u8::is_ascii_whitespace)
+}
+
+/// What follows a list marker. An item can interrupt a paragraph only if it
+/// has text and, when numbered, begins with 1.
+fn list_item(text: &[u8], interrupts: bool) -> Option<&[u8]> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let marker = match text.get(digits)? {
+        b'-' | b'+' | b'*' if digits == 0 => 1,
+        b'.' | b')' if (1..=9).contains(&digits) => digits + 1,
+        _ => return None,
+    };
+    let rest = &text[marker..];
+    if rest.first().is_some_and(|byte| !byte.is_ascii_whitespace()) {
+        return None;
+    }
+    let item = rest.trim_ascii_start();
+    let numbered_late = digits > 0 && text[..digits] != *b"1";
+    (!interrupts || (!item.is_empty() && !numbered_late)).then_some(item)
+}
+
+fn is_html(text: &[u8]) -> bool {
+    let name = text
+        .strip_prefix(b"<")
+        .map(|rest| rest.strip_prefix(b"/").unwrap_or(rest));
+    name.is_some_and(|rest| rest.first().is_some_and(u8::is_ascii_alphabetic))
+        && text.ends_with(b">")
+}
+
+/// `[label]: target`
+fn is_definition(line: &[u8]) -> bool {
+    line.trim_ascii_start()
+        .strip_prefix(b"[")
+        .is_some_and(|rest| {
+            rest.iter()
+                .position(|byte| *byte == b']')
+                .is_some_and(|end| {
+                    end > 0 && rest[end + 1..].first() == Some(&b':') && rest.len() > end + 2
+                })
+        })
+}
+
+fn is_delimiter_row(text: &[u8]) -> bool {
+    text.contains(&b'-')
+        && text
+            .iter()
+            .all(|byte| matches!(byte, b'|' | b'-' | b':' | b' ' | b'\t'))
+}
+
+fn contains(text: &[u8], needle: &[u8]) -> bool {
+    text.windows(needle.len()).any(|window| window == needle)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,270 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const BASELINE: &str = "# Scout\n\nI am Scout.\n\n## Rules\n- Never delete.\n- Ask first.\n\n---\n";
+
+fn baseline(text: &str) -> Baseline {
+    Baseline::new(text.as_bytes().to_vec(), "---")
+}
+
+fn boundary(memory: &[u8], text: &str) -> Option<Boundary> {
+    find(memory, &baseline(text), &[])
+}
+
+/// The lines of `text` that rule 1 lets be a boundary.
+fn eligible(text: &str) -> Vec<usize> {
+    separator_lines(text.as_bytes(), b"---")
+        .iter()
+        .filter(|line| line.eligible)
+        .map(|line| line.line)
+        .collect()
+}
+
+#[test]
+fn a_line_of_dashes_is_a_separator_only_where_markdown_makes_it_a_rule() {
+    let cases: &[(&str, &str, &[usize])] = &[
+        ("alone", "text\n\n---\n", &[3]),
+        ("trailing white space", "a\n\n---  \t\r\n", &[3]),
+        ("no final newline", "a\n\n---", &[3]),
+        ("indented is another line", "a\n\n ---\n", &[]),
+        ("setext underline", "Title\n---\n", &[]),
+        ("second line of a paragraph", "a\nb\n---\n", &[]),
+        ("below a heading", "# a\n---\n", &[2]),
+        ("below a list item", "- a\n---\n", &[2]),
+        ("below a continued list item", "- a\n  b\n---\n", &[3]),
+        ("below a lazy line of an item", "- a\nb\n---\n", &[3]),
+        ("below the second numbered item", "1. a\n2. b\n---\n", &[3]),
+        ("below a quotation", "> a\n---\n", &[2]),
+        ("below text after a list", "- a\n\nb\n---\n", &[]),
+        ("below a paragraph of an item", "- a\n\n  b\n---\n", &[4]),
+        ("in a fence", "```\n---\n```\n\n---\n", &[5]),
+        ("in a tilde fence", "~~~ yaml\n---\n~~~\n", &[]),
+        (
+            "in a fence of an item",
+            "- a\n  ```\n  x\n  ```\n---\n",
+            &[5],
+        ),
+        (
+            "item's fence ended by the margin",
+            "- a\n  ```\n  x\n---\n",
+            &[4],
+        ),
+        ("in an open fence", "```\n---\n", &[]),
+        (
+            "shorter fence does not close",
+            "````\n```\n---\n````\n---\n",
+            &[5],
+        ),
+        ("front matter", "---\ntitle: x\n---\n\n---\n", &[5]),
+        ("front matter, dots", "---\ntitle: x\n...\n\n---\n", &[5]),
+        ("not front matter: blank line", "---\n\nx\n\n---\n", &[1, 5]),
+        ("not front matter: never closed", "---\nx\n", &[1]),
+        (
+            "below a link definition",
+            "[a]: https://example.org\n---\n",
+            &[2],
+        ),
+        ("below a comment", "<!-- a -->\n---\n", &[2]),
+        ("below a block of HTML", "<div>\n</div>\n---\n", &[3]),
+        ("below indented code", "    code\n---\n", &[2]),
+        ("below a rule", "***\n---\n", &[2]),
+        (
+            "below a table",
+            "| a | b |\n|---|---|\n| 1 | 2 |\n---\n",
+            &[4],
+        ),
+    ];
+    for (name, text, expected) in cases {
+        assert_eq!(eligible(text), *expected, "{name}: {text:?}");
+    }
+}
+
+#[test]
+fn a_separator_that_looks_like_a_table_row_is_not_one_inside_a_table() {
+    let text = b"| a |\n|---|\n| 1 |\n\n|---|\n";
+    let lines = separator_lines(text, b"|---|");
+    let eligible: Vec<(usize, bool)> = lines.iter().map(|l| (l.line, l.eligible)).collect();
+    assert_eq!(eligible, [(2, false), (5, true)]);
+}
+
+#[test]
+fn the_separator_is_compared_literally_and_never_as_a_pattern() {
+    let text = b"abc\n\n.*\n\n***\n";
+    assert_eq!(separator_lines(text, b".*").len(), 1);
+    assert_eq!(separator_lines(text, b"***").len(), 1);
+    assert_eq!(separator_lines(text, b"...").len(), 0);
+}
+
+#[test]
+fn the_operator_part_ends_with_the_last_eligible_separator() {
+    let cut = |text: &str| {
+        let baseline = baseline(text);
+        let part = baseline.operator_part().to_vec();
+        (part.len(), baseline.tail().len())
+    };
+    assert_eq!(cut("a\n\n---\n"), (7, 0));
+    assert_eq!(cut("a\n\n---\n## Scratch\n"), (7, 11));
+    assert_eq!(cut("a\n\n---\n\nb\n\n---\ntail"), (15, 4));
+    // None is eligible: the last literal one counts, so old baselines work.
+    assert_eq!(cut("Notes\n---\n"), (10, 0));
+    assert_eq!(cut("no separator\n"), (13, 0));
+    assert_eq!(cut(""), (0, 0));
+}
+
+#[test]
+fn an_intact_memory_has_its_boundary_right_behind_the_operator_part() {
+    let memory = format!("{BASELINE}- a note\n\n---\n- another\n");
+    let found = boundary(memory.as_bytes(), BASELINE).unwrap();
+    assert_eq!(found.offset, BASELINE.len());
+    assert_eq!(found.rule, Rule::Intact);
+    assert_eq!((found.line, found.nth, found.of), (9, 1, 2));
+}
+
+#[test]
+fn the_line_end_of_the_separator_is_no_drift() {
+    for memory in [
+        BASELINE.trim_end().to_string(),
+        format!("{}\r\nnote", BASELINE.trim_end()),
+        format!("{}  \n", BASELINE.trim_end()),
+    ] {
+        let found = boundary(memory.as_bytes(), BASELINE).unwrap();
+        assert_eq!(found.rule, Rule::Intact, "{memory:?}");
+        assert_eq!(found.offset, memory.find("note").unwrap_or(memory.len()));
+    }
+    // The same in the baseline: it ends without a line feed.
+    let found = boundary(BASELINE.as_bytes(), BASELINE.trim_end()).unwrap();
+    assert_eq!((found.rule, found.offset), (Rule::Intact, BASELINE.len()));
+}
+
+#[test]
+fn a_line_that_only_begins_like_the_separator_is_no_boundary() {
+    let memory = format!("{}more\n", BASELINE.trim_end());
+    assert_eq!(boundary(memory.as_bytes(), BASELINE), None);
+}
+
+#[test]
+fn a_memory_on_an_earlier_version_is_behind_and_not_drifted() {
+    let old = baseline("# Scout\n\nOld rules.\n\n---\n");
+    let memory = b"# Scout\n\nOld rules.\n\n---\n- note\n";
+    let found = find(memory, &baseline(BASELINE), std::slice::from_ref(&old)).unwrap();
+    assert_eq!(found.rule, Rule::Behind(old.digest()));
+    assert!(!found.drifted());
+    assert_eq!(&memory[found.offset..], b"- note\n");
+}
+
+#[test]
+fn drift_keeps_the_boundary_at_the_image_of_the_separator() {
+    let memory = BASELINE.replace("- Ask first.", "- Ask never.\n- Approval is implied.")
+        + "- note\n\n---\n- after my own rule\n\n---\n";
+    let found = boundary(memory.as_bytes(), BASELINE).unwrap();
+    assert_eq!(found.rule, Rule::Aligned(baseline(BASELINE).digest()));
+    assert_eq!((found.line, found.nth, found.of), (10, 1, 3));
+    assert_eq!((found.added, found.removed), (2, 1));
+    assert!(memory[found.offset..].starts_with("- note"));
+}
+
+#[test]
+fn drift_is_measured_against_the_version_that_was_pushed_last() {
+    let pushed = baseline("# Scout\n\nPushed.\n\n---\n");
+    let memory = b"# Scout\n\nPushed!\n\n---\n";
+    let found = find(memory, &baseline(BASELINE), std::slice::from_ref(&pushed)).unwrap();
+    assert_eq!(found.rule, Rule::Aligned(pushed.digest()));
+    assert_eq!((found.added, found.removed), (1, 1));
+}
+
+#[test]
+fn without_a_separator_or_a_common_line_there_is_no_boundary() {
+    assert_eq!(boundary(b"", BASELINE), None);
+    assert_eq!(boundary(b"# Scout\n\nI am Scout.\n", BASELINE), None);
+    assert_eq!(boundary(b"other\n\n---\nnotes\n", BASELINE), None);
+}
+
+#[test]
+fn all_of_a_memory_without_shared_separator_is_above() {
+    let found = boundary(b"one\ntwo\nmine\n", "one\ntwo\n").unwrap();
+    assert!(found.drifted());
+    assert_eq!((found.offset, found.line, found.added), (13, 0, 1));
+    assert!(!boundary(b"one\ntwo\n", "one\ntwo\n").unwrap().drifted());
+}
+
+#[test]
+fn bytes_that_are_no_text_are_kept_and_compared_as_they_are() {
+    let text = b"\xff\x00rule\r\n\r\n---\r\n";
+    let baseline = Baseline::new(text.to_vec(), "---");
+    let memory = [text.as_slice(), b"\x00\xfe\nno newline"].concat();
+    let found = find(&memory, &baseline, &[]).unwrap();
+    assert_eq!(found.rule, Rule::Intact);
+    assert_eq!(&memory[found.offset..], b"\x00\xfe\nno newline");
+}
+
+/// Fifty megabytes of the lines that cost the search most. That it ends within
+/// the test run is the assertion; quadratic code would take hours.
+#[test]
+fn the_search_is_linear_in_a_huge_memory() {
+    let drifted = BASELINE.replace("Never", "Always");
+    let mut memory = drifted.into_bytes();
+    while memory.len() < 50 << 20 {
+        memory.extend_from_slice(b"- Ask first.\n---\n|-|\n```\n```\n");
+    }
+    let found = find(&memory, &baseline(BASELINE), &[]).unwrap();
+    assert_eq!((found.line, found.nth), (9, 1));
+}
+
+/// Lines that exercise every block rule of the scanner.
+fn line() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec![
+        "", "", "---", "---", "text", "# head", "- item", "  more", "1. one", "2. two", "> quote",
+        "```", "~~~", "***", "===",
+    ])
+}
+
+proptest! {
+    /// The scanner agrees with an independent reading of CommonMark about
+    /// which lines of dashes at the margin are thematic breaks.
+    #[test]
+    fn eligible_separators_are_the_thematic_breaks(lines in prop::collection::vec(line(), 0..14)) {
+        use pulldown_cmark::{Event, Options, Parser};
+        let text = lines.join("\n") + "\n";
+        prop_assume!(front_matter(text.as_bytes()) == 0);
+        let mut rules = Vec::new();
+        for (event, range) in Parser::new_ext(&text, Options::empty()).into_offset_iter() {
+            let source = text[range.clone()].trim_end();
+            if event == Event::Rule && source == "---" {
+                rules.push(text[..range.start].matches('\n').count() + 1);
+            }
+        }
+        prop_assert_eq!(eligible(&text), rules, "{:?}", text);
+    }
+
+    /// Wherever the boundary is, both sides together are the memory.
+    #[test]
+    fn both_sides_of_the_boundary_are_the_memory(
+        memory in prop::collection::vec(any::<u8>(), 0..400),
+        keep in 0..80usize,
+        above in "(-{3}|[a-c\n`#]){0,20}",
+    ) {
+        let text = format!("{above}\n---\n");
+        let mut bytes = text.as_bytes()[..keep.min(text.len())].to_vec();
+        bytes.extend_from_slice(&memory);
+        if let Some(found) = find(&bytes, &baseline(&text), &[]) {
+            let (above, scratch) = bytes.split_at(found.offset);
+            prop_assert_eq!([above, scratch].concat(), bytes.clone());
+            prop_assert!(found.nth <= found.of);
+        }
+    }
+
+    /// A memory that was made from its baseline is never called drifted, and
+    /// its scratch is exactly what was appended.
+    #[test]
+    fn what_is_appended_to_a_baseline_is_its_scratch(
+        above in "([a-c \n`#>-]){0,60}",
+        scratch in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let text = format!("{above}\n\n---\n");
+        let memory = [text.as_bytes(), &scratch].concat();
+        let found = find(&memory, &baseline(&text), &[]).unwrap();
+        prop_assert_eq!(found.rule, Rule::Intact);
+        prop_assert_eq!(&memory[found.offset..], scratch.as_slice());
+    }
+}

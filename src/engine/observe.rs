@@ -1,0 +1,621 @@
+//! What an agent looks like now: its state, why, and what could be done.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, FixedOffset};
+use serde::{Deserialize, Serialize};
+
+use super::ledger::{Act, Outcome};
+use super::memory::{self, Baseline, Boundary, Rule};
+use super::{Engine, History};
+use crate::baseline::{self, Refusal};
+use crate::config::{Agent, Place, Protect};
+use crate::diff;
+use crate::digest::{Digest, Hasher};
+use crate::engine::lock;
+use crate::error::Kind;
+use crate::transport::{Attributes, Cause, Object, Odd, Stamp, TransportError};
+use crate::untrusted::{self, Hidden};
+
+/// How much of a memory is kept for finding the boundary and for showing it.
+/// The rest is only counted and digested, so memory use does not grow with the
+/// file.
+pub const WINDOW: usize = 1 << 20;
+
+/// A file that changed less than this before it was read may have changed again
+/// within the same tick of the file system's clock.
+const FRESH: Duration = Duration::from_millis(50);
+
+/// How long the search for the edited lines may take.
+const DIFF_TIME: Duration = Duration::from_millis(50);
+
+/// Why remote agents cannot be read yet.
+pub const NO_REMOTE: &str = "remote agents come with a later version";
+
+/// The state of an agent; the worst comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum State {
+    /// The baseline file does not match the seal.
+    Tampered,
+    /// The text above the boundary differs from the baseline.
+    Drifted,
+    /// There is no boundary.
+    NoSep,
+    /// Reached, but reading, permission or parsing failed.
+    Error,
+    /// Reached, and the file is provably absent.
+    Missing,
+    /// Over `max_memory_size`.
+    Oversize,
+    /// Locked by a run.
+    Busy,
+    /// Intact, with something below the boundary, or behind its baseline.
+    Scratch,
+    /// Equal to the baseline.
+    Clean,
+    /// Not read yet.
+    Loading,
+}
+
+impl State {
+    /// All states, the worst first.
+    pub const ALL: [State; 10] = [
+        State::Tampered,
+        State::Drifted,
+        State::NoSep,
+        State::Error,
+        State::Missing,
+        State::Oversize,
+        State::Busy,
+        State::Scratch,
+        State::Clean,
+        State::Loading,
+    ];
+
+    /// The word for people and scripts.
+    pub fn word(self) -> &'static str {
+        match self {
+            State::Tampered => "TAMPERED",
+            State::Drifted => "DRIFTED",
+            State::NoSep => "NOSEP",
+            State::Error => "ERROR",
+            State::Missing => "MISSING",
+            State::Oversize => "OVERSIZE",
+            State::Busy => "BUSY",
+            State::Scratch => "SCRATCH",
+            State::Clean => "CLEAN",
+            State::Loading => "LOADING",
+        }
+    }
+
+    /// Two cells that tell it without colour.
+    pub fn glyph(self) -> &'static str {
+        match self {
+            State::Tampered => "!!",
+            State::Drifted => "~~",
+            State::NoSep => "??",
+            State::Error => "E ",
+            State::Missing => "- ",
+            State::Oversize => "^ ",
+            State::Busy => "> ",
+            State::Scratch => ". ",
+            State::Clean => "  ",
+            State::Loading => "… ",
+        }
+    }
+
+    /// Whether nobody needs to look at it.
+    pub fn is_fine(self) -> bool {
+        matches!(
+            self,
+            State::Scratch | State::Clean | State::Busy | State::Loading
+        )
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// Why a reset is not possible now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    /// Decides the exit code.
+    pub kind: Kind,
+    /// A sentence.
+    pub why: String,
+}
+
+/// The last run of an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastRun {
+    /// Its id.
+    pub run: String,
+    /// When it ended.
+    pub time: DateTime<FixedOffset>,
+    /// What it did.
+    pub act: Act,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// What an agent looked like at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Observation {
+    /// The agent's name.
+    pub agent: String,
+    /// Where it lives: `local`, or the host.
+    pub host: String,
+    /// Its state: the worst of the conditions that hold.
+    pub state: State,
+    /// Why it is in this state; empty when the word says it all.
+    pub why: String,
+    /// Why a reset is not possible, if it is not.
+    pub block: Option<Block>,
+    /// Whether the fleet protects it.
+    pub protect: Protection,
+    /// When it was read.
+    pub read: DateTime<FixedOffset>,
+    /// A later observation has a higher generation.
+    pub generation: u64,
+    /// Limit of its size, in bytes.
+    pub limit: u64,
+    /// What was read, if anything was.
+    pub content: Option<Content>,
+    /// Digest of the baseline that a reset would install.
+    pub baseline: Option<Digest>,
+    /// Its last run.
+    pub last: Option<LastRun>,
+    /// Why the ledger could not be read, if it could not.
+    pub ledger_error: Option<String>,
+}
+
+/// How an agent is protected against resets from the console.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protection {
+    /// Not at all.
+    None,
+    /// Every plan that touches it must be confirmed by typing.
+    Typed,
+    /// It is read-only until unlocked.
+    ReadOnly,
+}
+
+impl From<Protect> for Protection {
+    fn from(protect: Protect) -> Protection {
+        match protect {
+            Protect::None => Protection::None,
+            Protect::Typed => Protection::Typed,
+            Protect::ReadOnly => Protection::ReadOnly,
+        }
+    }
+}
+
+/// What was found in a memory file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Content {
+    /// Size in bytes.
+    pub size: u64,
+    /// Number of lines; an unfinished last line counts.
+    pub lines: u64,
+    /// Digest of the whole file.
+    pub sha256: Digest,
+    /// Last modification, in nanoseconds since 1970.
+    pub modified: i64,
+    /// Where the boundary is, if there is one.
+    pub boundary: Option<Boundary>,
+    /// Lines below the boundary, the baseline's own unchanged tail not counted;
+    /// all lines when there is no boundary.
+    pub scratch_lines: u64,
+    /// The bytes of these lines.
+    pub scratch_bytes: u64,
+    /// What cannot be seen in the part that was kept.
+    pub hidden: Hidden,
+}
+
+/// A file while it is read once: its beginning is kept, all of it is counted
+/// and digested.
+#[derive(Clone, Default)]
+pub(super) struct Reading {
+    pub head: Vec<u8>,
+    pub size: u64,
+    newlines: u64,
+    last: u8,
+    hasher: Hasher,
+}
+
+impl Reading {
+    /// Takes the next piece, keeping at most `window` bytes in all.
+    pub fn take(&mut self, bytes: &[u8], window: usize) {
+        let room = window.saturating_sub(self.head.len());
+        self.head.extend_from_slice(&bytes[..room.min(bytes.len())]);
+        self.size += bytes.len() as u64;
+        self.newlines += newlines(bytes);
+        self.last = bytes.last().copied().unwrap_or(self.last);
+        self.hasher.update(bytes);
+    }
+
+    pub fn digest(&self) -> Digest {
+        self.hasher.clone().finish()
+    }
+
+    /// Lines, an unfinished last one included.
+    pub fn lines(&self) -> u64 {
+        self.newlines + u64::from(self.size > 0 && self.last != b'\n')
+    }
+}
+
+fn newlines(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|byte| **byte == b'\n').count() as u64
+}
+
+/// How much of a memory to keep for a baseline of this size.
+pub(super) fn window(baseline: &Baseline) -> usize {
+    WINDOW.max(4 * baseline.bytes().len())
+}
+
+/// What a memory means against its baseline.
+pub(super) struct Judgement {
+    pub boundary: Option<Boundary>,
+    /// The version that the boundary was found by.
+    pub version: Option<Arc<Baseline>>,
+    pub scratch_lines: u64,
+    pub scratch_bytes: u64,
+    /// Equal to the current baseline, byte for byte.
+    pub clean: bool,
+    /// The bytes above the boundary are the version's operator part exactly.
+    pub exact: bool,
+}
+
+pub(super) fn judge(
+    reading: &Reading,
+    current: &Arc<Baseline>,
+    earlier: &[Arc<Baseline>],
+) -> Judgement {
+    let whole = reading.size == reading.head.len() as u64;
+    let plain: Vec<Baseline> = earlier.iter().map(|version| (**version).clone()).collect();
+    let mut boundary = memory::find(&reading.head, current, &plain);
+    let version = boundary.and_then(|boundary| match boundary.rule {
+        Rule::Intact => Some(Arc::clone(current)),
+        Rule::Behind(digest) | Rule::Aligned(digest) => std::iter::once(current)
+            .chain(earlier)
+            .find(|version| version.digest() == digest)
+            .cloned(),
+    });
+    if let Some(found) = boundary.as_mut().filter(|found| found.line == 0) {
+        // Without a separator everything is above, also what was not kept.
+        found.offset = reading.size as usize;
+    }
+    let (scratch_lines, scratch_bytes) = match (&boundary, &version) {
+        (Some(found), Some(version)) => {
+            let cut = found.offset.min(reading.head.len());
+            let (above, below) = reading.head.split_at(cut);
+            let tail = match below.starts_with(version.tail()) {
+                true => version.tail(),
+                false => b"",
+            };
+            let fixed = newlines(above) + newlines(tail);
+            let unfinished = tail.last().is_some_and(|byte| *byte != b'\n')
+                && reading.size == (found.offset + tail.len()) as u64;
+            (
+                reading
+                    .lines()
+                    .saturating_sub(fixed + u64::from(unfinished)),
+                reading
+                    .size
+                    .saturating_sub((found.offset + tail.len()) as u64),
+            )
+        }
+        _ => (reading.lines(), reading.size),
+    };
+    let exact = match (&boundary, &version) {
+        (Some(found), Some(version)) if !found.drifted() => {
+            reading.head.get(..found.offset) == Some(version.operator_part())
+        }
+        _ => false,
+    };
+    Judgement {
+        boundary,
+        version,
+        scratch_lines: if scratch_bytes == 0 { 0 } else { scratch_lines },
+        scratch_bytes,
+        clean: whole && reading.head == current.bytes(),
+        exact,
+    }
+}
+
+/// A content that was judged, with what it was judged by: as long as none of
+/// it changes, the file need not be read again.
+#[derive(Clone)]
+pub(super) struct Cached {
+    stamp: Stamp,
+    fresh: bool,
+    baseline: Digest,
+    pushed: Vec<Digest>,
+    verdict: Verdict,
+}
+
+#[derive(Clone)]
+struct Verdict {
+    content: Content,
+    state: State,
+    why: String,
+}
+
+/// What stands at the memory's name, judged.
+enum Look {
+    Absent,
+    Odd(Odd),
+    File(Verdict),
+}
+
+impl Engine {
+    /// Looks at an agent. Reads its memory only if its stamp changed.
+    pub fn observe(&self, agent: &Agent) -> Observation {
+        let generation = self.next_generation();
+        let (history, ledger_error) = match self.history(&agent.name) {
+            Ok(history) => (history, None),
+            Err(error) => (History::default(), Some(error.to_string())),
+        };
+        let mut observation = Observation {
+            agent: agent.name.clone(),
+            host: host(agent),
+            state: State::Error,
+            why: String::new(),
+            block: None,
+            protect: agent.protect.into(),
+            read: self.clock().now(),
+            generation,
+            limit: agent.max_memory_size,
+            content: None,
+            baseline: None,
+            last: history.last.clone(),
+            ledger_error,
+        };
+        let Place::Local { memory } = &agent.place else {
+            observation.why = NO_REMOTE.to_string();
+            observation.block = Some(Block {
+                kind: Kind::Host,
+                why: NO_REMOTE.to_string(),
+            });
+            return observation;
+        };
+        let loaded = baseline::load(&self.config().general, agent).map(Arc::new);
+        observation.baseline = loaded.as_ref().ok().map(|baseline| baseline.digest());
+        // Without a usable baseline the memory is still shown against the one
+        // that was pushed last.
+        let earlier = self.earlier(agent, &history, loaded.as_ref().ok());
+        let against = loaded.as_ref().ok().or(earlier.first());
+        let mut conditions: Vec<(State, String)> = Vec::new();
+        let mut blocks: Vec<Block> = Vec::new();
+        if let Err(refusal) = &loaded {
+            let error = refusal.error();
+            let state = match refusal {
+                Refusal::Tampered(_) => State::Tampered,
+                Refusal::Unusable(_) => State::Error,
+            };
+            conditions.push((state, error.to_string()));
+            blocks.push(Block {
+                kind: error.kind(),
+                why: error.to_string(),
+            });
+        }
+        match self.look(agent, memory, against, &earlier, &history) {
+            Ok(Look::Absent) => conditions.push((State::Missing, "no memory file".to_string())),
+            Ok(Look::Odd(odd)) => {
+                conditions.push((State::Error, format!("{odd} stands in its place")));
+            }
+            Ok(Look::File(verdict)) => {
+                if verdict.content.size > agent.max_memory_size {
+                    let why = format!("over the limit of {} bytes", agent.max_memory_size);
+                    conditions.push((State::Oversize, why));
+                }
+                conditions.push((verdict.state, verdict.why));
+                observation.content = Some(verdict.content);
+            }
+            Err(error) => {
+                conditions.push((State::Error, error.to_string()));
+                blocks.push(Block {
+                    kind: Kind::Host,
+                    why: error.to_string(),
+                });
+            }
+        }
+        if let Some(other) = self.shares_memory(agent) {
+            let why = format!("shares its memory file with {other}");
+            conditions.push((State::Error, why.clone()));
+            blocks.push(Block {
+                kind: Kind::Conflict,
+                why,
+            });
+        }
+        if let Some(holder) = lock::holder(self.archive(), &agent.name) {
+            let why = match holder.as_str() {
+                "" => "locked by another run".to_string(),
+                holder => format!("locked by {holder}"),
+            };
+            conditions.push((State::Busy, why.clone()));
+            blocks.push(Block {
+                kind: Kind::Busy,
+                why,
+            });
+        }
+        conditions.sort_by_key(|(state, _)| *state);
+        observation.state = conditions.first().map_or(State::Clean, |(state, _)| *state);
+        let whys: Vec<&str> = conditions
+            .iter()
+            .map(|(_, why)| why.as_str())
+            .filter(|why| !why.is_empty())
+            .collect();
+        observation.why = whys.join("; ");
+        observation.block =
+            blocks
+                .into_iter()
+                .reduce(|a, b| match a.kind.worst(b.kind) == a.kind {
+                    true => a,
+                    false => b,
+                });
+        observation
+    }
+
+    fn look(
+        &self,
+        agent: &Agent,
+        memory: &std::path::Path,
+        against: Option<&Arc<Baseline>>,
+        earlier: &[Arc<Baseline>],
+        history: &History,
+    ) -> Result<Look, TransportError> {
+        let transport = self.transport();
+        let probe = transport
+            .probe(&[memory])
+            .pop()
+            .unwrap_or(Ok(Object::Absent))?;
+        let file = match probe {
+            Object::Absent => return Ok(Look::Absent),
+            Object::Odd(odd) => return Ok(Look::Odd(odd)),
+            Object::File(file) => file,
+        };
+        let none = Arc::new(Baseline::new(Vec::new(), &agent.separator));
+        let current = against.unwrap_or(&none);
+        if let Some(cached) = self.cached(&agent.name)
+            && !cached.fresh
+            && cached.stamp == file.stamp
+            && cached.baseline == current.digest()
+            && cached.pushed == history.pushed
+        {
+            return Ok(Look::File(cached.verdict));
+        }
+        let mut reading = Reading::default();
+        let window = window(current);
+        let folder = transport.open(memory)?;
+        let read = folder.read(&mut |bytes| {
+            reading.take(bytes, window);
+            Ok(())
+        });
+        let file = match read {
+            // It changed its kind since the probe; look again with next event.
+            Err(error) if error.cause == Cause::Moved => return self.look_again(memory),
+            read => read?,
+        };
+        let judgement = judge(&reading, current, earlier);
+        let verdict = self.verdict(&reading, &file.stamp, &judgement);
+        let now = self.clock().now().timestamp_nanos_opt().unwrap_or(0);
+        let changed = file.stamp.changed.max(file.stamp.modified);
+        self.cache(
+            &agent.name,
+            Cached {
+                stamp: file.stamp,
+                fresh: now.saturating_sub(changed) < FRESH.as_nanos() as i64,
+                baseline: current.digest(),
+                pushed: history.pushed.clone(),
+                verdict: verdict.clone(),
+            },
+        );
+        Ok(Look::File(verdict))
+    }
+
+    fn look_again(&self, memory: &std::path::Path) -> Result<Look, TransportError> {
+        match self.transport().open(memory)?.look()? {
+            Object::Absent => Ok(Look::Absent),
+            Object::Odd(odd) => Ok(Look::Odd(odd)),
+            Object::File(_) => Err(crate::error::Error::new(
+                Kind::Host,
+                format!("{} changes too fast to be read", memory.display()),
+            )
+            .into()),
+        }
+    }
+
+    fn verdict(&self, reading: &Reading, stamp: &Stamp, judgement: &Judgement) -> Verdict {
+        let content = Content {
+            size: reading.size,
+            lines: reading.lines(),
+            sha256: reading.digest(),
+            modified: stamp.modified,
+            boundary: judgement.boundary,
+            scratch_lines: judgement.scratch_lines,
+            scratch_bytes: judgement.scratch_bytes,
+            hidden: untrusted::hidden(&reading.head),
+        };
+        let (state, why) = match (&judgement.boundary, &judgement.version) {
+            (Some(found), Some(version)) if found.drifted() => {
+                let above = &reading.head[..found.offset.min(reading.head.len())];
+                (State::Drifted, self.edits(version.operator_part(), above))
+            }
+            (Some(found), _) if matches!(found.rule, Rule::Behind(_)) => (
+                State::Scratch,
+                "behind: the baseline changed since its last reset".to_string(),
+            ),
+            (Some(_), _) if judgement.clean => (State::Clean, String::new()),
+            (Some(_), _) if judgement.scratch_bytes == 0 => (
+                State::Scratch,
+                "no scratch, but not the baseline's exact bytes".to_string(),
+            ),
+            (Some(_), _) => (State::Scratch, String::new()),
+            (None, _) => (
+                State::NoSep,
+                "no boundary: the whole file would be archived".to_string(),
+            ),
+        };
+        Verdict {
+            content,
+            state,
+            why,
+        }
+    }
+
+    /// "rules edited: L31 L58", and what is hidden there.
+    fn edits(&self, old: &[u8], new: &[u8]) -> String {
+        let deadline = self.clock().instant() + DIFF_TIME;
+        let diff = diff::lines(old, new, Some(deadline));
+        let mut places: Vec<usize> = diff
+            .hunks(0)
+            .iter()
+            .filter_map(|hunk| {
+                diff.lines[hunk.changes.clone()]
+                    .iter()
+                    .find_map(|l| l.new.or(l.old))
+            })
+            .collect();
+        let more = places.len() > 4;
+        places.truncate(4);
+        let places: Vec<String> = places.iter().map(|line| format!("L{line}")).collect();
+        let mut why = format!(
+            "rules edited: {}{}",
+            places.join(" "),
+            if more { " …" } else { "" }
+        );
+        let hidden = untrusted::hidden(new);
+        if hidden.invisible + hidden.controls > 0 {
+            why.push_str(&format!(
+                ", {} hidden characters",
+                hidden.invisible + hidden.controls
+            ));
+        }
+        why
+    }
+}
+
+/// The host as it is shown.
+pub(super) fn host(agent: &Agent) -> String {
+    match &agent.place {
+        Place::Local { .. } => "local".to_string(),
+        Place::Remote { host, .. } => host.clone(),
+    }
+}
+
+/// Attributes without the extended ones, for records of what stood there.
+pub(super) fn with_xattrs(
+    mut attributes: Attributes,
+    xattrs: Vec<crate::transport::Xattr>,
+) -> Attributes {
+    attributes.xattrs = xattrs;
+    attributes
+}

@@ -1,0 +1,433 @@
+//! A plan: what a reset or an undo would do to which agents, bound to what was
+//! seen when it was made. Making one changes nothing.
+
+use chrono::{DateTime, FixedOffset};
+use serde::{Deserialize, Serialize};
+
+use super::ledger::{Act, Standing};
+use super::memory::{Boundary, Rule};
+use super::observe::{Observation, Protection, State, host};
+use super::{Engine, Record, undo};
+use crate::archive::EntryKind;
+use crate::baseline;
+use crate::config::Agent;
+use crate::digest::Digest;
+use crate::error::{Error, Kind, Result};
+
+/// What would happen to one memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// Archive what is there and put the new content in its place.
+    Replace,
+    /// There is no file: make one.
+    Create,
+    /// Archive what is there and leave no file: the undo of a creation.
+    Remove,
+}
+
+/// What a step is bound to. Scratch that the agent adds meanwhile is not part
+/// of it: an agent that never stops writing can still be reset.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bound {
+    /// Digest of the content to be installed; zeros when none is.
+    pub content: Digest,
+    /// How the boundary was found, or why there is none.
+    pub rule: String,
+    /// Digest of what stands above the boundary.
+    pub above: Digest,
+}
+
+impl Bound {
+    pub(super) fn new(content: Digest, memory: &Memory<'_>) -> Bound {
+        let (rule, above) = match memory {
+            Memory::Absent => ("absent".to_string(), Digest::ZERO),
+            Memory::Odd => ("odd".to_string(), Digest::ZERO),
+            Memory::File(None, _) => ("none".to_string(), Digest::ZERO),
+            Memory::File(Some(found), head) => {
+                let rule = match found.rule {
+                    Rule::Intact => "intact".to_string(),
+                    Rule::Behind(version) => format!("behind {version}"),
+                    Rule::Aligned(version) => format!("aligned {version}"),
+                };
+                // An intact part is the baseline's, whatever its line end.
+                let above = match found.rule {
+                    Rule::Aligned(_) => Digest::of(&head[..found.offset.min(head.len())]),
+                    _ => Digest::ZERO,
+                };
+                (rule, above)
+            }
+        };
+        Bound {
+            content,
+            rule,
+            above,
+        }
+    }
+}
+
+/// What stands at a memory's name, as far as a plan is bound to it.
+pub(super) enum Memory<'a> {
+    Absent,
+    Odd,
+    File(Option<Boundary>, &'a [u8]),
+}
+
+/// What a step of an undo puts back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UndoOf {
+    /// The run that is undone.
+    pub run: String,
+    /// When it was.
+    pub time: DateTime<FixedOffset>,
+    /// Whether the agent has written since.
+    pub written_since: bool,
+    /// What to do with what it wrote.
+    pub mode: UndoMode,
+}
+
+/// What an undo does with what the agent wrote since.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UndoMode {
+    /// Refuse.
+    #[default]
+    Refuse,
+    /// Append its new notes below the restored file.
+    Append,
+    /// Archive them and put the restored file alone.
+    Overwrite,
+}
+
+/// What to undo.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UndoTarget {
+    /// The last reset of each of these agents that was not undone yet.
+    Agents(Vec<String>),
+    /// The last undo of each of these agents: takes it back.
+    Redo(Vec<String>),
+    /// A run, for every agent that it changed.
+    Run(String),
+}
+
+/// One agent of a plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// The agent's name.
+    pub agent: String,
+    /// Where it lives.
+    pub host: String,
+    /// The state it was seen in.
+    pub state: State,
+    /// What would happen.
+    pub action: Action,
+    /// What this step is bound to.
+    pub bound: Bound,
+    /// What would be archived; nothing when there is nothing of the agent's.
+    pub entry: Option<EntryKind>,
+    /// Lines below the boundary that would be archived.
+    pub scratch_lines: u64,
+    /// Bytes that would be archived.
+    pub archive_bytes: u64,
+    /// Lines that the agent added above the boundary.
+    pub added: usize,
+    /// Lines that it removed there.
+    pub removed: usize,
+    /// Size of the new content in bytes.
+    pub new_size: u64,
+    /// Whether the confirmation has to be typed, whatever the plan's size.
+    pub typed: bool,
+    /// What is worth knowing before it is confirmed.
+    pub notes: Vec<String>,
+    /// What an undo puts back; none in a reset.
+    pub undo: Option<UndoOf>,
+}
+
+/// An agent that was asked for and is not in the plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skipped {
+    /// The agent's name.
+    pub agent: String,
+    /// The state it was seen in.
+    pub state: State,
+    /// Why, as a sentence.
+    pub why: String,
+    /// The kind of the refusal; none when there is simply nothing to do.
+    pub kind: Option<Kind>,
+}
+
+/// What would be done, to whom.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Reset or undo.
+    pub act: Act,
+    /// Names this plan: the digest of what it is bound to, shortened.
+    pub hash: String,
+    /// When it was made.
+    pub made: DateTime<FixedOffset>,
+    /// The agents that would be changed.
+    pub steps: Vec<Step>,
+    /// Those that would not, and why.
+    pub skipped: Vec<Skipped>,
+    /// Whether the whole fleet was asked for.
+    pub whole_fleet: bool,
+}
+
+impl Plan {
+    fn new(act: Act, engine: &Engine, steps: Vec<Step>, skipped: Vec<Skipped>) -> Plan {
+        let mut text = format!("{act:?}\n");
+        for step in &steps {
+            let Bound {
+                content,
+                rule,
+                above,
+            } = &step.bound;
+            text.push_str(&format!("{}\0{content}\0{rule}\0{above}\n", step.agent));
+        }
+        Plan {
+            act,
+            hash: Digest::of(text.as_bytes()).short(12),
+            made: engine.clock().now(),
+            whole_fleet: false,
+            steps,
+            skipped,
+        }
+    }
+
+    /// Whether this plan answers to a hash, which may be shortened to eight
+    /// digits.
+    pub fn answers_to(&self, hash: &str) -> bool {
+        hash.len() >= 8 && self.hash.starts_with(&hash.to_ascii_lowercase())
+    }
+}
+
+impl Engine {
+    /// What a reset of these agents would do. With `unlocked`, agents that are
+    /// protected as read-only are planned like others.
+    ///
+    /// # Errors
+    /// An agent that is not configured.
+    pub fn plan_reset(&self, names: &[String], unlocked: bool) -> Result<Plan> {
+        let mut steps = Vec::new();
+        let mut skipped = Vec::new();
+        for name in unique(names) {
+            let agent = self.agent(name)?;
+            let seen = self.observe(agent);
+            match self.reset_step(agent, &seen, unlocked) {
+                Ok(step) => steps.push(step),
+                Err((kind, why)) => skipped.push(Skipped {
+                    agent: agent.name.clone(),
+                    state: seen.state,
+                    why,
+                    kind,
+                }),
+            }
+        }
+        let whole_fleet = self.is_whole_fleet(steps.len() + skipped.len());
+        Ok(Plan {
+            whole_fleet,
+            ..Plan::new(Act::Reset, self, steps, skipped)
+        })
+    }
+
+    fn is_whole_fleet(&self, count: usize) -> bool {
+        count == self.config().agents.len() && count > 1
+    }
+
+    fn reset_step(
+        &self,
+        agent: &Agent,
+        seen: &Observation,
+        unlocked: bool,
+    ) -> Result<Step, (Option<Kind>, String)> {
+        if let Some(block) = &seen.block {
+            return Err((Some(block.kind), block.why.clone()));
+        }
+        if seen.protect == Protection::ReadOnly && !unlocked {
+            return Err((Some(Kind::Conflict), "protected as read-only".to_string()));
+        }
+        if seen.state == State::Clean {
+            return Err((None, "already equal to its baseline".to_string()));
+        }
+        let baseline = baseline::load(&self.config().general, agent)
+            .map_err(|refusal| (Some(refusal.error().kind()), refusal.error().to_string()))?;
+        let mut step = self
+            .step(agent, seen, baseline.digest())
+            .map_err(|error| (Some(error.kind()), error.to_string()))?;
+        step.new_size = baseline.bytes().len() as u64;
+        if step.state == State::Drifted {
+            step.notes
+                .push("its edited rules are archived whole, then gone from the memory".to_string());
+        }
+        if step.state == State::NoSep {
+            step.notes
+                .push("no boundary: the whole file is archived, then replaced".to_string());
+        }
+        Ok(step)
+    }
+
+    /// A step that installs `content`, with the figures of what is there now.
+    fn step(&self, agent: &Agent, seen: &Observation, content: Digest) -> Result<Step> {
+        let detail = self.detail(agent);
+        let object = self.object(agent)?;
+        let found = detail.observation.content.as_ref();
+        let memory = match (&object, found) {
+            (crate::transport::Object::Absent, _) => Memory::Absent,
+            (crate::transport::Object::Odd(_), _) => Memory::Odd,
+            (crate::transport::Object::File(_), Some(found)) => {
+                Memory::File(found.boundary, &detail.memory)
+            }
+            (crate::transport::Object::File(_), None) => {
+                return Err(Error::new(Kind::Host, detail.observation.why.clone()));
+            }
+        };
+        let intact = found
+            .and_then(|found| found.boundary)
+            .is_some_and(|b| !b.drifted());
+        let (action, entry) = match memory {
+            Memory::Absent => (Action::Create, None),
+            Memory::Odd => (Action::Replace, Some(EntryKind::Odd)),
+            Memory::File(..) if !intact => (Action::Replace, Some(EntryKind::FullBackup)),
+            Memory::File(..) => {
+                let any = found.is_some_and(|found| found.scratch_bytes > 0);
+                (Action::Replace, any.then_some(EntryKind::Scratch))
+            }
+        };
+        let boundary = found.and_then(|found| found.boundary);
+        let mut notes = Vec::new();
+        if let crate::transport::Object::Odd(odd) = &object {
+            notes.push(format!(
+                "{odd} stands in its place: it is described, then displaced"
+            ));
+        }
+        if let Some(boundary) = boundary.filter(|boundary| boundary.line > 0) {
+            notes.push(format!(
+                "separator at line {}, {} of {}",
+                boundary.line, boundary.nth, boundary.of
+            ));
+        }
+        Ok(Step {
+            agent: agent.name.clone(),
+            host: host(agent),
+            state: seen.state,
+            action,
+            bound: Bound::new(content, &memory),
+            entry,
+            scratch_lines: found.map_or(0, |found| found.scratch_lines),
+            archive_bytes: match entry {
+                Some(EntryKind::Scratch) => found.map_or(0, |found| found.scratch_bytes),
+                Some(EntryKind::FullBackup) => found.map_or(0, |found| found.size),
+                _ => 0,
+            },
+            added: boundary.map_or(0, |boundary| boundary.added),
+            removed: boundary.map_or(0, |boundary| boundary.removed),
+            new_size: 0,
+            typed: !intact && action != Action::Create || seen.protect == Protection::Typed,
+            notes,
+            undo: None,
+        })
+    }
+
+    /// What an undo would do.
+    ///
+    /// # Errors
+    /// An agent that is not configured, a run that is not in the ledger, or a
+    /// ledger that cannot be read.
+    pub fn plan_undo(&self, target: &UndoTarget, mode: UndoMode, unlocked: bool) -> Result<Plan> {
+        let records = self.records()?;
+        let wanted: Vec<(String, Option<&Record>)> = match target {
+            UndoTarget::Run(run) => {
+                let of_run: Vec<_> = records
+                    .iter()
+                    .filter(|record| record.what.run == *run && record.what.changed())
+                    .map(|record| (record.what.agent.clone(), Some(record)))
+                    .collect();
+                if of_run.is_empty() {
+                    let message = format!("the ledger has no run {run} that changed anything");
+                    return Err(Error::new(Kind::User, message)
+                        .hint("`memory-shepherd log` lists the runs"));
+                }
+                of_run
+            }
+            UndoTarget::Agents(names) => unique(names)
+                .map(|name| (name.to_string(), undo::last(&records, name, false)))
+                .collect(),
+            UndoTarget::Redo(names) => unique(names)
+                .map(|name| (name.to_string(), undo::last(&records, name, true)))
+                .collect(),
+        };
+        let mut steps = Vec::new();
+        let mut skipped = Vec::new();
+        for (name, record) in wanted {
+            let agent = self.agent(&name)?;
+            let seen = self.observe(agent);
+            match self.undo_step(agent, &seen, record, &records, mode, unlocked) {
+                Ok(step) => steps.push(step),
+                Err(error) => skipped.push(Skipped {
+                    agent: name,
+                    state: seen.state,
+                    why: error.to_string(),
+                    kind: Some(error.kind()),
+                }),
+            }
+        }
+        Ok(Plan::new(Act::Undo, self, steps, skipped))
+    }
+
+    fn undo_step(
+        &self,
+        agent: &Agent,
+        seen: &Observation,
+        record: Option<&Record>,
+        records: &[Record],
+        mode: UndoMode,
+        unlocked: bool,
+    ) -> Result<Step> {
+        let refuse = |why: &str| Err(Error::new(Kind::Conflict, why));
+        let Some(record) = record else {
+            return refuse("the ledger has nothing to undo");
+        };
+        if seen.protect == Protection::ReadOnly && !unlocked {
+            return refuse("protected as read-only");
+        }
+        if let Some(block) = seen.block.as_ref().filter(|block| block.kind == Kind::Busy) {
+            return Err(Error::new(Kind::Busy, block.why.clone()));
+        }
+        let source = undo::source(self, agent, record)?;
+        let mut step = self.step(agent, seen, source.digest())?;
+        let last = records
+            .iter()
+            .rev()
+            .find(|record| record.what.agent == agent.name && record.what.changed());
+        let left = last.and_then(|record| record.what.after.as_ref());
+        let now = seen.content.as_ref().map(|content| content.sha256);
+        let written_since = left.and_then(Standing::digest) != now
+            || (matches!(left, Some(Standing::Absent)) && step.action != Action::Create);
+        match source.standing {
+            Standing::File { size, .. } => step.new_size = size,
+            _ => step.action = Action::Remove,
+        }
+        // Undo goes by what it puts back, not by what it finds.
+        step.typed =
+            seen.protect == Protection::Typed || (written_since && mode == UndoMode::Overwrite);
+        if written_since && mode == UndoMode::Refuse {
+            step.notes.push("the agent has written since".to_string());
+        }
+        step.undo = Some(UndoOf {
+            run: record.what.run.clone(),
+            time: record.time,
+            written_since,
+            mode,
+        });
+        Ok(step)
+    }
+}
+
+/// Names in order, each once.
+fn unique(names: &[String]) -> impl Iterator<Item = &str> {
+    let mut seen = std::collections::HashSet::new();
+    names
+        .iter()
+        .map(String::as_str)
+        .filter(move |name| seen.insert(*name))
+}

@@ -1,0 +1,232 @@
+//! What an undo puts back: the exact bytes from before a run, rebuilt from the
+//! entry, the baseline versions and the ledger, and checked against the digest
+//! that was recorded.
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::Engine;
+use super::ledger::{Act, Record, Standing};
+use super::memory::{Baseline, Rule};
+use super::observe::Reading;
+use crate::archive::{EntryKind, Written, scratch_of};
+use crate::config::Agent;
+use crate::digest::Digest;
+use crate::error::{Error, Kind, Result};
+use crate::transport::{Attributes, Sink};
+
+/// The record that an undo (or, with `redo`, the taking back of an undo) of an
+/// agent is about. Undone runs are passed over, so undoing again goes further
+/// back.
+pub(super) fn last<'a>(records: &'a [Record], agent: &str, redo: bool) -> Option<&'a Record> {
+    let mine = |record: &&Record| record.what.agent == agent && record.what.changed();
+    let act = |run: &str| {
+        records
+            .iter()
+            .filter(mine)
+            .find(|record| record.what.run == run)
+            .map(|r| r.what.act)
+    };
+    let mut undone: Vec<&str> = Vec::new();
+    for record in records.iter().rev().filter(mine) {
+        if undone.contains(&record.what.run.as_str()) {
+            continue;
+        }
+        match (&record.what.undoes, redo) {
+            (Some(run), false) => undone.push(run),
+            // An undo of a reset can be taken back; one of an undo is a redo.
+            (Some(run), true) if act(run) != Some(Act::Undo) => return Some(record),
+            (Some(run), true) => undone.push(run),
+            (None, true) => return None,
+            (None, false) => return Some(record),
+        }
+    }
+    None
+}
+
+/// A piece of the content to be installed.
+#[derive(Clone)]
+pub(super) enum Part {
+    Bytes(Arc<Vec<u8>>),
+    /// An entry below `archive_dir`, without its first bytes.
+    Entry(PathBuf, u64),
+}
+
+/// Content to be installed, in pieces, so that a big one is never in memory.
+#[derive(Clone)]
+pub(super) struct Parts(pub Vec<Part>);
+
+impl Parts {
+    /// Feeds all bytes to `sink`.
+    pub fn feed(&self, engine: &Engine, sink: Sink<'_>) -> Result<()> {
+        for part in &self.0 {
+            match part {
+                Part::Bytes(bytes) => sink(bytes)?,
+                Part::Entry(path, skip) => {
+                    let mut file = engine.archive().open(path)?;
+                    let failed =
+                        |error| Error::io("read", &engine.archive().root().join(path), &error);
+                    let mut skip = *skip;
+                    let mut buffer = vec![0; 128 * 1024];
+                    loop {
+                        let count = file.read(&mut buffer).map_err(failed)?;
+                        if count == 0 {
+                            break;
+                        }
+                        let pass = skip.min(count as u64);
+                        skip -= pass;
+                        sink(&buffer[pass as usize..count])?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What these bytes are as a file, and whether they end with a whole line.
+    pub fn measure(&self, engine: &Engine) -> Result<(Standing, bool)> {
+        let mut reading = Reading::default();
+        let mut last = b'\n';
+        self.feed(engine, &mut |bytes| {
+            last = bytes.last().copied().unwrap_or(last);
+            reading.take(bytes, 0);
+            Ok(())
+        })?;
+        let standing = Standing::File {
+            sha256: reading.digest(),
+            size: reading.size,
+            lines: reading.lines(),
+        };
+        Ok((standing, last == b'\n'))
+    }
+}
+
+/// What stood there before a run.
+pub(super) struct Source {
+    /// Its content; none when nothing stood there.
+    pub parts: Option<Parts>,
+    /// The same for the ledger.
+    pub standing: Standing,
+    /// Its owner, mode and extended attributes.
+    pub attributes: Option<Attributes>,
+    /// The version that its boundary goes with.
+    pub version: Option<Digest>,
+}
+
+impl Source {
+    /// Digest of the content; zeros when there is none.
+    pub fn digest(&self) -> Digest {
+        self.standing.digest().unwrap_or(Digest::ZERO)
+    }
+}
+
+/// Rebuilds what stood there before a run.
+///
+/// # Errors
+/// When an entry is gone or is not what the ledger says of it: then nothing is
+/// put back.
+pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<Source> {
+    let event = &record.what;
+    let refuse = |why: String| {
+        Err(Error::new(
+            Kind::Conflict,
+            format!("run {} cannot be undone: {why}", event.run),
+        ))
+    };
+    let before = match &event.before {
+        Some(Standing::Absent) => {
+            return Ok(Source {
+                parts: None,
+                standing: Standing::Absent,
+                attributes: None,
+                version: None,
+            });
+        }
+        Some(Standing::File { sha256, .. }) => *sha256,
+        Some(Standing::Odd(odd)) => {
+            return refuse(format!("before it stood {odd}, which was not kept"));
+        }
+        None => return refuse("the ledger does not say what stood there before".to_string()),
+    };
+    let version = match event.boundary.map(|boundary| boundary.rule) {
+        Some(Rule::Behind(version) | Rule::Aligned(version)) => Some(version),
+        Some(Rule::Intact) => event.split.or(event.baseline),
+        None => None,
+    };
+    let mut tried = Vec::new();
+    let mut expected = before;
+    match (event.late.last(), &event.entry) {
+        // What a late writer added belongs to the file that was displaced.
+        (Some(late), _) => {
+            expected = late.digest;
+            tried.push(Parts(vec![Part::Entry(late.path.clone(), 0)]));
+        }
+        (None, Some(entry)) if entry.kind == EntryKind::FullBackup => {
+            tried.push(Parts(vec![Part::Entry(entry.path.clone(), 0)]));
+        }
+        (None, Some(entry)) => match event.split {
+            Some(split) => {
+                let version = Baseline::new(engine.versions.get(split)?.to_vec(), &agent.separator);
+                let above = Arc::new(version.operator_part().to_vec());
+                let skip = header_length(engine, entry)?;
+                tried.push(Parts(vec![
+                    Part::Bytes(above),
+                    Part::Entry(entry.path.clone(), skip),
+                ]));
+            }
+            None => {
+                return refuse(
+                    "the ledger does not say which baseline it was split by".to_string(),
+                );
+            }
+        },
+        // Nothing of the agent's was there: the version says it all.
+        (None, None) => {
+            let bytes = match event.split {
+                Some(split) => engine.versions.get(split)?,
+                None => return refuse("it archived nothing".to_string()),
+            };
+            let version = Baseline::new(bytes.to_vec(), &agent.separator);
+            let above = Arc::new(version.operator_part().to_vec());
+            tried.push(Parts(vec![Part::Bytes(above)]));
+            tried.push(Parts(vec![Part::Bytes(bytes)]));
+        }
+    }
+    for parts in tried {
+        let (standing, _) = parts.measure(engine)?;
+        if standing.digest() == Some(expected) {
+            return Ok(Source {
+                parts: Some(parts),
+                standing,
+                attributes: event.attributes.clone(),
+                version,
+            });
+        }
+    }
+    Err(Error::new(
+        Kind::Integrity,
+        format!(
+            "run {} cannot be undone: what was archived does not match the ledger",
+            event.run
+        ),
+    )
+    .hint("`memory-shepherd log` names the entry; something changed it"))
+}
+
+/// Length of the two header lines of a scratch entry.
+fn header_length(engine: &Engine, entry: &Written) -> Result<u64> {
+    let mut head = Vec::new();
+    let file = engine.archive().open(&entry.path)?;
+    let path = engine.archive().root().join(&entry.path);
+    file.take(4096)
+        .read_to_end(&mut head)
+        .map_err(|error| Error::io("read", &path, &error))?;
+    match scratch_of(&head) {
+        Some(scratch) => Ok((head.len() - scratch.len()) as u64),
+        None => Err(Error::new(
+            Kind::Integrity,
+            format!("{} has no header line: it was changed", path.display()),
+        )),
+    }
+}

@@ -1,0 +1,30 @@
+//! memory-shepherd: the library below its console and its command line.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`config`] | reads `memory-shepherd.conf`, with every mistake at once |
+//! | [`engine`] | observes agents, plans and applies resets and undos, keeps the ledger |
+//! | [`transport`] | where memories live: a contract, the local disk, a fake for tests |
+//! | [`baseline`] | what is pushed, checked before use; its versions; the seal |
+//! | [`archive`] | entries: what was taken out of memories |
+//! | [`diff`] | line and word differences, pure |
+//! | [`untrusted`] | the one way foreign bytes become visible text |
+//! | [`error`], [`digest`], [`clock`] | words that all of them use |
+//!
+//! Dependency rules, kept by `tests/suite/architecture.rs`: the modules above
+//! know neither console nor command line nor the crates these are made of; only
+//! `console/term.rs` writes escape codes; nothing reads the home directory, the
+//! environment or the clock by itself, `main` passes them in.
+
+pub mod archive;
+pub mod baseline;
+pub mod clock;
+pub mod config;
+pub mod diff;
+pub mod digest;
+mod durable;
+pub mod engine;
+pub mod error;
+mod sys;
+pub mod transport;
+pub mod untrusted;

@@ -1,0 +1,96 @@
+//! Kernel calls that no safe crate wraps: file leases and open-file-description
+//! locks. The only unsafe code of this crate.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// What a file lease request came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lease {
+    /// Nobody has the file open for writing, and nobody can open it so while
+    /// the lease is held.
+    Granted,
+    /// Somebody has it open for writing, or maps it so.
+    Held,
+    /// This process may not take leases here (another owner and no
+    /// `CAP_LEASE`, or a file system without them).
+    Unavailable,
+}
+
+/// Takes a read lease on a file that was opened read-only (fcntl(2),
+/// `F_SETLEASE`). Whoever then opens it for writing waits until the lease goes,
+/// and this process is sent SIGIO, which it must handle.
+pub fn take_lease(file: BorrowedFd<'_>) -> Lease {
+    // SAFETY: F_SETLEASE takes an int and touches no memory of ours.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) };
+    if result == 0 {
+        return Lease::Granted;
+    }
+    match io::Error::last_os_error().raw_os_error() {
+        Some(libc::EAGAIN) => Lease::Held,
+        _ => Lease::Unavailable,
+    }
+}
+
+/// Whether a lease that was granted is still whole, that is, whether nobody
+/// waits for it to go (fcntl(2), `F_GETLEASE`).
+pub fn lease_is_whole(file: BorrowedFd<'_>) -> bool {
+    // SAFETY: F_GETLEASE takes no argument.
+    let kind = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) };
+    kind == libc::F_RDLCK
+}
+
+/// Gives a lease back; whoever waited may open the file now.
+pub fn release_lease(file: BorrowedFd<'_>) {
+    // SAFETY: as in `take_lease`. It cannot fail for a lease we hold, and for
+    // one that the kernel took away there is nothing left to do.
+    unsafe {
+        libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK);
+    }
+}
+
+fn whole_file_lock() -> libc::flock {
+    libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    }
+}
+
+/// Takes an exclusive lock that belongs to this open file (fcntl(2),
+/// `F_OFD_SETLK`) and goes when its last descriptor is closed, however the
+/// process ends. False when somebody else holds one.
+///
+/// # Errors
+/// Whatever else the kernel answers.
+pub fn try_lock(file: BorrowedFd<'_>) -> io::Result<bool> {
+    let lock = whole_file_lock();
+    // SAFETY: the kernel reads the struct, which outlives the call.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    if result == 0 {
+        return Ok(true);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
+        _ => Err(error),
+    }
+}
+
+/// Whether somebody else holds a lock that `try_lock` would want; takes none
+/// itself, so that looking never makes anybody else fail (`F_OFD_GETLK`).
+///
+/// # Errors
+/// Whatever the kernel answers.
+pub fn is_locked(file: BorrowedFd<'_>) -> io::Result<bool> {
+    let mut lock = whole_file_lock();
+    // SAFETY: the kernel reads and writes the struct, which outlives the call.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+    match result {
+        0 => Ok(lock.l_type != libc::F_UNLCK as libc::c_short),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,283 @@
+//! Where memories live. A transport knows files and folders and nothing of
+//! baselines, archives or resets.
+//!
+//! The comments on the traits are obligations. Every implementation passes one
+//! suite, `tests/suite/contract.rs`.
+
+pub mod fake;
+pub mod local;
+
+use std::fmt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::digest::Digest;
+use crate::error::{Error, Kind};
+
+/// Receives the bytes of a file in order. An error it returns ends the read and
+/// comes back unchanged.
+pub type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), Error>;
+
+/// Reads a file from its beginning to its end as it is now; may be called
+/// again.
+pub type Reader<'a> = &'a dyn Fn(Sink<'_>) -> Result<File, TransportError>;
+
+/// A place where memories live: the local disk, or a host.
+pub trait Transport: Send + Sync {
+    /// Looks at many memories at once, cheaply: no content is read. One answer
+    /// for each path, in order; one path's trouble is not another's. A probe
+    /// that fails is never reported as [`Object::Absent`]: that is the answer
+    /// only when the folder exists and lacks the name.
+    fn probe(&self, memories: &[&Path]) -> Vec<Result<Object, TransportError>>;
+
+    /// Opens the folder of a memory. Everything that is done through the answer
+    /// happens in this very folder, whatever is swapped into its path
+    /// afterwards. A path that goes through a symbolic link is refused.
+    fn open(&self, memory: &Path) -> Result<Box<dyn Folder>, TransportError>;
+}
+
+/// The folder of one memory, held open. Names are relative to it and never
+/// contain a slash; `memory` below is the name of the memory file.
+pub trait Folder: Send {
+    /// What stands at the memory's name. Links are looked at, not followed.
+    fn look(&self) -> Result<Object, TransportError>;
+
+    /// Reads the memory to its end, ignoring the size it claims, and says what
+    /// was read: the stamp is the one after the last byte. Refuses anything but
+    /// a regular file that [`Object::File`] stands for; never blocks on a FIFO.
+    fn read(&self, sink: Sink<'_>) -> Result<File, TransportError>;
+
+    /// The memory's extended attributes; empty where there are none.
+    fn xattrs(&self) -> Result<Vec<Xattr>, TransportError>;
+
+    /// What a memory that is created here should look like, so that the agent
+    /// can write it: the folder's owner, and its mode without execute bits.
+    fn inherited(&self) -> Result<Attributes, TransportError>;
+
+    /// Makes a new file at `name`, which must be free, with exactly this
+    /// content and these attributes. When this returns, content and attributes
+    /// are on the disk. An error leaves nothing at `name`.
+    fn stage(
+        &self,
+        name: &str,
+        content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
+        attributes: &Attributes,
+    ) -> Result<(), TransportError>;
+
+    /// Puts the staged file in the memory's place. Whatever stood there at that
+    /// very moment is not overwritten but stands under one of the names of
+    /// [`Folder::displaced_names`] afterwards, also when this fails. At every
+    /// instant the memory is wholly the old or wholly the new file; where the
+    /// file system cannot exchange, it is absent for microseconds, and
+    /// [`Method::TakeAway`] says so. When this returns, the change is on the
+    /// disk, and what now stands at the memory's name is the staged file. An
+    /// agent that replaces it meanwhile makes this fail with
+    /// [`Cause::Moved`] without anything being lost.
+    fn swap(&self, staged: &str) -> Result<Swapped, TransportError>;
+
+    /// Takes the memory away to the free name `aside`, leaving none.
+    fn take_away(&self, aside: &str) -> Result<(), TransportError>;
+
+    /// Settles a displaced file: waits for nobody, but makes sure that no byte
+    /// of it is lost. `inspect` is called at least once with a reader of the
+    /// whole file while nobody can change it, and once more if somebody could
+    /// before it was removed; only then is the file removed. A file that a
+    /// writer still has open is left alone, and the answer says so.
+    fn settle(
+        &self,
+        displaced: &str,
+        inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
+    ) -> Result<Settled, TransportError>;
+
+    /// Which of the names that a swap of `staged` may have displaced something
+    /// to exist: `staged` itself first.
+    fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError>;
+
+    /// Whether anything stands at `name`.
+    fn stands(&self, name: &str) -> Result<bool, TransportError>;
+
+    /// Whether a regular file with exactly this content stands at `name`.
+    fn holds(&self, name: &str, content: Digest) -> Result<bool, TransportError>;
+
+    /// Removes a name that we made. Absent is fine.
+    fn remove(&self, name: &str) -> Result<(), TransportError>;
+}
+
+/// What stands at a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Object {
+    /// Nothing, in a folder that exists and could be searched.
+    Absent,
+    /// A regular file that may be read.
+    File(File),
+    /// Something that is never read: it is described and displaced.
+    Odd(Odd),
+}
+
+/// A regular file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// What a cheap probe compares.
+    pub stamp: Stamp,
+    /// Owner and mode; extended attributes are read on their own.
+    pub attributes: Attributes,
+}
+
+/// Tells one state of a file from another without reading it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stamp {
+    /// Length in bytes.
+    pub size: u64,
+    /// Time of the last change of the content, in nanoseconds since 1970.
+    pub modified: i64,
+    /// Time of the last change of the inode, likewise; 0 where unknown.
+    pub changed: i64,
+    /// Inode number; 0 where there is none.
+    pub inode: u64,
+}
+
+/// An extended attribute: its name and its value.
+pub type Xattr = (Vec<u8>, Vec<u8>);
+
+/// Who owns a file and what may be done with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes {
+    /// User id of the owner.
+    pub uid: u32,
+    /// Group id.
+    pub gid: u32,
+    /// Permission bits.
+    pub mode: u32,
+    /// Extended attributes: access control lists and security labels are among
+    /// them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub xattrs: Vec<Xattr>,
+}
+
+/// What stands at a memory's name when it is not a file that may be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Odd {
+    /// A symbolic link, with its target.
+    Symlink(Vec<u8>),
+    /// A folder.
+    Directory,
+    /// A named pipe.
+    Fifo,
+    /// A character or block device.
+    Device,
+    /// A socket.
+    Socket,
+    /// A further name of a file that belongs to the user of this id, who is
+    /// neither the folder's owner nor us.
+    ForeignLink(u32),
+}
+
+impl fmt::Display for Odd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Odd::Symlink(target) => {
+                write!(f, "a symbolic link to {}", crate::untrusted::line(target))
+            }
+            Odd::Directory => f.write_str("a folder"),
+            Odd::Fifo => f.write_str("a named pipe"),
+            Odd::Device => f.write_str("a device"),
+            Odd::Socket => f.write_str("a socket"),
+            Odd::ForeignLink(uid) => write!(f, "a hard link to a file of user {uid}"),
+        }
+    }
+}
+
+/// How a memory was replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// There was none.
+    Create,
+    /// New and old changed places in one step.
+    Exchange,
+    /// The old one was renamed away, then the new one linked in its place.
+    TakeAway,
+    /// The old one was taken away and none put in its place.
+    Remove,
+}
+
+/// What a swap did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Swapped {
+    /// How it was done.
+    pub method: Method,
+    /// Where what stood there before is now; empty when there was nothing.
+    pub displaced: Vec<String>,
+}
+
+/// What settling came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// Inspected and removed. `watched` says whether a late writer would have
+    /// been noticed.
+    Removed {
+        /// See above.
+        watched: bool,
+    },
+    /// A writer still has it open; ask again.
+    Open,
+    /// It was removed without being read, for it is one of these.
+    Odd(Odd),
+    /// A folder is never removed.
+    Kept,
+}
+
+/// Why a transport failed, as far as the engine acts on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The folder of the memory does not exist.
+    NoFolder,
+    /// Permission, a read-only file system, a full disk, an I/O error: reached,
+    /// and no.
+    Refused,
+    /// The agent put something else in place in the middle of it; try again.
+    Moved,
+    /// The host did not answer.
+    Unreachable,
+    /// The caller's own sink failed.
+    Caller,
+}
+
+/// An error of a transport: a cause for the engine, a sentence for people.
+#[derive(Clone, Debug)]
+pub struct TransportError {
+    /// Why.
+    pub cause: Cause,
+    error: Error,
+}
+
+impl TransportError {
+    /// An error with its cause.
+    pub fn new(cause: Cause, error: Error) -> TransportError {
+        TransportError { cause, error }
+    }
+}
+
+impl From<Error> for TransportError {
+    fn from(error: Error) -> TransportError {
+        TransportError::new(Cause::Caller, error)
+    }
+}
+
+impl From<TransportError> for Error {
+    fn from(error: TransportError) -> Error {
+        match error.cause {
+            Cause::Caller => error.error,
+            Cause::Moved => error.error.with_kind(Kind::Conflict),
+            _ => error.error.with_kind(Kind::Host),
+        }
+    }
+}
+
+impl fmt::Display for TransportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.error, f)
+    }
+}

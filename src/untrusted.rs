@@ -1,0 +1,660 @@
+//! Foreign bytes made visible: the one type and the one function.
+//!
+//! An agent chooses what stands in its memory, and what it writes may aim at
+//! the operator's terminal or eyes: escape codes, text that turns around,
+//! characters that take no room. Dropping them would hide the attack, printing
+//! them would carry it out; so each becomes a *mark* that names it. Everything
+//! that prints text from a disk, a server or a user comes through here. The
+//! rules are those of `engine.md` section 6, on Unicode's property tables.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use icu_properties::props::{
+    DefaultIgnorableCodePoint, EmojiModifier, ExtendedPictographic, GeneralCategory, Script,
+};
+use icu_properties::{CodePointMapData, CodePointSetData};
+use unicode_segmentation::UnicodeSegmentation;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+/// Distance of tab stops, in cells.
+const TAB_STOP: usize = 8;
+/// Combining marks that a base may carry (`engine.md` section 6).
+const MAX_COMBINING: usize = 4;
+/// Pictographs in one joined emoji, as in the longest recommended ones (families).
+/// A longer chain counts as two cells, and a terminal may draw hundreds.
+const MAX_JOINED: usize = 4;
+/// What turns a digit, `#` or `*` into an emoji keycap.
+const KEYCAP: &str = "\u{FE0F}\u{20E3}";
+/// What a terminal takes for the begin of an escape sequence (ECMA-48).
+const ESCAPES: &str = "\x1B\u{90}\u{98}\u{9B}\u{9D}\u{9E}\u{9F}";
+const TAKES_KEYCAP: [char; 12] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', '#', '*'];
+
+/// Agent text, names, paths, host names, banners: bytes that nobody may print
+/// as they are. There is no `Display`; `Debug` prints the revealed text.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Untrusted(Vec<u8>);
+
+impl Untrusted {
+    /// Wraps foreign bytes.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Self {
+        Self(bytes.into())
+    }
+
+    /// The bytes as they came: to compare, hash or diff, never to print.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The tokens to show where one line is wanted; see [`reveal`].
+    pub fn tokens(&self, view: View) -> Vec<Token> {
+        reveal(&self.0, view)
+    }
+
+    /// The revealed text as one line; see [`line`].
+    pub fn visible(&self) -> String {
+        line(&self.0)
+    }
+}
+
+impl fmt::Debug for Untrusted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Untrusted({})", self.visible())
+    }
+}
+
+/// From `&str`, `&String`, `&OsStr`, `&Path` and the like.
+impl<T: AsRef<OsStr> + ?Sized> From<&T> for Untrusted {
+    fn from(text: &T) -> Self {
+        Self::new(text.as_ref().as_bytes())
+    }
+}
+
+impl From<String> for Untrusted {
+    fn from(text: String) -> Self {
+        Self::new(text)
+    }
+}
+
+impl From<PathBuf> for Untrusted {
+    fn from(path: PathBuf) -> Self {
+        Self::from(&path)
+    }
+}
+
+/// One run of text that is safe to put into cells. `mark` runs are ours (an
+/// escape made visible) and wear a style that agent text cannot obtain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// What to print.
+    pub text: String,
+    /// Whether this module made the text.
+    pub mark: bool,
+}
+
+/// What a line is shown for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Context {
+    /// To be read. The joiners and selectors inside well-formed emoji pass.
+    Prose,
+    /// To be compared: nothing invisible passes, not even inside emoji.
+    Diff,
+}
+
+/// How to show a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct View {
+    /// Which joiners may pass.
+    pub context: Context,
+    /// Mark ordinary white space too: tabs, trailing spaces, CR before LF.
+    pub whitespace: bool,
+    /// The most cells a line may take. A longer one is cut there and ends in
+    /// `…(+N)`, which stands outside the limit.
+    pub max_cells: usize,
+}
+
+impl View {
+    /// Text to read.
+    pub const PROSE: View = View {
+        context: Context::Prose,
+        whitespace: false,
+        max_cells: 4096,
+    };
+    /// Text to compare.
+    pub const DIFF: View = View {
+        context: Context::Diff,
+        ..View::PROSE
+    };
+}
+
+/// THE function: turns one line, given without its LF, into tokens. Adjacent
+/// tokens differ in kind.
+///
+/// An LF inside is shown as a mark. A final CR is taken for the one that stood
+/// before the LF: dropped, unless `view.whitespace` is set. Takes time linear in
+/// the length of the line; what is cut off is only counted, in N (characters,
+/// and bytes that are not UTF-8).
+pub fn reveal(line: &[u8], view: View) -> Vec<Token> {
+    let body = line.strip_suffix(b"\r").unwrap_or(line);
+    render(if view.whitespace { line } else { body }, view, false)
+}
+
+/// The revealed text as a plain string of one line, for CLI text and messages.
+///
+/// Since a string has no style, `‹` and `›` in the input become marks too, so
+/// that nobody can forge one. LF is a mark, and so is a final CR: no LF followed
+/// it. Cut as [`View::PROSE`] says.
+pub fn line(text: impl AsRef<[u8]>) -> String {
+    let tokens = render(text.as_ref(), View::PROSE, true);
+    tokens.into_iter().map(|token| token.text).collect()
+}
+
+/// The revealed text as a plain string of several lines, for stderr and
+/// messages: each LF is kept (a CR before it goes), each line is as by [`line`].
+pub fn text(text: impl AsRef<[u8]>) -> String {
+    let reveal = |part: &[u8]| match part.strip_suffix(b"\n") {
+        Some(ended) => line(ended.strip_suffix(b"\r").unwrap_or(ended)) + "\n",
+        None => line(part),
+    };
+    let lines = text.as_ref().split_inclusive(|byte| *byte == b'\n');
+    lines.map(reveal).collect()
+}
+
+/// How much of a text does not show as itself: a finding about a whole file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Hidden {
+    /// Characters without a shape of their own: formats and bidirectional
+    /// controls, default ignorables, tags, selectors, joiners, fillers, private
+    /// and unassigned ones. White space and what is inside emoji do not count.
+    pub invisible: u64,
+    /// Control characters (C0, DEL, C1) but LF, TAB and the CR before an LF.
+    pub controls: u64,
+    /// Bytes that are not UTF-8.
+    pub invalid: u64,
+    /// Of the controls, those that begin an escape sequence: ESC, and DCS, SOS,
+    /// CSI, OSC, PM and APC of C1.
+    pub escapes: u64,
+}
+
+/// Counts what is hidden in a whole file; all zero for plain text.
+pub fn hidden(bytes: &[u8]) -> Hidden {
+    let mut found = Hidden::default();
+    let odd = |byte: u8| !matches!(byte, b' '..=b'~' | b'\n' | b'\t');
+    for chunk in bytes.utf8_chunks() {
+        found.invalid += chunk.invalid().len() as u64;
+        let mut rest = chunk.valid();
+        while let Some((plain, tail)) = rest.bytes().position(odd).map(|at| rest.split_at(at)) {
+            let c = tail.chars().next().unwrap_or_default();
+            let used = match class(c) {
+                _ if tail.starts_with("\r\n") => 2,
+                _ if tail.starts_with(KEYCAP) && plain.ends_with(TAKES_KEYCAP) => KEYCAP.len(),
+                Class::Base => emoji(tail, true).max(c.len_utf8()),
+                class => {
+                    found.invisible += u64::from(class == Class::Hidden);
+                    found.controls += u64::from(class == Class::Control);
+                    found.escapes += u64::from(ESCAPES.contains(c));
+                    c.len_utf8()
+                }
+            };
+            rest = tail.get(used..).unwrap_or_default();
+        }
+    }
+    found
+}
+
+/// True when a word mixes Latin letters with Cyrillic or Greek ones, which pass
+/// for each other: a badge. Digits, `_`, combining marks and invisible
+/// characters do not end a word.
+pub fn mixed_scripts(bytes: &[u8]) -> bool {
+    const LATIN: u8 = 1;
+    const LOOKALIKE: u8 = 2;
+    let scripts = CodePointMapData::<Script>::new();
+    let mixed = |text: &str| {
+        let mut word = 0;
+        text.chars().any(|c| {
+            match c {
+                'a'..='z' | 'A'..='Z' => word |= LATIN,
+                '0'..='9' | '_' => {}
+                '\0'..='\x7F' => word = 0,
+                _ if c.is_alphabetic() => match scripts.get(c) {
+                    Script::Latin => word |= LATIN,
+                    Script::Cyrillic | Script::Greek => word |= LOOKALIKE,
+                    _ => {}
+                },
+                _ if matches!(class(c), Class::Combining | Class::Hidden) => {}
+                _ => word = 0,
+            }
+            word == LATIN | LOOKALIKE
+        })
+    };
+    !bytes.is_ascii() && bytes.utf8_chunks().any(|chunk| mixed(chunk.valid()))
+}
+
+/// The same JSON with everything outside printable ASCII escaped, for `--json`
+/// on a terminal. `json` is valid JSON text: such characters then occur only in
+/// strings, and LF (kept), TAB and CR (made spaces) only between values.
+pub fn ascii_json(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            ' '..='~' | '\n' => out.push(c),
+            '\t' | '\r' => out.push(' '),
+            _ => c
+                .encode_utf16(&mut [0; 2])
+                .iter()
+                .for_each(|unit| out += &format!("\\u{unit:04x}")),
+        }
+    }
+    out
+}
+
+/// What a character is to the eye.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Control,   // C0, DEL, C1
+    Hidden,    // nothing shows, or nobody knows what
+    Space,     // white space that is not the ordinary one
+    Combining, // belongs to the character before it
+    Base,      // shows by itself
+}
+
+fn class(c: char) -> Class {
+    use GeneralCategory as G;
+    let category = CodePointMapData::<G>::new().get(c);
+    // The default ignorables hold the selectors, the tags, the Hangul fillers
+    // and the grapheme joiner; the Braille blank is an ordinary symbol.
+    let ignorable = CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(c);
+    match category {
+        G::Control => Class::Control,
+        G::Format | G::LineSeparator | G::ParagraphSeparator => Class::Hidden,
+        G::PrivateUse | G::Unassigned | G::Surrogate => Class::Hidden,
+        _ if ignorable || c == '\u{2800}' => Class::Hidden,
+        G::SpaceSeparator if c != ' ' => Class::Space,
+        G::NonspacingMark | G::SpacingMark | G::EnclosingMark => Class::Combining,
+        // The vowels and finals of conjoining Hangul, and a few prefixes.
+        _ if c.width() == Some(0) => Class::Combining,
+        _ => Class::Base,
+    }
+}
+
+/// The length in bytes of the emoji at the start of `text`; 0 if there is none.
+///
+/// It is a pictograph, with a skin tone or, where `joiners` may pass, VS16; there
+/// also a keycap, and up to [`MAX_JOINED`] pictographs joined by ZWJ.
+fn emoji(text: &str, joiners: bool) -> usize {
+    let pictographs = CodePointSetData::new::<ExtendedPictographic>();
+    let modifiers = CodePointSetData::new::<EmojiModifier>();
+    // Code points reserved for future emoji are pictographs, too.
+    let pictograph = |c: char| pictographs.contains(c) && class(c) == Class::Base;
+    let styled = |c: char| modifiers.contains(c) || joiners && c == '\u{FE0F}';
+    let capped = text.strip_prefix(TAKES_KEYCAP);
+    if joiners && capped.is_some_and(|rest| rest.starts_with(KEYCAP)) {
+        return 1 + KEYCAP.len();
+    }
+    let mut end = 0;
+    let mut rest = text;
+    for _ in 0..MAX_JOINED {
+        let Some(after) = rest.strip_prefix(pictograph) else {
+            break;
+        };
+        let after = after.strip_prefix(styled).unwrap_or(after);
+        end = text.len() - after.len();
+        match after.strip_prefix('\u{200D}') {
+            Some(joined) if joiners => rest = joined,
+            _ => break,
+        }
+    }
+    end
+}
+
+/// The piece at [`Writer::at`] has no room.
+struct Full;
+
+/// Builds the tokens of one line, piece by piece, and watches the cells. A piece
+/// is shown whole or not at all.
+struct Writer {
+    view: View,
+    tokens: Vec<Token>,
+    /// Cells taken so far.
+    cells: usize,
+    /// Bytes of the line shown so far.
+    at: usize,
+    /// From here on there is only white space, and it is to be marked.
+    trailing: usize,
+    /// What a combining mark would sit on: where it begins in the last token, and
+    /// how many it carries. None at the start, after a tab, after marks of ours.
+    base: Option<(usize, usize)>,
+}
+
+/// Reveals a line whose final CR is to be shown. `plain`: the result will lose
+/// its style, so our brackets must not occur in the text.
+fn render(line: &[u8], view: View, plain: bool) -> Vec<Token> {
+    let mut trailing = line.len();
+    if view.whitespace {
+        let body = line.strip_suffix(b"\r").unwrap_or(line);
+        let solid = body.iter().rposition(|byte| !b" \t".contains(byte));
+        trailing = solid.map_or(0, |last| last + 1);
+    }
+    let mut writer = Writer {
+        view,
+        tokens: Vec::new(),
+        cells: 0,
+        at: 0,
+        trailing,
+        base: None,
+    };
+    if writer.line(line, plain).is_err() {
+        let left = line.get(writer.at..).unwrap_or_default().utf8_chunks();
+        let counts = left.map(|chunk| chunk.valid().chars().count() + chunk.invalid().len());
+        writer.append(&format!("…(+{})", counts.sum::<usize>()), true);
+    }
+    writer.tokens
+}
+
+impl Writer {
+    fn line(&mut self, line: &[u8], plain: bool) -> Result<(), Full> {
+        let joiners = self.view.context == Context::Prose;
+        for chunk in line.utf8_chunks() {
+            let mut rest = chunk.valid();
+            while let Some(c) = rest.chars().next() {
+                let emoji = emoji(rest, joiners);
+                let used = match c {
+                    _ if emoji > 0 => self.show(rest, emoji)?,
+                    ' '..='~' => self.ascii(rest)?,
+                    '\t' => self.tab()?,
+                    '‹' | '›' if plain => self.name(rest, c)?,
+                    _ => match class(c) {
+                        Class::Base => self.show(rest, c.len_utf8())?,
+                        Class::Combining => self.combining(rest, c)?,
+                        _ => self.name(rest, c)?,
+                    },
+                };
+                self.at += used;
+                rest = rest.get(used..).unwrap_or_default();
+            }
+            for byte in chunk.invalid() {
+                self.mark(&format!("\\x{byte:02X}"))?;
+                self.at += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows the printable ASCII at the start of `rest`, as far as there is room:
+    /// the fast path, one piece for most lines.
+    fn ascii(&mut self, rest: &str) -> Result<usize, Full> {
+        if self.at >= self.trailing {
+            self.mark("·")?;
+            return Ok(1);
+        }
+        let most = self.room().clamp(1, self.trailing - self.at);
+        let bytes = rest.bytes().take(most);
+        let mut run = bytes.take_while(|byte| matches!(byte, b' '..=b'~')).count();
+        // The last one may be the digit of a keycap.
+        if run > 1 && emoji(rest.get(run - 1..).unwrap_or_default(), true) > 0 {
+            run -= 1;
+        }
+        self.put(rest.get(..run).unwrap_or_default(), run, false)?;
+        self.base = self.base.map(|(start, _)| (start + run - 1, 0));
+        Ok(run)
+    }
+
+    fn tab(&mut self) -> Result<usize, Full> {
+        let mut cells = TAB_STOP - self.cells % TAB_STOP;
+        if cells > self.room() {
+            return Err(Full);
+        }
+        if self.view.whitespace {
+            self.mark("→")?;
+            cells -= 1;
+        }
+        if cells > 0 {
+            self.put(&" ".repeat(cells), cells, false)?;
+        }
+        self.base = None;
+        Ok(1)
+    }
+
+    /// Shows the first `len` bytes of `rest` as they are.
+    fn show(&mut self, rest: &str, len: usize) -> Result<usize, Full> {
+        let piece = rest.get(..len).unwrap_or_default();
+        self.put(piece, piece.width(), false)?;
+        Ok(len)
+    }
+
+    /// Names `c`: a control by its picture or code, anything else by its code
+    /// point and the number of its repetitions at the start of `rest`.
+    fn name(&mut self, rest: &str, c: char) -> Result<usize, Full> {
+        let code = u32::from(c);
+        let mut run = 1;
+        let mark = match char::from_u32(0x2400 + code) {
+            Some(picture) if code < 0x20 => picture.to_string(),
+            _ if c == '\x7F' => "␡".to_string(),
+            _ if c.is_control() => format!("‹{code:02X}›"),
+            _ => {
+                run = rest.chars().take_while(|next| *next == c).count();
+                let times = Some(format!("x{run}")).filter(|_| run > 1);
+                format!("‹U+{code:04X}›{}", times.unwrap_or_default())
+            }
+        };
+        self.mark(&mark)?;
+        Ok(run * c.len_utf8())
+    }
+
+    fn combining(&mut self, rest: &str, c: char) -> Result<usize, Full> {
+        let cells = c.width().unwrap_or(0);
+        let base = (self.base).and_then(|(start, _)| self.tokens.last()?.text.get(start..));
+        let joins = |base: &str| format!("{base}{c}").graphemes(true).nth(1).is_none();
+        // The vowels and finals of Hangul join nothing but Hangul; elsewhere,
+        // taking no room, they would be lost on the way to the screen.
+        if cells == 0 && !joins(base.unwrap_or("◌")) {
+            return self.name(rest, c);
+        }
+        match self.base {
+            Some((_, MAX_COMBINING)) => {
+                let run = rest.chars().take_while(|c| class(*c) == Class::Combining);
+                let (count, used) = run.fold((0, 0), |(n, len), c| (n + 1, len + c.len_utf8()));
+                self.mark(&format!("‹+{count}›"))?;
+                return Ok(used);
+            }
+            Some((start, carried)) => {
+                let mark = self.tokens.last().is_some_and(|last| last.mark);
+                self.put(c.encode_utf8(&mut [0; 4]), cells, mark)?;
+                self.base = Some((start, carried + 1));
+            }
+            None => {
+                // In one token with its circle, so that they share a cell.
+                self.put(&format!("◌{c}"), 1 + cells, true)?;
+                self.base = self.base.map(|(start, _)| (start, 1));
+            }
+        }
+        Ok(c.len_utf8())
+    }
+
+    /// Appends a mark: nothing may sit on it.
+    fn mark(&mut self, text: &str) -> Result<(), Full> {
+        self.put(text, text.width(), true)?;
+        self.base = None;
+        Ok(())
+    }
+
+    /// Appends a piece that combining marks may sit on.
+    fn put(&mut self, text: &str, cells: usize, mark: bool) -> Result<(), Full> {
+        if cells > self.room() {
+            return Err(Full);
+        }
+        self.base = Some((self.append(text, mark), 0));
+        self.cells += cells;
+        Ok(())
+    }
+
+    /// Appends text to the last token if that is of its kind, else begins one.
+    /// Returns where it starts in its token.
+    fn append(&mut self, text: &str, mark: bool) -> usize {
+        match self.tokens.last_mut() {
+            Some(last) if last.mark == mark => {
+                last.text.push_str(text);
+                last.text.len() - text.len()
+            }
+            _ => {
+                let text = text.to_string();
+                self.tokens.push(Token { text, mark });
+                0
+            }
+        }
+    }
+
+    fn room(&self) -> usize {
+        self.view.max_cells.saturating_sub(self.cells)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// A line and how it shows, with marks in brackets, the same in every context.
+    const CLASSES: &str =
+        "- plain [text]: ~ é 漢字 が Ж 🚀👍🏽🇪🇺 -> - plain [text]: ~ é 漢字 が Ж 🚀👍🏽🇪🇺
+literal ‹U+202E›x4 ␛ …(+5) ◌ -> literal ‹U+202E›x4 ␛ …(+5) ◌
+a\tb\t漢\t|\r -> a       b       漢      |
+\0a\rc\x1B[31m\x7F\u{85}\u{9B} -> [␀]a[␍]c[␛][31m[␡‹85›‹9B›]
+\u{202E}\u{2066}\u{AD}\u{FEFF}\u{2028} -> [‹U+202E›‹U+2066›‹U+00AD›‹U+FEFF›‹U+2028›]
+\u{E000}\u{378}\u{FFFF}\u{E0041}\u{2800} -> [‹U+E000›‹U+0378›‹U+FFFF›‹U+E0041›‹U+2800›]
+\u{115F}\u{1160}\u{3164}\u{FFA0} -> [‹U+115F›‹U+1160›‹U+3164›‹U+FFA0›]
+a\u{34F}\u{FE0F}\u{200D}b -> a[‹U+034F›‹U+FE0F›‹U+200D›]b
+\u{200B}\u{200B}\u{200B}\u{200B} -> [‹U+200B›x4]
+a\u{A0}\u{3000}\u{2003}\u{2003}b -> a[‹U+00A0›‹U+3000›‹U+2003›x2]b
+e\u{301}\u{302}\u{303}\u{304}! -> e\u{301}\u{302}\u{303}\u{304}!
+e\u{301}\u{301}\u{301}\u{301}\u{302}\u{903}! -> e\u{301}\u{301}\u{301}\u{301}[‹+2›]!
+\u{301}a\t\u{903} -> [◌\u{301}]a      [◌\u{903}]
+\u{1112}\u{1161}\u{11AB} a\u{1161} -> \u{1112}\u{1161}\u{11AB} a[‹U+1161›]";
+
+    fn view(whitespace: bool, max_cells: usize, context: Context) -> View {
+        View {
+            context,
+            whitespace,
+            max_cells,
+        }
+    }
+
+    fn show(line: impl AsRef<[u8]>, view: View) -> String {
+        let show = |t: Token| {
+            if t.mark {
+                format!("[{}]", t.text)
+            } else {
+                t.text
+            }
+        };
+        reveal(line.as_ref(), view).into_iter().map(show).collect()
+    }
+
+    #[test]
+    fn each_class_shows_as_the_rules_say() {
+        for (line, expected) in CLASSES.split('\n').filter_map(|row| row.split_once(" -> ")) {
+            assert_eq!(show(line, View::PROSE), expected, "{line:?}");
+            assert_eq!(show(line, View::DIFF), expected, "{line:?}");
+        }
+        assert_eq!(
+            show(b"\n\xFF\xC3(\xED\xA0", View::DIFF),
+            r"[␊\xFF\xC3]([\xED\xA0]"
+        );
+        let whitespace = view(true, 99, Context::Diff);
+        assert_eq!(show("a b\tc \t \r", whitespace), "a b[→]    c[·→]     [·␍]");
+    }
+
+    #[test]
+    fn joiners_pass_only_in_prose_and_only_inside_emoji() {
+        for line in
+            "❤\u{FE0F} 👩🏽\u{200D}🚀 👁\u{FE0F}\u{200D}🗨\u{FE0F} no1\u{FE0F}\u{20E3}".split(' ')
+        {
+            assert_eq!(show(line, View::PROSE), line);
+            assert!(show(line, View::DIFF).contains("[‹U+"), "{line}");
+            assert_eq!(hidden(line.as_bytes()), Hidden::default(), "{line}");
+        }
+        let line = "🚀\u{200D}🚀\u{200D}🚀\u{200D}🚀\u{200D}🚀 🚀\u{200D}a\u{FE0E}";
+        let expected = "🚀\u{200D}🚀\u{200D}🚀\u{200D}🚀[‹U+200D›]🚀 🚀[‹U+200D›]a[‹U+FE0E›]";
+        assert_eq!(show(line, View::PROSE), expected);
+    }
+
+    #[test]
+    fn a_long_line_is_cut_and_what_is_left_is_counted() {
+        let cut = |line: &[u8], cells| show(line, view(false, cells, Context::Prose));
+        assert_eq!(cut("漢字漢é".as_bytes(), 5), "漢字[…(+2)]");
+        assert_eq!(cut(b"abc", 3), "abc");
+        assert_eq!(cut(b"abc\x1B\xFF", 0), "[…(+5)]");
+        let huge = [&b"b"[..], &b"\xCC\x81".repeat(5_000_000)].concat();
+        assert_eq!(cut(&huge, 2), "b\u{301}\u{301}\u{301}\u{301}[…(+4999996)]");
+        assert!(line("\u{200B}".repeat(3_000_000)).ends_with("›x3000000"));
+    }
+
+    #[test]
+    fn plain_strings_cannot_forge_marks() {
+        assert_eq!(line("‹›\u{202E}\n\r"), "‹U+2039›‹U+203A›‹U+202E›␊␍");
+        assert_eq!(text("a\r\n\x1B\n\nb\r"), "a\n␛\n\nb␍");
+        assert_eq!(format!("{:?}", Untrusted::from("/a\x07")), "Untrusted(/a␇)");
+    }
+
+    #[test]
+    fn findings_and_json() {
+        let bytes =
+            b"a\r\n\t\xE2\x80\xAE\xE2\x80\x8B\xE2\xA0\x80\x1B\r\x7F\xC2\x9B\xFF\xC3\xC2\xA0\n";
+        let found = serde_json::to_string(&hidden(bytes)).unwrap();
+        assert_eq!(
+            found,
+            r#"{"invisible":3,"controls":4,"invalid":2,"escapes":2}"#
+        );
+        assert!(mixed_scripts("p\u{430}y".as_bytes()) && mixed_scripts("1\u{3B1}_b".as_bytes()));
+        assert!(!mixed_scripts("pay Ωμέγα мир 5µm".as_bytes()));
+        let json = ascii_json("{\n\t\"é🚀\x7F\": 1}");
+        assert_eq!(json, "{\n \"\\u00e9\\ud83d\\ude80\\u007f\": 1}");
+    }
+
+    /// Bytes rich in what the rules are about.
+    fn hostile() -> impl Strategy<Value = Vec<u8>> {
+        let odd = "[\t\r\n\x1B\u{9B}‹›◌1❤🚀🏽🇪\u{200D}\u{FE0F}\u{20E3}\u{301}\u{903}\u{1112}\u{1161}\u{202E}\u{A0}\u{D4E}]";
+        let bytes = prop::collection::vec(any::<u8>(), 0..3);
+        let piece = (odd, any::<char>(), "[ -~]{0,5}", odd, bytes)
+            .prop_map(|(a, b, c, d, e)| [format!("{a}{b}{c}{d}").into_bytes(), e].concat());
+        prop::collection::vec(piece, 0..20).prop_map(|pieces| pieces.concat())
+    }
+
+    fn context() -> impl Strategy<Value = Context> {
+        prop::sample::select(vec![Context::Prose, Context::Diff])
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_dangerous_passes(
+            bytes in hostile(), context in context(), whitespace: bool, max in 0..90usize,
+        ) {
+            let mut tokens = reveal(&bytes, view(whitespace, max, context));
+            prop_assert!(tokens.windows(2).all(|pair| pair[0].mark != pair[1].mark));
+            for token in &tokens {
+                let joined = token.text.replace(['\u{200D}', '\u{FE0F}'], "");
+                prop_assert!(joined == token.text || context == Context::Prose && !token.mark);
+                let shows = |c| matches!(class(c), Class::Base | Class::Combining) || c == ' ';
+                prop_assert!(joined.chars().all(shows), "{:?}", token.text);
+                prop_assert!(token.text.graphemes(true).all(|cell| cell.width() > 0));
+            }
+            if let Some(last) = tokens.last_mut().filter(|last| last.mark) {
+                last.text.truncate(last.text.find('…').unwrap_or(last.text.len()));
+            }
+            let graphemes = tokens.iter().flat_map(|token| token.text.graphemes(true));
+            prop_assert!(graphemes.map(UnicodeWidthStr::width).sum::<usize>() <= max);
+            line(&bytes);
+        }
+
+        #[test]
+        fn plain_text_stays_as_it_is(
+            line in "[ -~‹›␀-␡◌…·→éж漢🚀]{1,99}", context in context(),
+        ) {
+            let token = Token { text: line.clone(), mark: false };
+            prop_assert_eq!(reveal(line.as_bytes(), view(false, 200, context)), [token]);
+            prop_assert_eq!(hidden(line.as_bytes()), Hidden::default());
+        }
+    }
+}
