@@ -30,6 +30,7 @@ use crate::baseline::{self, Versions};
 use crate::clock::Clock;
 use crate::config::{Agent, Config, Place};
 use crate::digest::Digest;
+use crate::durable;
 use crate::error::{Error, Kind, Result};
 use crate::transport::{Object, Transport};
 use ledger::Ledger;
@@ -38,6 +39,9 @@ use observe::Cached;
 
 /// How many earlier versions of its baseline are tried on a memory.
 const EARLIER: usize = 8;
+
+/// What the fleet looked like, among the archive's own files.
+const REMEMBERED: &str = "fleet.json";
 
 /// What the engine is made of.
 pub struct Setup {
@@ -277,6 +281,27 @@ impl Engine {
             expired.extend(archive::expired(&entries, &needed, days, now));
         }
         Ok(expired)
+    }
+
+    /// Keeps what the fleet looked like, for the first screen of the next time.
+    ///
+    /// # Errors
+    /// When the archive cannot be written.
+    pub fn remember(&self, seen: &[Observation]) -> Result<()> {
+        self.archive.folder(archive::OWN.as_ref())?;
+        let text = serde_json::to_vec(seen)
+            .map_err(|error| Error::new(Kind::Internal, format!("cannot write states: {error}")))?;
+        durable::replace(
+            &self.archive.own(REMEMBERED),
+            &text,
+            self.archive.file_mode(),
+        )
+    }
+
+    /// What the fleet looked like the last time; nothing when that is not known.
+    pub fn remembered(&self) -> Vec<Observation> {
+        let text = std::fs::read(self.archive.own(REMEMBERED)).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
     }
 
     fn next_generation(&self) -> u64 {

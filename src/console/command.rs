@@ -204,7 +204,10 @@ table! {
 /// The row of a command.
 pub fn spec(command: Command) -> &'static Spec {
     // The test below proves that every command has a row.
-    TABLE.iter().find(|spec| spec.command == command).unwrap_or(&TABLE[0])
+    TABLE
+        .iter()
+        .find(|spec| spec.command == command)
+        .unwrap_or(&TABLE[0])
 }
 
 /// The commands that hold in a context, in the order of the table.
@@ -212,9 +215,13 @@ pub fn of(context: Context) -> impl Iterator<Item = &'static Spec> {
     TABLE.iter().filter(move |spec| {
         spec.contexts.contains(&context)
             || (spec.contexts.contains(&Any)
-                && spec.keys.iter().filter_map(|text| keymap::parse(text)).any(|keys| {
-                    keymap::meaning(context, &keys) == keymap::Meaning::Command(spec.command)
-                }))
+                && spec
+                    .keys
+                    .iter()
+                    .filter_map(|text| keymap::parse(text))
+                    .any(|keys| {
+                        keymap::meaning(context, &keys) == keymap::Meaning::Command(spec.command)
+                    }))
     })
 }
 
@@ -230,7 +237,10 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
     match command {
         Command::PlanReset | Command::PlanUndo | Command::PlanRedo | Command::Retry => {
             need(!model.is_running(), "a run is in progress; 5 shows it")?;
-            need(!model.targets(command).is_empty(), "there is no agent to do it to")?;
+            need(
+                !model.targets(command).is_empty(),
+                "there is no agent to do it to",
+            )?;
             match model.why_read_only() {
                 Some(why) => Err(why),
                 None => Ok(()),
@@ -278,8 +288,16 @@ mod tests {
         for spec in TABLE {
             assert!(ids.insert(spec.id), "{} stands twice", spec.id);
             assert!(commands.insert(spec.command), "{} stands twice", spec.id);
-            assert!(!spec.title.is_empty() && !spec.title.ends_with('.'), "{}", spec.id);
-            assert!(!spec.keys.is_empty() && !spec.contexts.is_empty(), "{}", spec.id);
+            assert!(
+                !spec.title.is_empty() && !spec.title.ends_with('.'),
+                "{}",
+                spec.id
+            );
+            assert!(
+                !spec.keys.is_empty() && !spec.contexts.is_empty(),
+                "{}",
+                spec.id
+            );
             assert_eq!(super::spec(spec.command).id, spec.id);
         }
     }
@@ -302,7 +320,10 @@ mod tests {
     fn no_key_is_taken_that_terminals_and_multiplexers_need() {
         for spec in TABLE {
             for key in spec.keys {
-                let taken = ["^s", "^q", "^\\", "^h", "^i", "^j", "^m", "^[", "^a", "^g", "^p", "^t", "^n", "^o", "F10", "F11"];
+                let taken = [
+                    "^s", "^q", "^\\", "^h", "^i", "^j", "^m", "^[", "^a", "^g", "^p", "^t", "^n",
+                    "^o", "F10", "F11",
+                ];
                 assert!(!taken.contains(key), "{key} of {}", spec.id);
             }
         }

@@ -20,11 +20,13 @@ pub struct Subject<'a> {
 
 /// Whether `filter` shows an agent. An empty filter shows all.
 pub fn shows(filter: &str, subject: &Subject<'_>) -> bool {
-    filter.split_whitespace().all(|term| match term.strip_prefix('!') {
-        Some("") => true,
-        Some(term) => !matches(term, subject),
-        None => matches(term, subject),
-    })
+    filter
+        .split_whitespace()
+        .all(|term| match term.strip_prefix('!') {
+            Some("") => true,
+            Some(term) => !matches(term, subject),
+            None => matches(term, subject),
+        })
 }
 
 fn matches(term: &str, subject: &Subject<'_>) -> bool {
@@ -47,7 +49,10 @@ fn matches(term: &str, subject: &Subject<'_>) -> bool {
 pub fn score(letters: &str, text: &str) -> Option<u32> {
     let pattern = Pattern::parse(letters, CaseMatching::Ignore, Normalization::Smart);
     let mut buffer = Vec::new();
-    pattern.score(Utf32Str::new(text, &mut buffer), &mut Matcher::new(Config::DEFAULT))
+    pattern.score(
+        Utf32Str::new(text, &mut buffer),
+        &mut Matcher::new(Config::DEFAULT),
+    )
 }
 
 #[cfg(test)]

@@ -100,7 +100,10 @@ pub fn parse(text: &str) -> Option<Vec<Key>> {
     if let Some((_, code)) = NAMED.iter().find(|(name, _)| *name == text) {
         return Some(vec![Key::plain(*code)]);
     }
-    if let Some(number) = text.strip_prefix('F').and_then(|number| number.parse().ok()) {
+    if let Some(number) = text
+        .strip_prefix('F')
+        .and_then(|number| number.parse().ok())
+    {
         return Some(vec![Key::plain(Code::F(number))]);
     }
     let mut keys = Vec::new();
@@ -171,7 +174,10 @@ mod tests {
     fn a_context_hides_what_holds_everywhere() {
         assert_eq!(of(Context::Fleet, "g"), Meaning::Prefix);
         assert_eq!(of(Context::Fleet, "gg"), Meaning::Command(Command::Top));
-        assert_eq!(of(Context::Fleet, "X"), Meaning::Command(Command::PlanReset));
+        assert_eq!(
+            of(Context::Fleet, "X"),
+            Meaning::Command(Command::PlanReset)
+        );
         assert_eq!(of(Context::Fleet, "^c"), Meaning::Command(Command::Quit));
         assert_eq!(of(Context::Plan, "y"), Meaning::Command(Command::Confirm));
         assert_eq!(of(Context::Fleet, "y"), Meaning::Nothing);

@@ -71,6 +71,8 @@ pub struct Look {
     pub wrap: bool,
     /// Mark ordinary white space, too.
     pub reveal: bool,
+    /// A text that is no diff: known emoji sequences pass whole.
+    pub prose: bool,
     /// Put `[-…-]` and `{+…+}` around changed words, for themes without colour.
     pub word_marks: bool,
 }
@@ -100,10 +102,14 @@ impl Pane {
         let anchor = self.lines.get(self.top.0).map(|line| line.raw.clone());
         let near = |index: &usize| index.abs_diff(self.top.0);
         let found = anchor.and_then(|raw| {
-            (0..lines.len()).filter(|index| lines[*index].raw == raw).min_by_key(near)
+            (0..lines.len())
+                .filter(|index| lines[*index].raw == raw)
+                .min_by_key(near)
         });
         if self.top.0 > 0 {
-            let top = found.unwrap_or(self.top.0).min(lines.len().saturating_sub(1));
+            let top = found
+                .unwrap_or(self.top.0)
+                .min(lines.len().saturating_sub(1));
             self.grown = top.saturating_sub(self.top.0);
             self.top.0 = top;
         }
@@ -173,7 +179,11 @@ impl Pane {
     /// Shows a line near the top, with a little of what is above it.
     pub fn go_to(&mut self, line: usize, height: usize) {
         self.grown = 0;
-        self.top = (line.saturating_sub(height / 4).min(self.lines.len().saturating_sub(1)), 0);
+        self.top = (
+            line.saturating_sub(height / 4)
+                .min(self.lines.len().saturating_sub(1)),
+            0,
+        );
     }
 
     /// Goes to the next or previous hunk, seen from the top.
@@ -206,9 +216,13 @@ impl Pane {
         self.hits.clear();
         if !self.query.is_empty() {
             let matches = |line: &Line| {
-                String::from_utf8_lossy(&line.raw).to_lowercase().contains(&self.query)
+                String::from_utf8_lossy(&line.raw)
+                    .to_lowercase()
+                    .contains(&self.query)
             };
-            self.hits = (0..self.lines.len()).filter(|index| matches(&self.lines[*index])).collect();
+            self.hits = (0..self.lines.len())
+                .filter(|index| matches(&self.lines[*index]))
+                .collect();
         }
         self.hit = self.hit.min(self.hits.len().saturating_sub(1));
     }
@@ -258,7 +272,7 @@ fn rows(line: &Line, width: usize, look: Look) -> Vec<Vec<Span>> {
 fn spans(line: &Line, look: Look) -> Vec<Span> {
     let view = View {
         whitespace: look.reveal,
-        ..View::DIFF
+        ..if look.prose { View::PROSE } else { View::DIFF }
     };
     let mut spans = Vec::new();
     let mut push = |bytes: &[u8], emphasis: bool| {
@@ -280,7 +294,9 @@ fn spans(line: &Line, look: Look) -> Vec<Span> {
     };
     let mut at = 0;
     for range in &line.emphasis {
-        let (Some(before), Some(changed)) = (line.raw.get(at..range.start), line.raw.get(range.clone())) else {
+        let (Some(before), Some(changed)) =
+            (line.raw.get(at..range.start), line.raw.get(range.clone()))
+        else {
             continue;
         };
         push(before, false);
@@ -311,7 +327,9 @@ fn wrap(spans: Vec<Span>, width: usize) -> Vec<Vec<Span>> {
         for word in span.text.split_inclusive(' ') {
             let cells = word.trim_end_matches(' ').width();
             if used > 0 && used + cells > width {
-                rows.last_mut().into_iter().for_each(|row| row.push(like(std::mem::take(&mut text))));
+                rows.last_mut()
+                    .into_iter()
+                    .for_each(|row| row.push(like(std::mem::take(&mut text))));
                 rows.push(Vec::new());
                 used = 0;
             }
@@ -321,7 +339,9 @@ fn wrap(spans: Vec<Span>, width: usize) -> Vec<Vec<Span>> {
                     if grapheme == " " {
                         continue; // A blank at the end of a row shows nothing.
                     }
-                    rows.last_mut().into_iter().for_each(|row| row.push(like(std::mem::take(&mut text))));
+                    rows.last_mut()
+                        .into_iter()
+                        .for_each(|row| row.push(like(std::mem::take(&mut text))));
                     rows.push(Vec::new());
                     used = 0;
                 }
@@ -329,7 +349,9 @@ fn wrap(spans: Vec<Span>, width: usize) -> Vec<Vec<Span>> {
                 used += cells;
             }
         }
-        rows.last_mut().into_iter().for_each(|row| row.push(like(text.clone())));
+        rows.last_mut()
+            .into_iter()
+            .for_each(|row| row.push(like(text.clone())));
     }
     for row in &mut rows {
         row.retain(|span| !span.text.is_empty());
@@ -387,7 +409,10 @@ pub fn diff(detail: &Detail, deadline: Option<std::time::Instant>) -> Prepared {
         return (lines, hunks);
     }
     let Some(old) = &detail.operator_part else {
-        lines.push(Line::note(Kind::Note, "There is no baseline to compare with; the memory as it is:"));
+        lines.push(Line::note(
+            Kind::Note,
+            "There is no baseline to compare with; the memory as it is:",
+        ));
         numbered(&mut lines, &detail.memory, 1);
         return (lines, hunks);
     };
@@ -397,15 +422,28 @@ pub fn diff(detail: &Detail, deadline: Option<std::time::Instant>) -> Prepared {
             Kind::Note,
             "No separator: the WHOLE file would be archived, then replaced.",
         ));
-        append_diff(&mut lines, &mut hunks, old, &above[..above.len().min(SHOWN)], deadline);
+        append_diff(
+            &mut lines,
+            &mut hunks,
+            old,
+            &above[..above.len().min(SHOWN)],
+            deadline,
+        );
         return (lines, hunks);
     };
     if !boundary.drifted() {
         let scratch = content.map_or(0, |content| content.scratch_lines);
-        let what = match (content.is_some_and(|content| content.scratch_bytes == 0), scratch) {
+        let what = match (
+            content.is_some_and(|content| content.scratch_bytes == 0),
+            scratch,
+        ) {
             (true, _) => "Equal to baseline. 0 scratch lines.".to_string(),
-            (false, 1) => "Above the separator equal to baseline. 1 scratch line (Tab).".to_string(),
-            (false, count) => format!("Above the separator equal to baseline. {count} scratch lines (Tab)."),
+            (false, 1) => {
+                "Above the separator equal to baseline. 1 scratch line (Tab).".to_string()
+            }
+            (false, count) => {
+                format!("Above the separator equal to baseline. {count} scratch lines (Tab).")
+            }
         };
         lines.push(Line::note(Kind::Note, what));
         lines.push(Line::note(Kind::Note, ""));
@@ -458,7 +496,10 @@ fn append_diff(
                 emphasis: line.emphasis.clone(),
             });
             if line.no_newline && line.op != Op::Equal {
-                lines.push(Line::note(Kind::Note, "(no newline at the end of the line above)"));
+                lines.push(Line::note(
+                    Kind::Note,
+                    "(no newline at the end of the line above)",
+                ));
             }
         }
     }
@@ -497,7 +538,10 @@ pub fn scratch(detail: &Detail) -> Prepared {
     numbered(&mut lines, shown, first);
     let more = detail.more + (scratch.len() - shown.len()) as u64;
     if more > 0 {
-        lines.push(Line::note(Kind::Note, format!("{more} bytes more are not shown")));
+        lines.push(Line::note(
+            Kind::Note,
+            format!("{more} bytes more are not shown"),
+        ));
     }
     (lines, Vec::new())
 }
@@ -521,12 +565,19 @@ mod tests {
     const LOOK: Look = Look {
         wrap: true,
         reveal: false,
+        prose: false,
         word_marks: false,
     };
 
     fn pane(lines: &[&str]) -> Pane {
         let mut pane = Pane::default();
-        pane.replace(lines.iter().map(|text| Line::note(Kind::Same, *text)).collect(), Vec::new());
+        pane.replace(
+            lines
+                .iter()
+                .map(|text| Line::note(Kind::Same, *text))
+                .collect(),
+            Vec::new(),
+        );
         pane
     }
 
@@ -546,7 +597,10 @@ mod tests {
 
     #[test]
     fn a_cut_line_says_so() {
-        let look = Look { wrap: false, ..LOOK };
+        let look = Look {
+            wrap: false,
+            ..LOOK
+        };
         let line = Line::note(Kind::Same, "日本語abc");
         assert_eq!(text(&rows(&line, 6, look)), ["日本…"]);
         assert_eq!(text(&rows(&line, 9, look)), ["日本語abc"]);
@@ -558,7 +612,11 @@ mod tests {
         pane.scroll(1, 4, 2, LOOK);
         assert_eq!(pane.top, (0, 1), "the second row of the first line");
         pane.scroll(10, 4, 2, LOOK);
-        assert_eq!(pane.top, (1, 1), "th-ree, four: the last two rows are three's second and four");
+        assert_eq!(
+            pane.top,
+            (1, 1),
+            "th-ree, four: the last two rows are three's second and four"
+        );
         pane.scroll(-10, 4, 2, LOOK);
         assert_eq!(pane.top, (0, 0));
         pane.to_end(4, 2, LOOK);
@@ -570,7 +628,10 @@ mod tests {
         let mut pane = pane(&["a", "b", "c", "d"]);
         pane.scroll(2, 10, 1, LOOK);
         let lines = ["x", "y", "a", "b", "c", "d"];
-        pane.replace(lines.iter().map(|t| Line::note(Kind::Same, *t)).collect(), Vec::new());
+        pane.replace(
+            lines.iter().map(|t| Line::note(Kind::Same, *t)).collect(),
+            Vec::new(),
+        );
         assert_eq!(pane.lines[pane.top.0].raw, b"c");
         assert_eq!(pane.grown, 2);
     }
