@@ -20,6 +20,7 @@ pub mod archive;
 pub mod baseline;
 pub mod clock;
 pub mod config;
+pub mod console;
 pub mod diff;
 pub mod digest;
 mod durable;
