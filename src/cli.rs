@@ -17,6 +17,7 @@ mod status;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
@@ -49,6 +50,8 @@ pub struct World {
     pub env: Env,
     /// The operator's user name, for the ledger.
     pub user: String,
+    /// Where temporary folders are made.
+    pub temp: PathBuf,
     /// NO_COLOR is set and not empty, or TERM says that it is a dumb terminal.
     pub no_color: bool,
     /// The session runs over SSH.
@@ -412,11 +415,17 @@ impl Context<'_> {
     fn demo(&mut self, dir: Option<PathBuf>, agents: Option<u32>, flags: &ConsoleFlags) -> Ended {
         let dir = dir.map(|dir| self.world.env.cwd.join(dir));
         let count = agents.map(|agents| agents as usize);
+        // Whoever interrupts this must not find half a fleet in a temporary
+        // folder afterwards: it is finished, then removed.
+        let interrupted = run::listen_for_end()?;
         let clock = clock::System;
         let demo = match &dir {
             Some(dir) => demo::build(dir, count, &clock)?,
-            None => demo::build_temporary(count, &clock)?,
+            None => demo::build_temporary(&self.world.temp, count, &clock)?,
         };
+        if interrupted.load(Ordering::Relaxed) {
+            return Ok(Some(Kind::Interrupted));
+        }
         self.flag = Some(demo.config().to_path_buf());
         if self.console_fits() {
             let (config, _) = self.config()?;

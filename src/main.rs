@@ -40,6 +40,7 @@ fn world() -> World {
             || uid.to_string(),
             |user| user.to_string_lossy().into_owned(),
         ),
+        temp: env::temp_dir(),
         no_color: set("NO_COLOR") || env::var_os("TERM").is_some_and(|term| term == "dumb"),
         over_ssh: set("SSH_CONNECTION"),
         stdin_terminal: io::stdin().is_terminal(),

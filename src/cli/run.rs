@@ -180,12 +180,7 @@ impl Context<'_> {
     }
 
     fn apply(&mut self, engine: &Engine, plan: &Plan, bound: bool) -> Ended {
-        let cancel = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
-            listen(signal, &cancel)?;
-        }
-        // Its default ends the process; a lease that is broken raises it.
-        listen(SIGIO, &Arc::default())?;
+        let cancel = listen_for_end()?;
         let out = &mut *self.out;
         let report = engine.apply(plan, bound, &cancel, &mut |progress| {
             if let Progress::Line(line) = progress {
@@ -255,6 +250,17 @@ impl Context<'_> {
 fn refuses(step: &Step) -> bool {
     let undo = step.undo.as_ref();
     undo.is_some_and(|undo| undo.written_since && undo.mode == UndoMode::Refuse)
+}
+
+/// From now on INT and TERM only set the flag, and what is in hand is finished.
+pub(super) fn listen_for_end() -> Result<Arc<AtomicBool>> {
+    let end = Arc::default();
+    for signal in [SIGINT, SIGTERM] {
+        listen(signal, &end)?;
+    }
+    // Its default ends the process; a lease that is broken raises it.
+    listen(SIGIO, &Arc::default())?;
+    Ok(end)
 }
 
 fn listen(signal: i32, flag: &Arc<AtomicBool>) -> Result<()> {
