@@ -19,9 +19,11 @@
 
 pub mod archive;
 pub mod baseline;
+pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod console;
+pub mod demo;
 pub mod diff;
 pub mod digest;
 mod durable;

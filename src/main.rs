@@ -1,1 +1,51 @@
-fn main() {}
+//! The program: resolves the process environment, runs the command line, and
+//! turns what went wrong into the exit code. Nothing below reads environment
+//! or user database by itself.
+
+use std::env;
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use memory_shepherd::cli::{self, World};
+use memory_shepherd::config::Env;
+use uzers::{get_effective_uid, get_effective_username, get_group_by_name};
+
+fn main() -> ExitCode {
+    // For panics only; every other error is printed by the command line. Without
+    // it a panic reads worse, and that is all.
+    let hook = color_eyre::config::HookBuilder::blank().display_env_section(false);
+    let _ = hook.install();
+    match cli::run(env::args_os(), &world()) {
+        None => ExitCode::SUCCESS,
+        Some(kind) => ExitCode::from(kind.exit_code()),
+    }
+}
+
+fn world() -> World {
+    let path = |name| env::var_os(name).map(PathBuf::from);
+    let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+    let uid = get_effective_uid();
+    let user = get_effective_username();
+    World {
+        env: Env {
+            // A folder that has gone leaves relative paths without a meaning.
+            cwd: env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
+            home: env::home_dir().filter(|home| home.is_absolute()),
+            xdg_config_home: path("XDG_CONFIG_HOME"),
+            config_variable: path("MEMORY_SHEPHERD_CONF"),
+            uid,
+        },
+        user: user.map_or_else(
+            || uid.to_string(),
+            |user| user.to_string_lossy().into_owned(),
+        ),
+        temp: env::temp_dir(),
+        no_color: set("NO_COLOR") || env::var_os("TERM").is_some_and(|term| term == "dumb"),
+        over_ssh: set("SSH_CONNECTION"),
+        stdin_terminal: io::stdin().is_terminal(),
+        stdout_terminal: io::stdout().is_terminal(),
+        stderr_terminal: io::stderr().is_terminal(),
+        group: |name| get_group_by_name(name).map(|group| group.gid()),
+    }
+}

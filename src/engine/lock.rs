@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
+use super::Engine;
 use crate::archive::{Archive, OWN};
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::sys;
@@ -76,6 +77,24 @@ pub fn take(archive: &Archive, agent: &str, holder: &Holder) -> Result<Lock> {
     file.set_len(0).path("write", &path)?;
     file.write_all(&text).path("write", &path)?;
     Ok(Lock { _file: file })
+}
+
+impl Engine {
+    /// Holds the lock of an agent as a run does, until the result is dropped,
+    /// without doing anything to the agent.
+    ///
+    /// # Errors
+    /// An agent that is not configured, [`Kind::Busy`] when a run has the lock,
+    /// or what the system answered.
+    pub fn hold(&self, agent: &str) -> Result<Lock> {
+        let holder = Holder {
+            pid: std::process::id(),
+            user: self.setup.user.clone(),
+            since: self.clock().now(),
+            run: super::reset::run_id(),
+        };
+        take(self.archive(), &self.agent(agent)?.name, &holder)
+    }
 }
 
 /// Who holds the lock of an agent, without touching it; `None` when nobody

@@ -31,6 +31,9 @@ const FRESH: Duration = Duration::from_millis(50);
 /// How long the search for the edited lines may take.
 const DIFF_TIME: Duration = Duration::from_millis(50);
 
+/// Why there is nothing to read where nothing stands.
+const ABSENT: &str = "no memory file";
+
 /// Why remote agents cannot be read yet.
 pub const NO_REMOTE: &str = "remote agents come with a later version";
 
@@ -173,6 +176,14 @@ pub struct Observation {
     pub last: Option<LastRun>,
     /// Why the ledger could not be read, if it could not.
     pub ledger_error: Option<String>,
+}
+
+impl Observation {
+    /// Whether it is known what the memory holds: it was read, or is provably
+    /// absent.
+    pub fn was_read(&self) -> bool {
+        self.content.is_some() || self.why.split("; ").any(|why| why == ABSENT)
+    }
 }
 
 /// How an agent is protected against resets from the console.
@@ -407,7 +418,7 @@ impl Engine {
             });
         }
         match self.look(agent, memory, against, &earlier, &history) {
-            Ok(Look::Absent) => conditions.push((State::Missing, "no memory file".to_string())),
+            Ok(Look::Absent) => conditions.push((State::Missing, ABSENT.to_string())),
             Ok(Look::Odd(odd)) => {
                 conditions.push((State::Error, format!("{odd} stands in its place")));
             }

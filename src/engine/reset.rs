@@ -1129,7 +1129,7 @@ impl Intake<'_> {
     }
 }
 
-fn run_id() -> String {
+pub(super) fn run_id() -> String {
     // The random name has 32 digits behind its prefix; eight are enough here.
     durable::random_name().map_or_else(|_| "00000000".to_string(), |name| name[10..18].to_string())
 }

@@ -1,0 +1,544 @@
+//! The command line: the verbs, each the headless twin of a screen. They call
+//! the same methods of the [`Engine`] as the console and print through
+//! [`output`].
+//!
+//! The process environment comes in as a [`World`], so that nothing here reads
+//! it; what went wrong goes out as a [`Kind`], which alone decides the exit
+//! code.
+
+mod check;
+mod diff;
+mod doctor;
+mod log;
+pub mod output;
+mod run;
+mod status;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+
+use crate::clock;
+use crate::config::{self, Config, Env};
+use crate::console;
+use crate::demo;
+use crate::engine::{Engine, Setup, Trigger, UndoMode};
+use crate::error::{Error, Kind, Result};
+use crate::transport::local::Local;
+use output::{Color, Failure, Output, Settings};
+
+/// The end of every help text: a contract with scripts and timers.
+const EXIT_CODES: &str = "\
+Exit codes:
+    0  ok
+    1  some agents failed, or there are differences or findings
+    2  the command line or the config is wrong
+    3  a host or file could not be reached or read
+    4  integrity: a tampered baseline, a broken seal or ledger
+    5  another run holds the lock
+    6  the plan no longer holds, or the act was refused for safety
+  130  interrupted
+With several, the first of 130, 4, 2, 6, 5, 3, 1 is the one.";
+
+/// What `main` resolved from the process environment.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// Folders, variables and the user id that decide which config is read.
+    pub env: Env,
+    /// The operator's user name, for the ledger.
+    pub user: String,
+    /// Where temporary folders are made.
+    pub temp: PathBuf,
+    /// NO_COLOR is set and not empty, or TERM says that it is a dumb terminal.
+    pub no_color: bool,
+    /// The session runs over SSH.
+    pub over_ssh: bool,
+    /// Standard input is a terminal.
+    pub stdin_terminal: bool,
+    /// Standard output is a terminal.
+    pub stdout_terminal: bool,
+    /// Standard error is a terminal.
+    pub stderr_terminal: bool,
+    /// The id of a group, by its name.
+    pub group: fn(&str) -> Option<u32>,
+}
+
+/// Archive what agents wrote into their memories, reset them to their
+/// baselines, and undo.
+///
+/// Without a command: the console on a terminal, else `status`. An agent's name
+/// alone means `reset AGENT`, and `all` means `reset --all`.
+#[derive(Debug, Parser)]
+#[command(name = "memory-shepherd", version, after_help = EXIT_CODES, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(flatten)]
+    console: ConsoleFlags,
+    /// Resets this agent, or all of them: the original's invocations
+    #[arg(value_name = "AGENT|all")]
+    agent: Option<String>,
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+#[derive(Debug, Args)]
+struct Global {
+    /// Reads this config and searches no other place
+    #[arg(long, global = true, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Prints one JSON document
+    #[arg(long, global = true)]
+    json: bool,
+    /// When to use colours
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t)]
+    color: Color,
+    /// Prints neither progress nor warnings
+    #[arg(short, long, global = true)]
+    quiet: bool,
+}
+
+#[derive(Debug, Default, Args)]
+struct ConsoleFlags {
+    /// Opens the console so that nothing can be changed in it
+    #[arg(long)]
+    read_only: bool,
+    /// The console's theme; the config says it otherwise
+    #[arg(long, value_name = "NAME", value_enum)]
+    theme: Option<Theme>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Theme {
+    /// The terminal's own sixteen colours
+    Terminal,
+    /// No colours: words, signs and attributes
+    Mono,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Shows the state of every agent, the worst first
+    #[command(after_help = EXIT_CODES)]
+    Status {
+        /// Only these
+        #[arg(value_name = "AGENT")]
+        agents: Vec<String>,
+    },
+    /// Compares an agent's baseline with its memory
+    ///
+    /// On a terminal, characters that cannot be seen are shown as marks. Into a
+    /// pipe go the exact bytes, in the form that patch(1) takes.
+    #[command(after_help = EXIT_CODES)]
+    Diff(diff::Args),
+    /// Archives what agents wrote and puts their baselines in place
+    #[command(after_help = EXIT_CODES)]
+    Reset(ResetArgs),
+    /// Puts back the exact bytes from before a run
+    ///
+    /// Without --run it is the last reset of each agent that was not undone yet.
+    #[command(after_help = EXIT_CODES)]
+    Undo(UndoArgs),
+    /// Lists what was done to agents, the latest last
+    #[command(after_help = EXIT_CODES)]
+    Log {
+        /// Shows at most so many, the latest
+        #[arg(short = 'n', value_name = "COUNT")]
+        count: Option<usize>,
+        /// Only this one
+        agent: Option<String>,
+    },
+    /// Checks what the promises rest on; made for pasting into a bug report
+    #[command(after_help = EXIT_CODES)]
+    Doctor,
+    /// Checks or shows the config
+    #[command(after_help = EXIT_CODES)]
+    Config {
+        #[command(subcommand)]
+        what: ConfigVerb,
+    },
+    /// Opens the console on an example fleet, in every state and still writing
+    ///
+    /// Everything is made in a temporary folder and removed at the end. Without
+    /// a terminal its status is printed instead.
+    #[command(after_help = EXIT_CODES)]
+    Demo {
+        /// Makes it here instead, and leaves it
+        #[arg(long)]
+        dir: Option<PathBuf>,
+        /// With so many agents: 12 to 1000
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(12..=1000))]
+        agents: Option<u32>,
+        #[command(flatten)]
+        console: ConsoleFlags,
+    },
+}
+
+#[derive(Debug, Args)]
+struct ResetArgs {
+    /// These agents
+    #[arg(value_name = "AGENT", required_unless_present = "all")]
+    agents: Vec<String>,
+    /// The whole fleet; old entries are deleted afterwards if nothing failed
+    #[arg(long, conflicts_with = "agents")]
+    all: bool,
+    /// Shows the plan and its hash, and changes nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Refuses unless the plan is still the one with this hash
+    #[arg(long, value_name = "HASH", value_parser = plan_hash)]
+    plan: Option<String>,
+}
+
+#[derive(Debug, Args)]
+struct UndoArgs {
+    /// These agents
+    #[arg(value_name = "AGENT", required_unless_present = "run")]
+    agents: Vec<String>,
+    /// Undoes this run, for every agent that it changed
+    #[arg(long, conflicts_with = "agents")]
+    run: Option<String>,
+    /// Keeps what an agent wrote since, below what is put back
+    #[arg(long, conflicts_with = "overwrite")]
+    append: bool,
+    /// Archives what an agent wrote since, and puts back the old file alone
+    #[arg(long)]
+    overwrite: bool,
+    /// Shows the plan and changes nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Clone, Copy, Debug, Subcommand)]
+enum ConfigVerb {
+    /// Reports everything that is wrong with the config
+    #[command(after_help = EXIT_CODES)]
+    Check,
+    /// Prints every value in force and where it comes from
+    #[command(after_help = EXIT_CODES)]
+    Show,
+}
+
+fn plan_hash(text: &str) -> Result<String, String> {
+    let hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match text.len() >= 8 && hex {
+        true => Ok(text.to_ascii_lowercase()),
+        false => Err("a plan's hash has at least eight hexadecimal digits".to_string()),
+    }
+}
+
+/// What a verb works with.
+struct Context<'a> {
+    world: &'a World,
+    flag: Option<PathBuf>,
+    out: &'a mut Output,
+}
+
+/// How a verb ended: what its answer means for the exit code, if anything.
+type Ended = Result<Option<Kind>, Failure>;
+
+/// Runs the command line and says what the most serious thing was that
+/// happened; nothing is success.
+pub fn run(arguments: impl IntoIterator<Item = OsString>, world: &World) -> Option<Kind> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let mut settings = Settings {
+        plain: world.no_color,
+        stdout_terminal: world.stdout_terminal,
+        stderr_terminal: world.stderr_terminal,
+        ..Settings::default()
+    };
+    let cli = match Cli::try_parse_from(&arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            settings.json = arguments.iter().any(|argument| argument == "--json");
+            return misuse(&error, settings);
+        }
+    };
+    settings.json = cli.global.json;
+    settings.quiet = cli.global.quiet;
+    settings.color = cli.global.color;
+    let mut out = Output::new(settings);
+    let mut context = Context {
+        world,
+        flag: cli.global.config,
+        out: &mut out,
+    };
+    match context.run(cli.verb, cli.agent, &cli.console) {
+        Ok(kind) => kind,
+        Err(failure) => {
+            out.failure(&failure);
+            Some(failure.error.kind())
+        }
+    }
+}
+
+/// Prints what clap has to say: help, the version, or what is wrong.
+fn misuse(error: &clap::Error, settings: Settings) -> Option<Kind> {
+    let mut out = Output::new(settings);
+    let text = error.render().to_string();
+    if !error.use_stderr() {
+        let printed = out.usage(&text, false);
+        return printed.err().map(|error| error.kind());
+    }
+    if settings.json {
+        let text = text.trim_start_matches("error: ");
+        let (message, rest) = text.split_once('\n').unwrap_or((text, ""));
+        let mut error = Error::new(Kind::User, message);
+        if let Some(tip) = rest
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("tip: "))
+        {
+            error = error.hint(tip);
+        }
+        out.failure(
+            &error
+                .hint("`memory-shepherd --help` shows the usage")
+                .into(),
+        );
+        return Some(Kind::User);
+    }
+    let printed = out.usage(&text, true);
+    Some(printed.map_or_else(|error| error.kind(), |()| Kind::User))
+}
+
+impl Context<'_> {
+    fn run(&mut self, verb: Option<Verb>, agent: Option<String>, flags: &ConsoleFlags) -> Ended {
+        if (verb.is_some() || agent.is_some()) && (flags.read_only || flags.theme.is_some()) {
+            let message = "--read-only and --theme belong to the console";
+            let error = Error::new(Kind::User, message);
+            return Err(error
+                .hint("leave them out, or give them behind `demo`")
+                .into());
+        }
+        match (verb, agent) {
+            (Some(_), Some(agent)) => {
+                let message =
+                    format!("{agent} stands before a command, where no agent is expected");
+                Err(Error::new(Kind::User, message).into())
+            }
+            (Some(verb), None) => self.verb(verb),
+            (None, Some(agent)) => self.original(agent),
+            (None, None) if self.console_fits() => self.console(flags),
+            (None, None) => self.status(&[]),
+        }
+    }
+
+    fn verb(&mut self, verb: Verb) -> Ended {
+        match verb {
+            Verb::Status { agents } => self.status(&agents),
+            Verb::Diff(args) => self.diff(&args),
+            Verb::Reset(args) => self.reset(&args),
+            Verb::Undo(args) => self.undo(&args),
+            Verb::Log { count, agent } => self.log(count, agent.as_deref()),
+            Verb::Doctor => self.doctor(),
+            Verb::Config { what } => match what {
+                ConfigVerb::Check => self.config_check(),
+                ConfigVerb::Show => self.config_show(),
+            },
+            Verb::Demo {
+                dir,
+                agents,
+                console,
+            } => self.demo(dir, agents, &console),
+        }
+    }
+
+    /// `memory-shepherd all` and `memory-shepherd AGENT`, as timers of the
+    /// original tool call us.
+    fn original(&mut self, agent: String) -> Ended {
+        let all = agent == "all";
+        let result = self.reset(&ResetArgs {
+            agents: if all { Vec::new() } else { vec![agent.clone()] },
+            all,
+            dry_run: false,
+            plan: None,
+        });
+        // A mistyped verb lands here, too.
+        result.map_err(|mut failure| {
+            let verbs = Cli::command();
+            let near = verbs
+                .get_subcommands()
+                .map(|verb| verb.get_name().to_string())
+                .find(|verb| strsim::damerau_levenshtein(verb, &agent) <= 2);
+            if let (Kind::User, Some(verb)) = (failure.error.kind(), near) {
+                failure.error = failure
+                    .error
+                    .hint(format!("did you mean the command {verb}?"));
+            }
+            failure
+        })
+    }
+
+    /// Whether a bare call opens the console.
+    fn console_fits(&self) -> bool {
+        self.world.stdin_terminal && self.world.stdout_terminal && !self.out.is_json()
+    }
+
+    fn console(&mut self, flags: &ConsoleFlags) -> Ended {
+        let (config, notes) = self.config()?;
+        let engine = self.engine(config, Trigger::Console)?;
+        let note = (!notes.is_empty()).then(|| notes.join("; "));
+        self.open_console(engine, flags, note)
+    }
+
+    fn open_console(
+        &mut self,
+        engine: Engine,
+        flags: &ConsoleFlags,
+        note: Option<String>,
+    ) -> Ended {
+        let world = self.world.clone();
+        let rebuild = move |config: Config| {
+            // A group that has gone must not end a console that runs.
+            let group = archive_group(&config, world.group).unwrap_or_default();
+            engine_of(config, Trigger::Console, &world.user, group)
+        };
+        console::run(console::Options {
+            engine: Arc::new(engine),
+            read_only: flags.read_only,
+            theme: flags.theme.map(|theme| match theme {
+                Theme::Terminal => "terminal".to_string(),
+                Theme::Mono => "mono".to_string(),
+            }),
+            no_color: self.out.no_color(),
+            over_ssh: self.world.over_ssh,
+            env: self.world.env.clone(),
+            note,
+            rebuild: Box::new(rebuild),
+        })?;
+        Ok(None)
+    }
+
+    fn demo(&mut self, dir: Option<PathBuf>, agents: Option<u32>, flags: &ConsoleFlags) -> Ended {
+        let dir = dir.map(|dir| self.world.env.cwd.join(dir));
+        let count = agents.map(|agents| agents as usize);
+        // Whoever interrupts this must not find half a fleet in a temporary
+        // folder afterwards: it is finished, then removed.
+        let interrupted = run::listen_for_end()?;
+        let clock = clock::System;
+        let demo = match &dir {
+            Some(dir) => demo::build(dir, count, &clock)?,
+            None => demo::build_temporary(&self.world.temp, count, &clock)?,
+        };
+        if interrupted.load(Ordering::Relaxed) {
+            return Ok(Some(Kind::Interrupted));
+        }
+        self.flag = Some(demo.config().to_path_buf());
+        if self.console_fits() {
+            let (config, _) = self.config()?;
+            let engine = self.engine(config, Trigger::Console)?;
+            let writers = demo.start_writers();
+            let note = format!("example fleet in {}", demo.folder().display());
+            let ended = self.open_console(engine, flags, Some(note));
+            drop(writers);
+            return ended;
+        }
+        self.out.note(&format!(
+            "the example fleet is in {}",
+            demo.folder().display()
+        ));
+        self.status(&[])?;
+        if dir.is_none() {
+            self.out.note("it is removed again; --dir DIR keeps it");
+        }
+        // That one of its agents cannot be read is what the example is for.
+        Ok(None)
+    }
+
+    /// Finds and reads the config; its warnings go to standard error.
+    fn config(&mut self) -> Result<(Config, Vec<String>), Failure> {
+        let located = config::locate(self.flag.as_deref(), &self.world.env)?;
+        for note in &located.notes {
+            self.out.warning(note);
+        }
+        match config::load(&located.path, &self.world.env) {
+            Ok(config) => {
+                self.out.diagnostics(&config.warnings);
+                Ok((config, located.notes))
+            }
+            Err(config::Problems(diagnostics)) => {
+                let message = format!(
+                    "the config {} has errors, so nothing runs with it",
+                    located.path.display()
+                );
+                Err(Failure {
+                    error: Error::new(Kind::Config, message),
+                    diagnostics,
+                })
+            }
+        }
+    }
+
+    fn engine(&self, config: Config, trigger: Trigger) -> Result<Engine> {
+        let group = archive_group(&config, self.world.group)?;
+        Ok(engine_of(config, trigger, &self.world.user, group))
+    }
+
+    /// The engine of the config that was found.
+    fn open(&mut self) -> Result<Engine, Failure> {
+        let (config, _) = self.config()?;
+        Ok(self.engine(config, Trigger::Cli)?)
+    }
+}
+
+fn engine_of(config: Config, trigger: Trigger, user: &str, archive_group: Option<u32>) -> Engine {
+    let clock = Arc::new(clock::System);
+    Engine::new(Setup {
+        config,
+        transport: Arc::new(Local::new(clock.clone())),
+        clock,
+        user: user.to_string(),
+        trigger,
+        archive_group,
+    })
+}
+
+fn archive_group(config: &Config, group: fn(&str) -> Option<u32>) -> Result<Option<u32>> {
+    let Some(name) = &config.general.archive_group else {
+        return Ok(None);
+    };
+    match group(name) {
+        Some(id) => Ok(Some(id)),
+        None => Err(Error::new(
+            Kind::Config,
+            format!("archive_group: this machine has no group called {name}"),
+        )
+        .hint("`getent group` lists them; correct the config or add the group")),
+    }
+}
+
+impl UndoArgs {
+    fn mode(&self) -> UndoMode {
+        match (self.append, self.overwrite) {
+            (true, _) => UndoMode::Append,
+            (_, true) => UndoMode::Overwrite,
+            _ => UndoMode::Refuse,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_ends_its_help_with_the_exit_codes() {
+        fn look(command: &mut clap::Command, path: &str) {
+            let help = command.render_long_help().to_string();
+            assert!(help.trim_end().ends_with(EXIT_CODES), "{path}: {help}");
+            for verb in command.get_subcommands_mut() {
+                let path = format!("{path} {}", verb.get_name());
+                look(verb, &path);
+            }
+        }
+        look(&mut Cli::command(), "memory-shepherd");
+    }
+}

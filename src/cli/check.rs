@@ -1,0 +1,110 @@
+//! `config check` and `config show`.
+
+use std::io;
+
+use serde::Serialize;
+
+use super::output::{Document, Page, Role};
+use super::{Context, Ended};
+use crate::config::{self, Diagnostic, Entry, Level, Origin, Problems};
+use crate::error::Kind;
+
+/// What `config check` answers.
+#[derive(Serialize)]
+struct Check {
+    config: String,
+    agents: Option<usize>,
+    errors: usize,
+    warnings: usize,
+    diagnostics: Vec<Diagnostic>,
+}
+
+impl Document for Check {
+    fn text(&self, page: &mut Page<'_>) -> io::Result<()> {
+        for diagnostic in &self.diagnostics {
+            page.diagnostic(diagnostic)?;
+        }
+        let number = |count: usize, what: &str| match count {
+            0 => format!("no {what}s"),
+            1 => format!("1 {what}"),
+            _ => format!("{count} {what}s"),
+        };
+        let agents = self
+            .agents
+            .map_or(String::new(), |count| number(count, "agent") + ", ");
+        let role = match self.errors {
+            0 => Role::Good,
+            _ => Role::Bad,
+        };
+        let found = format!(
+            "{agents}{}, {}",
+            number(self.errors, "error"),
+            number(self.warnings, "warning")
+        );
+        page.line(&[
+            (Role::Head, &self.config),
+            (Role::Plain, ": "),
+            (role, &found),
+        ])
+    }
+}
+
+/// What `config show` answers.
+#[derive(Serialize)]
+struct Show {
+    config: String,
+    values: Vec<Entry>,
+}
+
+impl Document for Show {
+    fn text(&self, page: &mut Page<'_>) -> io::Result<()> {
+        page.line(&[(Role::Dim, "# "), (Role::Dim, &self.config)])?;
+        let mut section = "";
+        for entry in &self.values {
+            if entry.section != section {
+                section = &entry.section;
+                page.plain("")?;
+                page.line(&[(Role::Head, &format!("[{section}]"))])?;
+            }
+            let origin = match entry.origin {
+                Origin::Default => "  # default".to_string(),
+                Origin::Line(line) => format!("  # line {line}"),
+            };
+            let pair = format!("{}={}", entry.key, entry.value);
+            page.line(&[(Role::Plain, &pair), (Role::Dim, &origin)])?;
+        }
+        Ok(())
+    }
+}
+
+impl Context<'_> {
+    pub(super) fn config_check(&mut self) -> Ended {
+        let located = config::locate(self.flag.as_deref(), &self.world.env)?;
+        for note in &located.notes {
+            self.out.warning(note);
+        }
+        let (agents, diagnostics) = match config::load(&located.path, &self.world.env) {
+            Ok(config) => (Some(config.agents.len()), config.warnings),
+            Err(Problems(diagnostics)) => (None, diagnostics),
+        };
+        let count = |level| diagnostics.iter().filter(|it| it.level == level).count();
+        let check = Check {
+            config: located.path.display().to_string(),
+            agents,
+            errors: count(Level::Error),
+            warnings: count(Level::Warning),
+            diagnostics,
+        };
+        self.out.document(&check)?;
+        Ok((check.errors > 0).then_some(Kind::Config))
+    }
+
+    pub(super) fn config_show(&mut self) -> Ended {
+        let (config, _) = self.config()?;
+        self.out.document(&Show {
+            config: config.path.display().to_string(),
+            values: config.entries().to_vec(),
+        })?;
+        Ok(None)
+    }
+}

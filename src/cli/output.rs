@@ -1,0 +1,570 @@
+//! Where everything goes out that the command line says: two printers, text
+//! and JSON, behind one interface.
+//!
+//! A verb hands over one [`Document`]; it knows nothing of formats, colours or
+//! terminals. What is printed for people may quote paths, notes and memories,
+//! which agents choose, so nothing leaves here that did not pass
+//! [`crate::untrusted`]; the one exception is exact bytes into a pipe. The
+//! colours are the sixteen of every terminal, and never the only carrier of a
+//! meaning.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+use unicode_width::UnicodeWidthStr;
+
+use crate::config::{Diagnostic, Level};
+use crate::error::{self, Error, Kind};
+use crate::untrusted::{self, View};
+
+/// The schema that every JSON document names.
+pub const SCHEMA: &str = "memory-shepherd/1";
+
+/// When to use colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set or TERM is dumb.
+    #[default]
+    Auto,
+    /// Always, into pipes and files too.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// What a piece of text is, for its colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Ordinary text.
+    Plain,
+    /// Less important than the rest.
+    Dim,
+    /// A heading.
+    Head,
+    /// All is well.
+    Good,
+    /// Worth a look.
+    Warn,
+    /// Wrong.
+    Bad,
+    /// A line that was added.
+    Added,
+    /// A line that was removed.
+    Removed,
+    /// What this program says about itself: hints, hunk headers.
+    Ours,
+    /// A mark in the place of a character that must not be printed.
+    Mark,
+}
+
+impl Role {
+    /// The parameters of the escape sequence.
+    fn code(self) -> &'static str {
+        match self {
+            Role::Plain => "",
+            Role::Dim => "2",
+            Role::Head => "1",
+            Role::Good | Role::Added => "32",
+            Role::Warn => "33",
+            Role::Bad => "1;31",
+            Role::Removed => "31",
+            Role::Ours => "36",
+            Role::Mark => "7",
+        }
+    }
+}
+
+/// What a verb answers.
+pub trait Document: Serialize {
+    /// The same for people.
+    ///
+    /// # Errors
+    /// Of the writer.
+    fn text(&self, page: &mut Page<'_>) -> io::Result<()>;
+}
+
+/// Why a verb could not answer.
+#[derive(Debug)]
+pub struct Failure {
+    /// What decides the exit code.
+    pub error: Error,
+    /// What is wrong with the config, if that is the reason.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure {
+            error,
+            diagnostics: Vec::new(),
+        }
+    }
+}
+
+/// A JSON document as it goes out.
+#[derive(Serialize)]
+struct Envelope<'a, T: Serialize> {
+    schema: &'static str,
+    #[serde(flatten)]
+    document: &'a T,
+}
+
+/// An error as a JSON document.
+#[derive(Serialize)]
+struct Trouble<'a> {
+    error: TroubleBody<'a>,
+}
+
+#[derive(Serialize)]
+struct TroubleBody<'a> {
+    kind: Kind,
+    message: &'a str,
+    hints: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    diagnostics: Option<&'a [Diagnostic]>,
+}
+
+/// One place where text or bytes go out.
+struct Stream {
+    to: Box<dyn Write>,
+    terminal: bool,
+    color: bool,
+    /// The reader has gone. That is its right and no error of ours.
+    closed: bool,
+}
+
+impl Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.closed {
+            return Ok(());
+        }
+        let written = self.to.write_all(bytes).and_then(|()| self.to.flush());
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.closed = true;
+                Ok(())
+            }
+            written => written,
+        }
+    }
+}
+
+/// How to print, from flags and environment.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Settings {
+    /// One JSON document instead of text.
+    pub json: bool,
+    /// Neither progress nor warnings.
+    pub quiet: bool,
+    /// When to use colours.
+    pub color: Color,
+    /// NO_COLOR is set, or the terminal is dumb.
+    pub plain: bool,
+    /// Standard output is a terminal.
+    pub stdout_terminal: bool,
+    /// Standard error is a terminal.
+    pub stderr_terminal: bool,
+}
+
+/// Standard output and standard error, and how to print to them.
+pub struct Output {
+    settings: Settings,
+    out: Stream,
+    err: Stream,
+}
+
+impl Output {
+    /// The two streams of this process.
+    pub fn new(settings: Settings) -> Output {
+        let stream = |to: Box<dyn Write>, terminal: bool| Stream {
+            to,
+            terminal,
+            color: match settings.color {
+                Color::Always => true,
+                Color::Never => false,
+                Color::Auto => terminal && !settings.plain,
+            },
+            closed: false,
+        };
+        Output {
+            out: stream(Box::new(io::stdout()), settings.stdout_terminal),
+            err: stream(Box::new(io::stderr()), settings.stderr_terminal),
+            settings,
+        }
+    }
+
+    /// Whether the answer is JSON.
+    pub fn is_json(&self) -> bool {
+        self.settings.json
+    }
+
+    /// Whether colours are unwanted on the screen.
+    pub fn no_color(&self) -> bool {
+        match self.settings.color {
+            Color::Always => false,
+            Color::Never => true,
+            Color::Auto => self.settings.plain,
+        }
+    }
+
+    /// Prints a verb's answer.
+    ///
+    /// # Errors
+    /// When it cannot be written; a reader that has gone is no error.
+    pub fn document<D: Document>(&mut self, document: &D) -> error::Result<()> {
+        if self.settings.json {
+            return self.json(document);
+        }
+        let mut bytes = Vec::new();
+        let mut page = Page {
+            to: &mut bytes,
+            exact: !self.out.terminal && !self.out.color,
+            color: self.out.color,
+        };
+        document
+            .text(&mut page)
+            .map_err(|error| unwritten(&error))?;
+        self.out.write(&bytes).map_err(|error| unwritten(&error))
+    }
+
+    fn json<T: Serialize>(&mut self, document: &T) -> error::Result<()> {
+        let envelope = Envelope {
+            schema: SCHEMA,
+            document,
+        };
+        let mut text = serde_json::to_string_pretty(&envelope).map_err(|error| {
+            Error::new(Kind::Internal, format!("cannot write as JSON: {error}"))
+        })?;
+        text.push('\n');
+        if self.out.terminal {
+            text = untrusted::ascii_json(&text);
+        }
+        self.out
+            .write(text.as_bytes())
+            .map_err(|error| unwritten(&error))
+    }
+
+    /// A line of a run as it goes on; not with `--json`, not with `-q`. It went
+    /// through [`untrusted::line`] in the engine, so its marks are kept.
+    pub fn progress(&mut self, line: &str) {
+        if self.settings.json || self.settings.quiet {
+            return;
+        }
+        let line = format!("{}\n", revealed(line.as_bytes()));
+        // A run is not stopped by a screen that is full or gone.
+        let _ = self.out.write(line.as_bytes());
+    }
+
+    /// Something worth knowing beside the answer; not with `-q`.
+    pub fn note(&mut self, text: &str) {
+        if !self.settings.quiet {
+            self.aside(Role::Ours, "note", text);
+        }
+    }
+
+    /// Something that is probably not as it was meant; not with `-q`.
+    pub fn warning(&mut self, text: &str) {
+        if !self.settings.quiet {
+            self.aside(Role::Warn, "warning", text);
+        }
+    }
+
+    /// What went wrong for one agent while the verb went on.
+    pub fn trouble(&mut self, text: &str) {
+        self.aside(Role::Bad, "error", text);
+    }
+
+    /// What can be done about it.
+    pub fn hint(&mut self, text: &str) {
+        self.aside(Role::Ours, "hint", text);
+    }
+
+    /// A line on standard error: "label: text".
+    fn aside(&mut self, role: Role, label: &str, text: &str) {
+        let color = self.err.color;
+        let line = format!(
+            "{}: {}\n",
+            painted(role, label, color),
+            untrusted::line(text)
+        );
+        // There is nowhere left to say that standard error is gone.
+        let _ = self.err.write(line.as_bytes());
+    }
+
+    /// What is wrong with the config, on standard error.
+    pub fn diagnostics(&mut self, list: &[Diagnostic]) {
+        let quiet = self.settings.quiet;
+        let shown = |it: &&Diagnostic| !quiet || it.level == Level::Error;
+        for diagnostic in list.iter().filter(shown) {
+            let mut bytes = Vec::new();
+            let mut page = Page {
+                to: &mut bytes,
+                exact: false,
+                color: self.err.color,
+            };
+            // Writing to memory cannot fail.
+            let _ = page.diagnostic(diagnostic);
+            let _ = self.err.write(&bytes);
+        }
+    }
+
+    /// Why the verb could not answer: on standard error, and with `--json` as
+    /// the document, too.
+    pub fn failure(&mut self, failure: &Failure) {
+        let error = &failure.error;
+        self.diagnostics(&failure.diagnostics);
+        self.trouble(error.message());
+        for hint in error.hints() {
+            self.hint(hint);
+        }
+        if self.settings.json {
+            let document = Trouble {
+                error: TroubleBody {
+                    kind: error.kind(),
+                    message: error.message(),
+                    hints: error.hints(),
+                    diagnostics: Some(&*failure.diagnostics).filter(|list| !list.is_empty()),
+                },
+            };
+            // The error is on standard error already.
+            let _ = self.json(&document);
+        }
+    }
+
+    /// Text that came from clap: its help, its usage errors.
+    pub fn usage(&mut self, text: &str, error: bool) -> error::Result<()> {
+        let text = untrusted::text(text);
+        let stream = if error { &mut self.err } else { &mut self.out };
+        stream
+            .write(text.as_bytes())
+            .map_err(|error| unwritten(&error))
+    }
+}
+
+fn unwritten(error: &io::Error) -> Error {
+    let message = format!("cannot write the answer: {}", error::cause(error));
+    Error::new(Kind::Host, message)
+}
+
+/// One line whose marks are kept; see [`untrusted::reveal`].
+fn revealed(line: &[u8]) -> String {
+    let tokens = untrusted::reveal(line, View::PROSE);
+    tokens.into_iter().map(|token| token.text).collect()
+}
+
+/// The text, between escape codes if `color` is set. It must be safe already.
+fn painted(role: Role, text: &str, color: bool) -> String {
+    match role.code() {
+        "" => text.to_string(),
+        _ if !color || text.is_empty() => text.to_string(),
+        code => format!("\x1b[{code}m{text}\x1b[0m"),
+    }
+}
+
+/// A cell of a table.
+pub struct Cell {
+    role: Role,
+    text: String,
+    right: bool,
+}
+
+/// A cell with text at its left side. Whatever is in it is made visible.
+pub fn cell(role: Role, text: impl AsRef<str>) -> Cell {
+    Cell {
+        role,
+        text: untrusted::line(text.as_ref()),
+        right: false,
+    }
+}
+
+/// The same with the text at its right side, for figures.
+pub fn figure(role: Role, text: impl AsRef<str>) -> Cell {
+    Cell {
+        right: true,
+        ..cell(role, text)
+    }
+}
+
+/// Text for people on its way out.
+pub struct Page<'a> {
+    to: &'a mut Vec<u8>,
+    exact: bool,
+    color: bool,
+}
+
+impl Page<'_> {
+    /// Whether exact bytes are wanted, because nobody looks at them here: into
+    /// a pipe or a file, without colours.
+    pub fn wants_bytes(&self) -> bool {
+        self.exact
+    }
+
+    /// Exact bytes, where [`Page::wants_bytes`].
+    ///
+    /// # Errors
+    /// Of the writer.
+    pub fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.exact {
+            return self.to.write_all(bytes);
+        }
+        self.to.write_all(untrusted::text(bytes).as_bytes())
+    }
+
+    /// A line of pieces. Whatever is in them is made visible.
+    ///
+    /// # Errors
+    /// Of the writer.
+    pub fn line(&mut self, pieces: &[(Role, &str)]) -> io::Result<()> {
+        for (role, text) in pieces {
+            let text = painted(*role, &untrusted::line(text), self.color);
+            self.to.write_all(text.as_bytes())?;
+        }
+        self.to.write_all(b"\n")
+    }
+
+    /// A line of ordinary text.
+    ///
+    /// # Errors
+    /// Of the writer.
+    pub fn plain(&mut self, text: impl AsRef<str>) -> io::Result<()> {
+        self.line(&[(Role::Plain, text.as_ref())])
+    }
+
+    /// A line of a diff: a sign of ours, and the agent's bytes with marks that
+    /// stand out.
+    ///
+    /// # Errors
+    /// Of the writer.
+    pub fn foreign(&mut self, role: Role, sign: &str, bytes: &[u8], view: View) -> io::Result<()> {
+        let mut text = painted(role, sign, self.color);
+        for token in untrusted::reveal(bytes, view) {
+            let role = if token.mark { Role::Mark } else { role };
+            text.push_str(&painted(role, &token.text, self.color));
+        }
+        text.push('\n');
+        self.to.write_all(text.as_bytes())
+    }
+
+    /// Rows of cells, as wide as the widest cell of a column, without blanks at
+    /// the ends of lines.
+    ///
+    /// # Errors
+    /// Of the writer.
+    pub fn table(&mut self, rows: &[Vec<Cell>]) -> io::Result<()> {
+        let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            let cells = rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.text.width()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for row in rows {
+            let mut line = String::new();
+            for (cell, width) in row.iter().zip(&widths) {
+                let text = painted(cell.role, &cell.text, self.color);
+                let room = " ".repeat(width - cell.text.width());
+                line.push_str(&match cell.right {
+                    true => format!("{room}{text}  "),
+                    false => format!("{text}{room}  "),
+                });
+            }
+            line.truncate(line.trim_end_matches(' ').len());
+            line.push('\n');
+            self.to.write_all(line.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// A diagnostic of the config: where, what, the line, what to do.
+    ///
+    /// # Errors
+    /// Of the writer.
+    pub fn diagnostic(&mut self, it: &Diagnostic) -> io::Result<()> {
+        let mut place = it.file.display().to_string();
+        if let Some(line) = it.line {
+            place.push_str(&format!(":{line}"));
+        }
+        let (role, level) = match it.level {
+            Level::Error => (Role::Bad, "error"),
+            Level::Warning => (Role::Warn, "warning"),
+        };
+        self.line(&[
+            (Role::Head, &place),
+            (Role::Plain, ": "),
+            (role, level),
+            (Role::Plain, ": "),
+            (Role::Plain, &it.message),
+        ])?;
+        if !it.text.is_empty() {
+            self.line(&[(Role::Plain, "    "), (Role::Dim, &it.text)])?;
+        }
+        match &it.hint {
+            Some(hint) => self.line(&[(Role::Ours, "    hint: "), (Role::Plain, hint)]),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(color: bool, write: impl Fn(&mut Page<'_>)) -> String {
+        let mut bytes = Vec::new();
+        write(&mut Page {
+            to: &mut bytes,
+            exact: false,
+            color,
+        });
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn tables_align_by_cells_and_not_by_bytes() {
+        let text = page(false, |page| {
+            let rows = [
+                vec![
+                    cell(Role::Head, "a"),
+                    figure(Role::Head, "n"),
+                    cell(Role::Head, "z"),
+                ],
+                vec![
+                    cell(Role::Plain, "日本"),
+                    figure(Role::Plain, "1"),
+                    cell(Role::Plain, "x"),
+                ],
+                vec![
+                    cell(Role::Plain, "é"),
+                    figure(Role::Plain, "100"),
+                    cell(Role::Plain, ""),
+                ],
+                vec![
+                    cell(Role::Plain, ""),
+                    figure(Role::Plain, ""),
+                    cell(Role::Plain, "y"),
+                ],
+            ];
+            page.table(&rows).unwrap();
+        });
+        assert_eq!(
+            text,
+            "a       n  z\n日本    1  x\né     100\n           y\n"
+        );
+    }
+
+    #[test]
+    fn hostile_text_is_made_visible_whatever_the_colour() {
+        for color in [false, true] {
+            let text = page(color, |page| {
+                page.plain("\x1b]0;owned\x07").unwrap();
+                page.table(&[vec![cell(Role::Plain, "\u{202E}x")]]).unwrap();
+                page.foreign(Role::Added, "+", b"\x1b[2J", View::DIFF)
+                    .unwrap();
+            });
+            assert!(
+                !text.contains("\x1b]") && !text.contains("\x1b[2J"),
+                "{text:?}"
+            );
+            assert!(!text.contains('\u{202E}'), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! `reset` and `undo`: the verbs that change agents. They never ask; what a
+//! person would want to see first is what `--dry-run` prints.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGIO, SIGTERM};
+use signal_hook::flag;
+
+use super::log::Head;
+use super::output::{Document, Page, Role, cell};
+use super::status::{size, state_role};
+use super::{Context, Ended, ResetArgs, UndoArgs};
+use crate::archive::EntryKind;
+use crate::engine::{
+    Act, Action, AgentResult, Engine, Outcome, Plan, Progress, Report, Step, UndoMode, UndoTarget,
+};
+use crate::error::{Error, Kind, Result};
+
+/// What `--dry-run` answers.
+#[derive(Serialize)]
+struct DryRun {
+    plan: Plan,
+}
+
+impl Document for DryRun {
+    fn text(&self, page: &mut Page<'_>) -> io::Result<()> {
+        let plan = &self.plan;
+        let mut rows = Vec::new();
+        for step in &plan.steps {
+            rows.push(vec![
+                cell(state_role(step.state), step.state.word()),
+                cell(Role::Head, &step.agent),
+                cell(Role::Plain, archives(step)),
+                cell(Role::Plain, installs(step)),
+                cell(Role::Dim, step.notes.join("; ")),
+            ]);
+        }
+        page.table(&rows)?;
+        let rows: Vec<_> = plan
+            .skipped
+            .iter()
+            .map(|skipped| {
+                let (role, word) = match skipped.kind {
+                    Some(_) => (Role::Bad, "refused"),
+                    None => (Role::Dim, "nothing to do"),
+                };
+                vec![
+                    cell(state_role(skipped.state), skipped.state.word()),
+                    cell(Role::Head, &skipped.agent),
+                    cell(role, word),
+                    cell(Role::Plain, &skipped.why),
+                ]
+            })
+            .collect();
+        page.table(&rows)?;
+        let would = match plan.act {
+            Act::Undo => "would be put back",
+            _ => "would be reset",
+        };
+        page.plain(format!(
+            "{} {would}, {} not; nothing was changed",
+            agents(plan.steps.len()),
+            plan.skipped.len()
+        ))?;
+        page.line(&[(Role::Plain, "plan "), (Role::Ours, &plan.hash)])
+    }
+}
+
+fn agents(count: usize) -> String {
+    match count {
+        1 => "1 agent".to_string(),
+        _ => format!("{count} agents"),
+    }
+}
+
+/// What a step would put into the archive.
+fn archives(step: &Step) -> String {
+    let bytes = size(step.archive_bytes);
+    match step.entry {
+        None => "archives nothing".to_string(),
+        Some(EntryKind::Odd) => "archives a description".to_string(),
+        Some(EntryKind::Scratch) => {
+            format!("archives {} lines, {bytes} bytes", step.scratch_lines)
+        }
+        Some(_) => format!(
+            "archives the whole file, {bytes} bytes, +{} -{} above",
+            step.added, step.removed
+        ),
+    }
+}
+
+/// What a step would put in the memory's place.
+fn installs(step: &Step) -> String {
+    let bytes = size(step.new_size);
+    let what = match &step.undo {
+        Some(undo) => format!("run {}'s {bytes} bytes", undo.run),
+        None => format!("{bytes} bytes"),
+    };
+    match step.action {
+        Action::Replace => format!("installs {what}"),
+        Action::Create => format!("creates the file with {what}"),
+        Action::Remove => "removes the file".to_string(),
+    }
+}
+
+/// What a run answers with `--json`. For people, its lines have said it all.
+#[derive(Serialize)]
+struct Ran<'a> {
+    run: &'a str,
+    act: Act,
+    plan: &'a str,
+    results: &'a [AgentResult],
+    retired: Vec<String>,
+    head: Head,
+    duration_ms: u64,
+}
+
+impl Document for Ran<'_> {
+    fn text(&self, _: &mut Page<'_>) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Context<'_> {
+    pub(super) fn reset(&mut self, args: &ResetArgs) -> Ended {
+        let engine = self.open()?;
+        let names = match args.all {
+            true => engine
+                .config()
+                .agents
+                .iter()
+                .map(|it| it.name.clone())
+                .collect(),
+            false => args.agents.clone(),
+        };
+        let plan = engine.plan_reset(&names, false)?;
+        if let Some(hash) = &args.plan
+            && !plan.answers_to(hash)
+        {
+            let message = format!("the plan {hash} no longer holds: it is now {}", plan.hash);
+            return Err(Error::new(Kind::Conflict, message)
+                .hint("nothing was changed; look at the new plan with --dry-run")
+                .into());
+        }
+        if args.dry_run {
+            return self.dry_run(plan);
+        }
+        self.apply(&engine, &plan, args.plan.is_some())
+    }
+
+    pub(super) fn undo(&mut self, args: &UndoArgs) -> Ended {
+        let engine = self.open()?;
+        let target = match &args.run {
+            Some(run) => UndoTarget::Run(run.clone()),
+            None => UndoTarget::Agents(args.agents.clone()),
+        };
+        let plan = engine.plan_undo(&target, args.mode(), false)?;
+        if args.dry_run {
+            return self.dry_run(plan);
+        }
+        self.apply(&engine, &plan, false)
+    }
+
+    fn dry_run(&mut self, plan: Plan) -> Ended {
+        let skipped = plan.skipped.iter().filter_map(|skipped| skipped.kind);
+        // A real run finds these out when it comes to them.
+        let refused = plan.steps.iter().filter(|step| refuses(step));
+        let kinds = skipped.chain(refused.map(|_| Kind::Conflict));
+        let kind = kinds.reduce(Kind::worst);
+        let tell = plan.steps.iter().any(refuses);
+        self.out.document(&DryRun { plan })?;
+        if tell {
+            self.tell_of_modes();
+        }
+        Ok(kind)
+    }
+
+    fn apply(&mut self, engine: &Engine, plan: &Plan, bound: bool) -> Ended {
+        let cancel = listen_for_end()?;
+        let out = &mut *self.out;
+        let report = engine.apply(plan, bound, &cancel, &mut |progress| {
+            if let Progress::Line(line) = progress {
+                out.progress(&line);
+            }
+        });
+        self.report(plan, &report)?;
+        Ok(report.kind())
+    }
+
+    fn report(&mut self, plan: &Plan, report: &Report) -> Result<()> {
+        if self.out.is_json() {
+            let (seq, sha256) = report.head;
+            let retired = report.retired.iter();
+            self.out.document(&Ran {
+                run: &report.run,
+                act: report.act,
+                plan: &plan.hash,
+                results: &report.results,
+                retired: retired.map(|path| path.display().to_string()).collect(),
+                head: Head { seq, sha256 },
+                duration_ms: report.duration_ms,
+            })?;
+        }
+        let mut not_started = 0;
+        for result in &report.results {
+            match (result.outcome, result.kind) {
+                (Outcome::NotStarted, _) => not_started += 1,
+                (_, Some(_)) => {
+                    let why = result.note.as_deref().unwrap_or("for a reason unknown");
+                    self.out.trouble(&format!("{}: {why}", result.agent));
+                }
+                (_, None) => {}
+            }
+        }
+        if not_started > 0 {
+            let agents = agents(not_started);
+            self.out.trouble(&format!(
+                "interrupted: {agents} not started and left as it was"
+            ));
+        }
+        let steps: HashMap<&str, &Step> = plan
+            .steps
+            .iter()
+            .map(|step| (step.agent.as_str(), step))
+            .collect();
+        let failed = report.results.iter().filter(|result| result.kind.is_some());
+        if failed
+            .filter_map(|result| steps.get(result.agent.as_str()))
+            .any(|step| refuses(step))
+        {
+            self.tell_of_modes();
+        }
+        Ok(())
+    }
+
+    fn tell_of_modes(&mut self) {
+        self.out
+            .hint("--append keeps what was written since, below what is put back");
+        self.out
+            .hint("--overwrite archives what was written since, and puts back the old file alone");
+    }
+}
+
+/// Whether a step of an undo will be refused, because the agent has written
+/// since and it was not said what is to become of that.
+fn refuses(step: &Step) -> bool {
+    let undo = step.undo.as_ref();
+    undo.is_some_and(|undo| undo.written_since && undo.mode == UndoMode::Refuse)
+}
+
+/// From now on INT and TERM only set the flag, and what is in hand is finished.
+pub(super) fn listen_for_end() -> Result<Arc<AtomicBool>> {
+    let end = Arc::default();
+    for signal in [SIGINT, SIGTERM] {
+        listen(signal, &end)?;
+    }
+    // Its default ends the process; a lease that is broken raises it.
+    listen(SIGIO, &Arc::default())?;
+    Ok(end)
+}
+
+fn listen(signal: i32, flag: &Arc<AtomicBool>) -> Result<()> {
+    match flag::register(signal, Arc::clone(flag)) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Error::new(
+            Kind::Internal,
+            format!("cannot listen for signal {signal}: {error}"),
+        )),
+    }
+}

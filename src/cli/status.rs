@@ -1,0 +1,272 @@
+//! `status`: one line for each agent, the worst first.
+
+use std::io;
+
+use chrono::{DateTime, FixedOffset, TimeZone};
+use serde::Serialize;
+
+use super::output::{Cell, Document, Page, Role, cell, figure};
+use super::{Context, Ended};
+use crate::digest::Digest;
+use crate::engine::memory::Boundary;
+use crate::engine::{Act, Block, LastRun, Observation, Outcome, Protection, State};
+use crate::error::Kind;
+use crate::untrusted::Hidden;
+
+/// What `status` answers.
+#[derive(Serialize)]
+struct Status {
+    config: String,
+    fleet: String,
+    tag: Option<String>,
+    time: DateTime<FixedOffset>,
+    agents: Vec<Row>,
+    ledger_error: Option<String>,
+}
+
+/// One agent.
+#[derive(Serialize)]
+struct Row {
+    agent: String,
+    host: String,
+    state: State,
+    why: String,
+    /// Whether it is known what the memory holds.
+    read: bool,
+    blocked: Option<Block>,
+    protect: Protection,
+    limit: u64,
+    memory: Option<Memory>,
+    baseline: Option<Digest>,
+    last: Option<LastRun>,
+}
+
+/// What was found in the memory.
+#[derive(Serialize)]
+struct Memory {
+    size: u64,
+    lines: u64,
+    sha256: Digest,
+    changed: DateTime<FixedOffset>,
+    boundary: Option<Boundary>,
+    scratch_lines: u64,
+    scratch_bytes: u64,
+    hidden: Hidden,
+}
+
+impl Row {
+    fn new(seen: Observation) -> Row {
+        let zone = *seen.read.offset();
+        let read = seen.was_read();
+        Row {
+            read,
+            memory: seen.content.map(|content| Memory {
+                size: content.size,
+                lines: content.lines,
+                sha256: content.sha256,
+                changed: zone.timestamp_nanos(content.modified),
+                boundary: content.boundary,
+                scratch_lines: content.scratch_lines,
+                scratch_bytes: content.scratch_bytes,
+                hidden: content.hidden,
+            }),
+            agent: seen.agent,
+            host: seen.host,
+            state: seen.state,
+            why: seen.why,
+            blocked: seen.block,
+            protect: seen.protect,
+            limit: seen.limit,
+            baseline: seen.baseline,
+            last: seen.last,
+        }
+    }
+
+    fn cells(&self, now: DateTime<FixedOffset>, ledger_broken: bool) -> Vec<Cell> {
+        let mut row = vec![
+            cell(state_role(self.state), self.state.word()),
+            cell(Role::Plain, &self.agent),
+            cell(Role::Plain, &self.host),
+        ];
+        match &self.memory {
+            Some(memory) => {
+                let percent = memory.size.saturating_mul(100) / self.limit.max(1);
+                let over = memory.size > self.limit;
+                let role = if over { Role::Bad } else { Role::Plain };
+                row.push(figure(Role::Plain, size(memory.size)));
+                row.push(figure(role, format!("{percent}%")));
+                row.push(figure(Role::Plain, memory.scratch_lines.to_string()));
+                row.push(match memory.boundary {
+                    Some(boundary) if boundary.drifted() => figure(
+                        Role::Bad,
+                        format!("+{} -{}", boundary.added, boundary.removed),
+                    ),
+                    Some(_) => figure(Role::Plain, "0"),
+                    None => figure(Role::Dim, "-"),
+                });
+                row.push(figure(Role::Plain, age(memory.changed, now)));
+            }
+            None => row.extend((0..5).map(|_| figure(Role::Dim, "-"))),
+        }
+        row.push(match &self.last {
+            Some(last) => cell(outcome_role(last.outcome), last_run(last, now)),
+            None => cell(Role::Dim, if ledger_broken { "?" } else { "-" }),
+        });
+        row.push(cell(Role::Plain, &self.why));
+        row
+    }
+}
+
+impl Document for Status {
+    fn text(&self, page: &mut Page<'_>) -> io::Result<()> {
+        let head = [
+            ("STATE", false),
+            ("AGENT", false),
+            ("HOST", false),
+            ("SIZE", true),
+            ("LIM", true),
+            ("SCRATCH", true),
+            ("ABOVE---", true),
+            ("CHANGED", true),
+            ("LAST", false),
+            ("WHY", false),
+        ];
+        let title = |(word, right)| match right {
+            true => figure(Role::Head, word),
+            false => cell(Role::Head, word),
+        };
+        let mut rows = vec![head.map(title).into_iter().collect()];
+        let broken = self.ledger_error.is_some();
+        rows.extend(self.agents.iter().map(|row| row.cells(self.time, broken)));
+        page.table(&rows)?;
+        let mut counts = Vec::new();
+        for state in State::ALL {
+            let count = self.agents.iter().filter(|row| row.state == state).count();
+            if count > 0 {
+                counts.push(format!("{count} {state}"));
+            }
+        }
+        let tag = self.tag.as_ref();
+        let tag = tag.map_or(String::new(), |tag| format!(" [{tag}]"));
+        let count = self.agents.len();
+        let plural = if count == 1 { "" } else { "s" };
+        page.plain(format!(
+            "{}{tag}: {count} agent{plural}: {}",
+            self.fleet,
+            counts.join(", ")
+        ))
+    }
+}
+
+impl Context<'_> {
+    pub(super) fn status(&mut self, names: &[String]) -> Ended {
+        let engine = self.open()?;
+        let config = engine.config();
+        for name in names {
+            engine.agent(name)?;
+        }
+        let asked = |name: &String| names.is_empty() || names.contains(name);
+        let agents = config.agents.iter().filter(|agent| asked(&agent.name));
+        let mut seen: Vec<Observation> = agents.map(|agent| engine.observe(agent)).collect();
+        seen.sort_by_key(|seen| seen.state);
+        let ledger_error = seen.iter().find_map(|seen| seen.ledger_error.clone());
+        let status = Status {
+            config: config.path.display().to_string(),
+            fleet: config.general.fleet_name.clone(),
+            tag: config.general.fleet_tag.clone(),
+            time: engine.clock().now(),
+            agents: seen.into_iter().map(Row::new).collect(),
+            ledger_error,
+        };
+        if let Some(error) = &status.ledger_error {
+            self.out.warning(&format!("LAST is not known: {error}"));
+        }
+        self.out.document(&status)?;
+        let mut kind = None;
+        for row in status.agents.iter().filter(|row| !row.read) {
+            self.out
+                .trouble(&format!("{} could not be read: {}", row.agent, row.why));
+            kind = Some(Kind::Host);
+        }
+        Ok(kind)
+    }
+}
+
+/// The colour of a state.
+pub(super) fn state_role(state: State) -> Role {
+    match state {
+        State::Tampered | State::Drifted | State::NoSep | State::Error => Role::Bad,
+        State::Missing | State::Oversize | State::Busy => Role::Warn,
+        State::Scratch => Role::Plain,
+        State::Clean => Role::Good,
+        State::Loading => Role::Dim,
+    }
+}
+
+/// The colour of an outcome.
+pub(super) fn outcome_role(outcome: Outcome) -> Role {
+    match outcome {
+        Outcome::Ok | Outcome::Unchanged => Role::Plain,
+        Outcome::Failed | Outcome::Refused => Role::Bad,
+        Outcome::NotStarted => Role::Warn,
+    }
+}
+
+/// "01:00 ok", with the date instead of the time when it was another day.
+fn last_run(last: &LastRun, now: DateTime<FixedOffset>) -> String {
+    let time = last.time.with_timezone(now.offset());
+    let form = if time.date_naive() == now.date_naive() {
+        "%H:%M"
+    } else {
+        "%Y-%m-%d"
+    };
+    let what = match (last.act, last.outcome) {
+        (Act::Undo, Outcome::Ok) => "undone",
+        (_, outcome) => outcome.word(),
+    };
+    format!("{} {what}", time.format(form))
+}
+
+/// Bytes for people: 812, 14.1K.
+pub(super) fn size(bytes: u64) -> String {
+    let mut value = bytes as f64;
+    for unit in ["", "K", "M", "G"] {
+        if value < 1024.0 && unit.is_empty() {
+            return bytes.to_string();
+        }
+        if value < 1024.0 {
+            return format!("{value:.1}{unit}");
+        }
+        value /= 1024.0;
+    }
+    format!("{value:.1}T")
+}
+
+/// How long ago, in coarse steps.
+fn age(then: DateTime<FixedOffset>, now: DateTime<FixedOffset>) -> String {
+    let seconds = (now - then).num_seconds();
+    match seconds {
+        i64::MIN..60 => "<1m".to_string(),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86_400 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_ages_are_coarse() {
+        assert_eq!(size(812), "812");
+        assert_eq!(size(14_440), "14.1K");
+        assert_eq!(size(5 << 20), "5.0M");
+        let now = DateTime::parse_from_rfc3339("2026-03-14T12:00:00+01:00").unwrap();
+        let ago = |seconds| age(now - chrono::Duration::seconds(seconds), now);
+        assert_eq!(
+            [ago(-5), ago(59), ago(60), ago(7199), ago(90_000)],
+            ["<1m", "<1m", "1m", "1h", "1d"]
+        );
+    }
+}
