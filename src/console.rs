@@ -420,7 +420,12 @@ fn watch_terminal(sender: &Sender<Input>) {
 }
 
 /// A key of the terminal library as ours; none for keys that mean nothing here.
-fn translate(key: event::KeyEvent) -> Option<Key> {
+///
+/// A terminal sends Alt as Escape before the key, so Escape and another key
+/// that come together over a slow line look the same. Nothing is bound to Alt:
+/// it is taken for the two keys.
+fn translate(key: event::KeyEvent) -> Vec<Key> {
+    let alt = key.modifiers.contains(KeyModifiers::ALT);
     let code = match key.code {
         KeyCode::Char(c) => Code::Char(c),
         KeyCode::Enter => Code::Enter,
@@ -437,14 +442,14 @@ fn translate(key: event::KeyEvent) -> Option<Key> {
         KeyCode::Home => Code::Home,
         KeyCode::End => Code::End,
         KeyCode::F(number) => Code::F(number),
-        _ => return None,
+        _ => return Vec::new(),
     };
-    // Alt belongs to the window manager and to nothing here.
-    if key.modifiers.contains(KeyModifiers::ALT) {
-        return None;
-    }
-    Some(Key {
+    let key = Key {
         code,
         ctrl: key.modifiers.contains(KeyModifiers::CONTROL),
-    })
+    };
+    match alt {
+        true => vec![Key::plain(Code::Esc), key],
+        false => vec![key],
+    }
 }

@@ -275,7 +275,7 @@ fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
             && let Some(undone) = &event.undoes
             && let Some(run) = runs.iter_mut().rev().find(|run| run.run == *undone)
         {
-            run.undone_by = Some(event.run.clone());
+            run.undone.push(event.agent.clone());
         }
         match runs.last_mut() {
             Some(last) if last.run == event.run => {
@@ -286,7 +286,7 @@ fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
                 run: event.run.clone(),
                 time: record.time,
                 events: vec![event],
-                undone_by: None,
+                undone: Vec::new(),
             }),
         }
     }

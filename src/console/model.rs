@@ -79,7 +79,7 @@ pub struct Model {
     pub prompt: Option<Prompt>,
     /// Keys of a sequence that is not complete.
     pub pending: Vec<Key>,
-    /// What was said last, and how long it stays.
+    /// What was said last; it stays until the next key.
     pub message: Option<Message>,
     /// Whether acts are possible.
     pub read_only: ReadOnly,
@@ -495,8 +495,8 @@ pub struct RunSummary {
     pub time: DateTime<FixedOffset>,
     /// Its records.
     pub events: Vec<Event>,
-    /// The run that undid it, if one did.
-    pub undone_by: Option<String>,
+    /// Agents for which it was undone.
+    pub undone: Vec<String>,
 }
 
 impl RunSummary {
@@ -605,8 +605,10 @@ impl LogRow<'_> {
                 {
                     text.push_str(&format!("  {note}"));
                 }
-                if let Some(by) = &run.undone_by {
-                    text.push_str(&format!("  (undone by {by})"));
+                match run.undone.len() {
+                    0 => {}
+                    count if count == run.events.len() => text.push_str("  (undone)"),
+                    _ => text.push_str(&format!("  (undone: {})", run.undone.join(" "))),
                 }
                 text
             }

@@ -251,6 +251,8 @@ fn ages(model: &Model) -> Vec<String> {
 }
 
 fn keys_came(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
+    // What was said was there to be read; the log keeps it.
+    model.dirty |= model.message.take().is_some();
     let printable = keys.iter().filter(|key| key.typed().is_some()).count();
     let burst = printable > BURST && model.prompt.is_none();
     let mut effects = Vec::new();
@@ -355,6 +357,8 @@ fn confirm_key(model: &mut Model, key: Key) -> Option<Vec<Effect>> {
         return None;
     };
     match (key.code, key.typed()) {
+        // Until typing has begun, other keys mean what they always do.
+        (_, Some(c)) if view.typed.is_empty() && !word.starts_with(c) => return None,
         (_, Some(c)) => {
             view.typed.push(c);
             model.dirty = true;

@@ -243,11 +243,11 @@ impl Engine {
         if let Some(block) = &seen.block {
             return Err((Some(block.kind), block.why.clone()));
         }
-        if seen.protect == Protection::ReadOnly && !unlocked {
-            return Err((Some(Kind::Conflict), "protected as read-only".to_string()));
-        }
         if seen.state == State::Clean {
             return Err((None, "already equal to its baseline".to_string()));
+        }
+        if seen.protect == Protection::ReadOnly && !unlocked {
+            return Err((Some(Kind::Conflict), "protected as read-only".to_string()));
         }
         let baseline = baseline::load(&self.config().general, agent)
             .map_err(|refusal| (Some(refusal.error().kind()), refusal.error().to_string()))?;

@@ -18,13 +18,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     text(model, canvas);
     let bottom = canvas.area.height - 3;
     canvas.rule(bottom);
-    if model
-        .message
-        .as_ref()
-        .is_some_and(|said| said.time == model.now.wall)
-    {
-        message(model, canvas, bottom + 1);
-    } else {
+    if !message(model, canvas, bottom + 1) {
         let grown = model.agent.pane().grown;
         let x = match grown {
             0 => 1,

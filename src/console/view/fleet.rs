@@ -7,6 +7,7 @@ use super::{Canvas, count, cut, message, shorten, size};
 use crate::console::model::{Model, Row, Sort, age, modified};
 use crate::console::theme::{Role, of_state};
 use crate::engine::{Act, Observation, Outcome, State};
+use crate::untrusted;
 
 /// A column: its head, its width, and from which width of the screen on it is
 /// shown. As the screen shrinks the least needed goes first.
@@ -17,13 +18,13 @@ struct Column {
     right: bool,
 }
 
-const HOST: Column = column("HOST", 9, 120, false);
-const SIZE: Column = column("SIZE", 7, 100, true);
-const LIMIT: Column = column("LIM", 5, 110, true);
-const SCRATCH: Column = column("SCRATCH", 8, 0, true);
-const ABOVE: Column = column("ABOVE---", 9, 0, true);
-const CHANGED: Column = column("CHANGED", 8, 0, true);
-const LAST: Column = column("LAST RUN", 15, 72, true);
+const HOST: Column = column("HOST", 8, 110, false);
+const SIZE: Column = column("SIZE", 6, 96, true);
+const LIMIT: Column = column("LIM", 4, 100, true);
+const SCRATCH: Column = column("SCRATCH", 7, 0, true);
+const ABOVE: Column = column("ABOVE---", 8, 0, true);
+const CHANGED: Column = column("CHANGED", 7, 0, true);
+const LAST: Column = column("LAST RUN", 12, 72, true);
 const COLUMNS: [&Column; 7] = [&HOST, &SIZE, &LIMIT, &SCRATCH, &ABOVE, &CHANGED, &LAST];
 
 const fn column(head: &'static str, width: u16, from: u16, right: bool) -> Column {
@@ -36,8 +37,11 @@ const fn column(head: &'static str, width: u16, from: u16, right: bool) -> Colum
 }
 
 /// Where the state word begins, behind cursor, mark and glyph.
-const STATE_X: u16 = 4;
+const STATE_X: u16 = 5;
 const STATE_WIDTH: u16 = 10;
+
+/// What WHY keeps, however long the names are.
+const WHY_WIDTH: u16 = 24;
 
 /// From this width on there is room for WHY; below, it is in the strip alone.
 const WHY_FROM: u16 = 100;
@@ -105,14 +109,6 @@ fn header(model: &Model, canvas: &mut Canvas<'_>) {
             Role::Text,
         );
     }
-    for (state, number) in counts(model, wide) {
-        let text = match state {
-            Some(state) => format!("{number} {state}"),
-            None => format!("{number} ok"),
-        };
-        x = canvas.put(x, 0, &text, state.map_or(Role::Text, of_state));
-        x = canvas.put(x, 0, " ", Role::Text);
-    }
     let loading = model.rows.iter().filter(|row| row.seen.is_none()).count();
     let fresh = match (loading, remembered_time(model)) {
         (0, _) => "live".to_string(),
@@ -120,6 +116,15 @@ fn header(model: &Model, canvas: &mut Canvas<'_>) {
         (count, None) => format!("reading {count}"),
     };
     canvas.put_right(canvas.width(), 0, &fresh, Role::Dim);
+    let room = usize::from(canvas.width().saturating_sub(x)).saturating_sub(fresh.width() + 1);
+    let end = x + room as u16;
+    for (text, role) in counts(model, room) {
+        if usize::from(end.saturating_sub(x)) < text.width() {
+            canvas.put(end.saturating_sub(1), 0, "…", Role::Text);
+            break;
+        }
+        x = canvas.put(x, 0, &text, role) + 1;
+    }
     let mut parts = Vec::new();
     if let Some(error) = &model.ledger_error {
         let room = usize::from(canvas.width()) / 2;
@@ -191,27 +196,22 @@ pub(super) fn fleet_name(model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16)
     canvas.put(x, y, word, role) + 2
 }
 
-/// Counts of the header; where it is narrow, what is fine is one number.
-fn counts(model: &Model, wide: bool) -> Vec<(Option<State>, usize)> {
-    let counts = model.counts();
-    if wide {
-        return counts
-            .into_iter()
-            .map(|(state, number)| (Some(state), number))
-            .collect();
+/// Counts of the header, the worst first; where there is no room for all of
+/// them, what is fine is one number.
+fn counts(model: &Model, room: usize) -> Vec<(String, Role)> {
+    let words = |(state, number): (State, usize)| (format!("{number} {state}"), of_state(state));
+    let all: Vec<_> = model.counts().into_iter().map(words).collect();
+    if all.iter().map(|(text, _)| text.width() + 1).sum::<usize>() <= room {
+        return all;
     }
-    let fine = |state: &State| matches!(state, State::Scratch | State::Clean);
-    let ok: usize = counts
-        .iter()
-        .filter(|(state, _)| fine(state))
-        .map(|(_, n)| n)
-        .sum();
-    let mut folded: Vec<_> = counts
+    let fine = |state: State| matches!(state, State::Scratch | State::Clean);
+    let (ok, bad): (Vec<_>, Vec<_>) = model
+        .counts()
         .into_iter()
-        .filter(|(state, _)| !fine(state))
-        .map(|(s, n)| (Some(s), n))
-        .collect();
-    folded.push((None, ok));
+        .partition(|(state, _)| fine(*state));
+    let ok: usize = ok.into_iter().map(|(_, number)| number).sum();
+    let mut folded: Vec<_> = bad.into_iter().map(words).collect();
+    folded.push((format!("{ok} ok"), Role::Text));
     folded
 }
 
@@ -239,7 +239,7 @@ fn name_width(model: &Model, width: u16) -> u16 {
         .max()
         .unwrap_or(0);
     let fixed: u16 = columns(width).map(|column| column.width + 1).sum();
-    let why = if width >= WHY_FROM { 30 } else { 0 };
+    let why = if width >= WHY_FROM { WHY_WIDTH } else { 0 };
     let room = width.saturating_sub(STATE_X + STATE_WIDTH + fixed + why);
     (longest as u16 + 1).clamp(8, room.max(8))
 }
@@ -277,7 +277,7 @@ fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &Row, names: u16) {
         canvas.put(0, y, ">", Role::Text);
     }
     canvas.put(2, y, state.glyph(), role);
-    canvas.put(STATE_X + 1, y, state.word(), role);
+    canvas.put(STATE_X, y, state.word(), role);
     let name_x = STATE_X + STATE_WIDTH;
     canvas.put(
         name_x,
@@ -401,11 +401,35 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         };
         text.push_str(&format!("; resets are BLOCKED{why}"));
     }
-    canvas.foreign(1, y, text.as_bytes(), of_state(row.state()));
-    if tall && !said {
-        let next = next_step(seen);
-        canvas.put(1, y + 1, next, Role::Dim);
+    let room = usize::from(canvas.width()) - 2;
+    let shown = untrusted::line(&text);
+    if !tall {
+        canvas.put(1, y, &cut(&text, room), of_state(row.state()));
+        return;
     }
+    let (first, rest) = split(&shown, room);
+    canvas.put(1, y, first, of_state(row.state()));
+    if !said {
+        match rest {
+            "" => canvas.put(1, y + 1, next_step(seen), Role::Dim),
+            rest => canvas.put(1, y + 1, &cut(rest, room), of_state(row.state())),
+        };
+    }
+}
+
+/// Splits text that is safe to draw at the last blank that fits.
+fn split(text: &str, room: usize) -> (&str, &str) {
+    if text.width() <= room {
+        return (text, "");
+    }
+    let mut end = 0;
+    for (at, _) in text.match_indices(' ') {
+        if text[..at].width() > room {
+            break;
+        }
+        end = at;
+    }
+    (&text[..end], text[end..].trim_start())
 }
 
 /// What to press now.

@@ -71,13 +71,10 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     }
     let bottom = canvas.area.height - 3;
     canvas.rule(bottom);
-    if model
-        .message
-        .as_ref()
-        .is_some_and(|said| said.time == model.now.wall)
-    {
-        message(model, canvas, bottom + 1);
-    } else if let Some(LogRow::Run(run)) = rows.get(model.log.cursor) {
+    if message(model, canvas, bottom + 1) {
+        return;
+    }
+    if let Some(LogRow::Run(run)) = rows.get(model.log.cursor) {
         let who = run.events.first().map_or(String::new(), |event| {
             format!(
                 "by {} ({:?}); Enter opens the result",

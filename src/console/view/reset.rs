@@ -1,10 +1,14 @@
 //! A plan, a run, its result.
 
+use unicode_width::UnicodeWidthStr;
+
 use super::fleet::{clock, fleet_name};
 use super::{Canvas, count, cut, message, shorten, size};
 use crate::console::model::{Form, Model, PlanView, Request, ResultView, RunView, SMALLEST, Stage};
 use crate::console::theme::{Role, of_outcome, of_state};
-use crate::engine::{Act, Action, Outcome, Stage as Step, Step as PlanStep, UndoMode, UndoTarget};
+use crate::engine::{
+    Act, Action, Outcome, Plan, Stage as Step, Step as PlanStep, UndoMode, UndoTarget,
+};
 
 /// Lines below the list: a rule, three lines, and the hints.
 const FOOT: u16 = 5;
@@ -70,8 +74,8 @@ fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     canvas.put(x, 0, &text, Role::Text);
     canvas.put_right(canvas.width(), 0, "nothing done yet", Role::Good);
     canvas.rule(1);
-    let names = names_width(plan.steps.iter().map(|step| step.agent.as_str()), wide);
-    heads(canvas, names, wide, plan.act);
+    let columns = Columns::new(plan, canvas.width());
+    heads(canvas, &columns, plan.act);
     let height = list_height(canvas);
     let total = plan.steps.len() + plan.skipped.len();
     let from = first(model.reset.cursor, total, height);
@@ -82,19 +86,18 @@ fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
             canvas.put(0, y, ">", Role::Text);
         }
         match plan.steps.get(index) {
-            Some(step) => plan_row(canvas, y, index + 1, step, names, wide),
+            Some(step) => plan_row(canvas, y, index + 1, step, &columns),
             None => {
                 let skipped = &plan.skipped[index - plan.steps.len()];
-                let x = canvas.put(1, y, " - ", Role::Dim);
-                let name = shorten(&skipped.agent, usize::from(names));
-                canvas.put(x + 1, y, &name, Role::Dim);
-                let mut x = x + 1 + names;
-                x = canvas.put(
-                    x,
+                let room = usize::from(columns.state - columns.name) - 1;
+                canvas.put(columns.name, y, &shorten(&skipped.agent, room), Role::Dim);
+                canvas.put(
+                    columns.state,
                     y,
-                    &format!("skipped, {}: ", skipped.state),
+                    skipped.state.word(),
                     of_state(skipped.state),
                 );
+                let x = canvas.put(columns.archive, y, "skipped: ", Role::Dim);
                 let room = usize::from(canvas.width().saturating_sub(x));
                 canvas.put(x, y, &cut(&skipped.why, room), Role::Text);
             }
@@ -112,47 +115,56 @@ fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     confirmation(model, view, canvas, y + 3);
 }
 
-fn names_width<'n>(names: impl Iterator<Item = &'n str>, wide: bool) -> u16 {
-    let longest = names
-        .map(unicode_width::UnicodeWidthStr::width)
-        .max()
-        .unwrap_or(0) as u16;
-    (longest + 2).clamp(14, if wide { 30 } else { 20 })
+/// Columns of a plan: where state, archive, restore and checks begin.
+struct Columns {
+    name: u16,
+    state: u16,
+    archive: u16,
+    restore: u16,
+    checks: Option<u16>,
 }
 
-fn heads(canvas: &mut Canvas<'_>, names: u16, wide: bool, act: Act) {
-    let x = canvas.put(5, 2, "AGENT", Role::Heading) - 5 + names;
-    let x = canvas.put(x, 2, "STATE", Role::Heading) + 5;
-    let x = canvas.put(x, 2, "ARCHIVE", Role::Heading) + 15;
+impl Columns {
+    fn new(plan: &Plan, width: u16) -> Columns {
+        let names = plan.steps.iter().map(|step| step.agent.width());
+        let longest = names
+            .chain(plan.skipped.iter().map(|skipped| skipped.agent.width()))
+            .max();
+        let name = 5;
+        let state = name + (longest.unwrap_or(0) as u16 + 2).clamp(12, width / 4);
+        let archive = state + 10;
+        let restore = archive + 24;
+        Columns {
+            name,
+            state,
+            archive,
+            restore,
+            checks: (width >= 110).then_some(restore + 27),
+        }
+    }
+}
+
+fn heads(canvas: &mut Canvas<'_>, columns: &Columns, act: Act) {
+    canvas.put(columns.name, 2, "AGENT", Role::Heading);
+    canvas.put(columns.state, 2, "STATE", Role::Heading);
+    canvas.put(columns.archive, 2, "ARCHIVE", Role::Heading);
     let what = if act == Act::Undo {
         "PUT BACK"
     } else {
         "RESTORE"
     };
-    canvas.put(x, 2, what, Role::Heading);
-    if wide {
-        canvas.put(x + 26, 2, "CHECKS", Role::Heading);
+    canvas.put(columns.restore, 2, what, Role::Heading);
+    if let Some(checks) = columns.checks {
+        canvas.put(checks, 2, "CHECKS", Role::Heading);
     }
 }
 
-fn plan_row(
-    canvas: &mut Canvas<'_>,
-    y: u16,
-    number: usize,
-    step: &PlanStep,
-    names: u16,
-    wide: bool,
-) {
+fn plan_row(canvas: &mut Canvas<'_>, y: u16, number: usize, step: &PlanStep, columns: &Columns) {
+    let room = |from: u16, to: u16| usize::from(to - from) - 1;
     canvas.put_right(4, y, &number.to_string(), Role::Dim);
-    canvas.put(
-        5,
-        y,
-        &shorten(&step.agent, usize::from(names) - 1),
-        Role::Text,
-    );
-    let x = 5 + names - 5;
-    canvas.put(x, y, step.state.word(), of_state(step.state));
-    let x = x + 10;
+    let name = shorten(&step.agent, room(columns.name, columns.state));
+    canvas.put(columns.name, y, &name, Role::Text);
+    canvas.put(columns.state, y, step.state.word(), of_state(step.state));
     let archive = match (step.action, step.entry) {
         (Action::Create, _) => "nothing (no file)".to_string(),
         (_, None) => "nothing of its own".to_string(),
@@ -170,8 +182,12 @@ fn plan_row(
         }
         _ => count(step.scratch_lines, "line"),
     };
-    canvas.put(x, y, &cut(&archive, 21), Role::Text);
-    let x = x + 22;
+    canvas.put(
+        columns.archive,
+        y,
+        &cut(&archive, room(columns.archive, columns.restore)),
+        Role::Text,
+    );
     let content = step.bound.content.short(4);
     let restore = match (step.action, &step.undo) {
         (Action::Remove, _) => "remove the file".to_string(),
@@ -179,11 +195,21 @@ fn plan_row(
         (_, Some(undo)) => format!("{} from before {}", size(step.new_size), undo.run),
         _ => format!("{} sha {content} ok", size(step.new_size)),
     };
-    canvas.put(x, y, &cut(&restore, 25), Role::Text);
-    if wide {
-        let checks = step.notes.first().map_or("lock free", String::as_str);
-        let room = usize::from(canvas.width().saturating_sub(x + 26));
-        canvas.put(x + 26, y, &cut(checks, room), Role::Text);
+    let end = columns.checks.unwrap_or(canvas.width());
+    canvas.put(
+        columns.restore,
+        y,
+        &cut(&restore, room(columns.restore, end)),
+        Role::Text,
+    );
+    if let Some(checks) = columns.checks {
+        let text = step.notes.first().map_or("", String::as_str);
+        canvas.put(
+            checks,
+            y,
+            &cut(text, room(checks, canvas.width())),
+            Role::Text,
+        );
     }
 }
 
@@ -252,12 +278,7 @@ fn same_as(model: &Model, view: &PlanView) -> String {
 }
 
 fn confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16) {
-    if model
-        .message
-        .as_ref()
-        .is_some_and(|said| said.time == model.now.wall)
-    {
-        message(model, canvas, y);
+    if message(model, canvas, y) {
         return;
     }
     let verb = view.verb();
@@ -283,8 +304,7 @@ fn confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16)
             let x = canvas.foreign(x, y, word.as_bytes(), Role::Key);
             let x = canvas.put(x, y, "  and Enter to run, Esc leaves:  ", Role::Text);
             let x = canvas.foreign(x, y, view.typed.as_bytes(), Role::Prompt);
-            let x = canvas.put(x, y, "_", Role::Prompt);
-            canvas.put_right(canvas.width().max(x + 2), y, "", Role::Dim);
+            canvas.put(x, y, "_", Role::Prompt);
         }
     }
 }
