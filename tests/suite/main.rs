@@ -1,3 +1,4 @@
 //! One integration binary.
 
+mod architecture;
 mod configs;
