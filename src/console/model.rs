@@ -277,6 +277,17 @@ pub enum Request {
     Undo(UndoTarget, UndoMode),
 }
 
+impl Request {
+    /// The agents that were asked for by name.
+    pub fn names(&self) -> &[String] {
+        match self {
+            Request::Reset(names)
+            | Request::Undo(UndoTarget::Agents(names) | UndoTarget::Redo(names), _) => names,
+            Request::Undo(UndoTarget::Run(_), _) => &[],
+        }
+    }
+}
+
 /// A plan on the screen.
 #[derive(Clone, Debug)]
 pub struct PlanView {
