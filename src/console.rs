@@ -31,6 +31,7 @@ use crate::config::{Config, Env, Protect};
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
 use effect::Runner;
+pub use effect::runs;
 use keymap::{Code, Key};
 use model::{
     AgentScreen, Level, LogScreen, Model, Moment, ReadOnly, ResetScreen, Row, Screen, Sort,

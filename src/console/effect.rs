@@ -267,7 +267,10 @@ fn make_plan(engine: &Engine, request: &Request, unlocked: bool) -> Result<Plan,
 }
 
 /// The records of the ledger as runs, the youngest first.
-fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
+///
+/// # Errors
+/// A ledger that cannot be read or is broken.
+pub fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
     let mut runs: Vec<RunSummary> = Vec::new();
     for record in engine.records()? {
         let event = record.what;

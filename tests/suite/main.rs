@@ -1,3 +1,4 @@
-//! One integration binary.
+//! One integration binary: it links once, and nothing is forgotten.
 
 mod configs;
+mod screenshots;
