@@ -416,7 +416,10 @@ impl Engine {
                     let why = format!("over the limit of {} bytes", agent.max_memory_size);
                     conditions.push((State::Oversize, why));
                 }
-                conditions.push((verdict.state, verdict.why));
+                // Measured against nothing, every memory would be drift.
+                if against.is_some() {
+                    conditions.push((verdict.state, verdict.why));
+                }
                 observation.content = Some(verdict.content);
             }
             Err(error) => {
