@@ -1,3 +1,5 @@
 //! One integration binary.
 
 mod configs;
+mod engine;
+mod world;
