@@ -3,7 +3,6 @@
 //! it can be slow, fail at a chosen call, and let an "agent" act in between.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -76,8 +75,8 @@ struct Inode {
 struct Fault {
     op: Op,
     memory: PathBuf,
-    /// Calls until it strikes; 0 strikes at every call.
-    nth: u32,
+    /// Calls until it strikes; none strikes at every call.
+    left: Option<u32>,
     cause: Cause,
     message: String,
 }
@@ -229,7 +228,7 @@ impl Fake {
         self.tree().faults.push(Fault {
             op,
             memory: memory.as_ref().to_path_buf(),
-            nth,
+            left: (nth > 0).then_some(nth),
             cause,
             message: message.to_string(),
         });
@@ -295,18 +294,253 @@ impl Fake {
         }
         let mut tree = self.tree();
         tree.calls.push((op, memory.to_path_buf()));
+        let mine = |fault: &Fault| (fault.op, fault.memory.as_path()) == (op, memory);
         let mut struck = None;
-        tree.faults.retain_mut(|fault| {
-            if struck.is_some() || (fault.op, fault.memory.as_path()) != (op, memory) {
-                return true;
-            }
-            if fault.nth <= 1 {
+        for fault in tree.faults.iter_mut().filter(|fault| mine(fault)) {
+            fault.left = fault.left.map(|left| left.saturating_sub(1));
+            if fault.left.is_none_or(|left| left == 0) && struck.is_none() {
                 let error = Error::new(Kind::Host, fault.message.clone());
                 struck = Some(TransportError::new(fault.cause, error));
             }
-            fault.nth = fault.nth.saturating_sub(1);
-            struck.is_none() || fault.nth == 0 && false
-        });
+        }
+        tree.faults.retain(|fault| fault.left != Some(0));
         struck.map_or(Ok(()), Err)
+    }
+}
+
+impl Tree {
+    /// What a file made here looks like: the folder's owner, no execute bits.
+    fn inherited(&self, memory: &Path) -> Attributes {
+        let folder = memory.parent().and_then(|parent| self.nodes.get(parent));
+        match folder {
+            Some(Node::Folder(attributes)) => Attributes {
+                mode: attributes.mode & 0o666 | 0o600,
+                ..attributes.clone()
+            },
+            _ => Attributes::default(),
+        }
+    }
+
+    fn object(&self, path: &Path) -> Object {
+        match self.nodes.get(path) {
+            None => Object::Absent,
+            Some(Node::Folder(_)) => Object::Odd(Odd::Directory),
+            Some(Node::Odd(odd)) => Object::Odd(odd.clone()),
+            Some(Node::File(inode)) => Object::File(plain(lock(inode).file.clone())),
+        }
+    }
+
+    /// Whether the folder of a memory can be opened.
+    fn reach(&self, memory: &Path) -> Result<PathBuf, TransportError> {
+        let parent = memory.parent().unwrap_or(Path::new(""));
+        let through = |path: &&Path| !matches!(self.nodes.get(*path), None | Some(Node::Folder(_)));
+        if let Some(path) = parent.ancestors().find(through) {
+            let message = format!("{} is not a folder", path.display());
+            return Err(refused(message));
+        }
+        if !self.nodes.contains_key(parent) {
+            let message = format!("the folder {} does not exist", parent.display());
+            let error = Error::new(Kind::Host, message);
+            return Err(TransportError::new(Cause::NoFolder, error));
+        }
+        Ok(parent.to_path_buf())
+    }
+}
+
+/// As it is reported: extended attributes are read on their own.
+fn plain(mut file: File) -> File {
+    file.attributes.xattrs.clear();
+    file
+}
+
+fn refused(message: String) -> TransportError {
+    TransportError::new(Cause::Refused, Error::new(Kind::Host, message))
+}
+
+fn moved(path: &Path) -> TransportError {
+    let message = format!("{} was replaced by somebody else meanwhile", path.display());
+    TransportError::new(Cause::Moved, Error::new(Kind::Conflict, message))
+}
+
+impl Transport for Fake {
+    fn probe(&self, memories: &[&Path]) -> Vec<Result<Object, TransportError>> {
+        let look = |memory: &&Path| {
+            self.enter(Op::Probe, memory)?;
+            let tree = self.tree();
+            tree.reach(memory)?;
+            Ok(tree.object(memory))
+        };
+        memories.iter().map(look).collect()
+    }
+
+    fn open(&self, memory: &Path) -> Result<Box<dyn Folder>, TransportError> {
+        self.enter(Op::Open, memory)?;
+        Ok(Box::new(FakeFolder {
+            fake: self.clone(),
+            path: self.tree().reach(memory)?,
+            memory: memory.to_path_buf(),
+        }))
+    }
+}
+
+struct FakeFolder {
+    fake: Fake,
+    path: PathBuf,
+    memory: PathBuf,
+}
+
+impl FakeFolder {
+    fn enter(&self, op: Op) -> Result<MutexGuard<'_, Tree>, TransportError> {
+        self.fake.enter(op, &self.memory)?;
+        Ok(self.fake.tree())
+    }
+
+    /// The file of the memory, if it is one.
+    fn file(&self, tree: &Tree) -> Result<Arc<Mutex<Inode>>, TransportError> {
+        match tree.nodes.get(&self.memory) {
+            Some(Node::File(inode)) => Ok(Arc::clone(inode)),
+            _ => Err(moved(&self.memory)),
+        }
+    }
+}
+
+/// Hands over the bytes of a file in pieces, as they are when it begins.
+fn read(inode: &Mutex<Inode>, sink: Sink<'_>) -> Result<File, TransportError> {
+    let (bytes, file) = {
+        let inode = lock(inode);
+        (inode.bytes.clone(), inode.file.clone())
+    };
+    bytes.chunks(PIECE).try_for_each(sink)?;
+    Ok(file)
+}
+
+impl Folder for FakeFolder {
+    fn look(&self) -> Result<Object, TransportError> {
+        Ok(self.enter(Op::Look)?.object(&self.memory))
+    }
+
+    fn read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
+        let inode = self.file(&*self.enter(Op::Read)?)?;
+        Ok(plain(read(&inode, sink)?))
+    }
+
+    fn xattrs(&self) -> Result<Vec<Xattr>, TransportError> {
+        let inode = self.file(&*self.enter(Op::Xattrs)?)?;
+        let xattrs = lock(&inode).file.attributes.xattrs.clone();
+        Ok(xattrs)
+    }
+
+    fn inherited(&self) -> Result<Attributes, TransportError> {
+        Ok(self.enter(Op::Inherited)?.inherited(&self.memory))
+    }
+
+    fn stage(
+        &self,
+        name: &str,
+        content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
+        attributes: &Attributes,
+    ) -> Result<(), TransportError> {
+        drop(self.enter(Op::Stage)?);
+        let mut bytes = Vec::new();
+        content(&mut |piece| {
+            bytes.extend_from_slice(piece);
+            Ok(())
+        })?;
+        let path = self.path.join(name);
+        let mut tree = self.fake.tree();
+        if tree.nodes.contains_key(&path) {
+            return Err(refused(format!("{} already exists", path.display())));
+        }
+        self.fake.create(&mut tree, &path, bytes, attributes);
+        Ok(())
+    }
+
+    fn swap(&self, staged: &str) -> Result<Swapped, TransportError> {
+        let mut tree = self.enter(Op::Swap)?;
+        let aside = self.path.join(staged);
+        let Some(new) = tree.nodes.remove(&aside) else {
+            return Err(refused(format!("{} does not exist", aside.display())));
+        };
+        let Some(old) = tree.nodes.insert(self.memory.clone(), new) else {
+            return Ok(Swapped {
+                method: Method::Create,
+                displaced: Vec::new(),
+            });
+        };
+        tree.nodes.insert(aside, old);
+        Ok(Swapped {
+            method: Method::Exchange,
+            displaced: vec![staged.to_string()],
+        })
+    }
+
+    fn take_away(&self, aside: &str) -> Result<(), TransportError> {
+        let mut tree = self.enter(Op::TakeAway)?;
+        let aside = self.path.join(aside);
+        if tree.nodes.contains_key(&aside) {
+            return Err(refused(format!("{} already exists", aside.display())));
+        }
+        let Some(old) = tree.nodes.remove(&self.memory) else {
+            return Err(moved(&self.memory));
+        };
+        tree.nodes.insert(aside, old);
+        Ok(())
+    }
+
+    fn settle(
+        &self,
+        displaced: &str,
+        inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
+    ) -> Result<Settled, TransportError> {
+        let path = self.path.join(displaced);
+        let node = self.enter(Op::Settle)?.nodes.get(&path).cloned();
+        let inode = match node {
+            None => return Ok(Settled::Removed { watched: true }),
+            Some(Node::Folder(_) | Node::Odd(Odd::Directory)) => return Ok(Settled::Kept),
+            Some(Node::Odd(odd)) => {
+                self.fake.tree().nodes.remove(&path);
+                return Ok(Settled::Odd(odd));
+            }
+            Some(Node::File(inode)) => inode,
+        };
+        let before = {
+            let inode = lock(&inode);
+            if inode.writers > 0 {
+                return Ok(Settled::Open);
+            }
+            inode.file.stamp
+        };
+        inspect(&|sink: Sink<'_>| read(&inode, sink))?;
+        let mut tree = self.fake.tree();
+        let inode = lock(&inode);
+        if inode.writers > 0 || inode.file.stamp != before {
+            return Ok(Settled::Open);
+        }
+        tree.nodes.remove(&path);
+        Ok(Settled::Removed { watched: true })
+    }
+
+    fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
+        let tree = self.enter(Op::DisplacedNames)?;
+        let stands = tree.nodes.contains_key(&self.path.join(staged));
+        Ok(stands.then(|| staged.to_string()).into_iter().collect())
+    }
+
+    fn stands(&self, name: &str) -> Result<bool, TransportError> {
+        let tree = self.enter(Op::Stands)?;
+        Ok(tree.nodes.contains_key(&self.path.join(name)))
+    }
+
+    fn holds(&self, name: &str, content: Digest) -> Result<bool, TransportError> {
+        let tree = self.enter(Op::Holds)?;
+        Ok(match tree.nodes.get(&self.path.join(name)) {
+            Some(Node::File(inode)) => Digest::of(&lock(inode).bytes) == content,
+            _ => false,
+        })
+    }
+
+    fn remove(&self, name: &str) -> Result<(), TransportError> {
+        self.enter(Op::Remove)?.nodes.remove(&self.path.join(name));
+        Ok(())
     }
 }

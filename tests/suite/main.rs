@@ -1,5 +1,6 @@
 //! One integration binary.
 
 mod configs;
+mod contract;
 mod engine;
 mod world;
