@@ -3,4 +3,5 @@
 mod configs;
 mod contract;
 mod engine;
+mod undo;
 mod world;
