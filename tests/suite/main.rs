@@ -2,6 +2,8 @@
 
 mod configs;
 mod contract;
+mod crashes;
 mod engine;
 mod undo;
 mod world;
+mod writers;

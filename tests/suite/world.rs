@@ -234,9 +234,13 @@ impl World {
     }
 
     pub fn engine_on(&self, transport: Arc<dyn Transport>) -> Engine {
+        self.engine_of(self.clock.clone(), transport)
+    }
+
+    pub fn engine_of(&self, clock: Arc<dyn Clock>, transport: Arc<dyn Transport>) -> Engine {
         Engine::new(Setup {
             config: self.config(),
-            clock: self.clock.clone(),
+            clock,
             transport,
             user: "tester".to_string(),
             trigger: Trigger::Cli,
@@ -246,14 +250,7 @@ impl World {
 
     /// An engine on the same files whose clock was never advanced.
     pub fn with_clock_at_start(&self) -> Engine {
-        Engine::new(Setup {
-            config: self.config(),
-            clock: TestClock::new(),
-            transport: self.local(),
-            user: "tester".to_string(),
-            trigger: Trigger::Cli,
-            archive_group: None,
-        })
+        self.engine_of(TestClock::new(), self.local())
     }
 
     pub fn observe(&self, agent: &str) -> Observation {
@@ -294,7 +291,9 @@ impl World {
 
     /// Whether every byte of `text` is in the memory or in one entry.
     pub fn holds(&self, agent: &str, text: &[u8]) -> bool {
-        let found = |bytes: &[u8]| bytes.windows(text.len()).any(|window| window == text);
+        let found = |bytes: &[u8]| {
+            text.is_empty() || bytes.windows(text.len()).any(|window| window == text)
+        };
         let folder = self.archive().join(agent);
         fs::read(self.memory(agent)).is_ok_and(|memory| found(&memory))
             || self
