@@ -64,6 +64,17 @@ pub struct World {
     pub stderr_terminal: bool,
     /// The id of a group, by its name.
     pub group: fn(&str) -> Option<u32>,
+    /// A user, by its id.
+    pub account: fn(u32) -> Option<Account>,
+}
+
+/// A user of this machine.
+#[derive(Clone, Debug)]
+pub struct Account {
+    /// Its name.
+    pub name: String,
+    /// All groups that it is a member of.
+    pub groups: Vec<u32>,
 }
 
 /// Archive what agents wrote into their memories, reset them to their
@@ -285,7 +296,9 @@ fn misuse(error: &clap::Error, settings: Settings) -> Option<Kind> {
     }
     if settings.json {
         let text = text.trim_start_matches("error: ");
-        let (message, rest) = text.split_once('\n').unwrap_or((text, ""));
+        let (message, rest) = text.split_once("\n\n").unwrap_or((text, ""));
+        let message: Vec<&str> = message.split_whitespace().collect();
+        let message = message.join(" ");
         let mut error = Error::new(Kind::User, message);
         if let Some(tip) = rest
             .lines()

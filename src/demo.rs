@@ -242,7 +242,9 @@ impl Site {
     /// one reset back, and so on until three hours ago.
     fn live_through_two_days(&self) -> Result<()> {
         let hour = self.now.with_minute(0).and_then(|now| now.with_second(0));
-        let hour = hour.unwrap_or(self.now);
+        let hour = hour
+            .and_then(|now| now.with_nanosecond(0))
+            .unwrap_or(self.now);
         let ago = |hours, seconds| {
             hour - chrono::Duration::hours(hours) + chrono::Duration::seconds(seconds)
         };
