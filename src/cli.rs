@@ -86,17 +86,18 @@ pub struct Account {
 #[command(name = "memory-shepherd", version, after_help = EXIT_CODES, max_term_width = 100)]
 struct Cli {
     #[command(flatten)]
-    global: Global,
-    #[command(flatten)]
     console: ConsoleFlags,
     /// Resets this agent, or all of them: the original's invocations
     #[arg(value_name = "AGENT|all")]
     agent: Option<String>,
     #[command(subcommand)]
     verb: Option<Verb>,
+    #[command(flatten)]
+    global: Global,
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
 struct Global {
     /// Reads this config and searches no other place
     #[arg(long, global = true, value_name = "FILE")]
@@ -166,7 +167,7 @@ enum Verb {
     #[command(after_help = EXIT_CODES)]
     Doctor,
     /// Checks or shows the config
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
     Config {
         #[command(subcommand)]
         what: ConfigVerb,
@@ -547,7 +548,8 @@ mod tests {
         fn look(command: &mut clap::Command, path: &str) {
             let help = command.render_long_help().to_string();
             assert!(help.trim_end().ends_with(EXIT_CODES), "{path}: {help}");
-            for verb in command.get_subcommands_mut() {
+            let verbs = command.get_subcommands_mut();
+            for verb in verbs.filter(|verb| verb.get_name() != "help") {
                 let path = format!("{path} {}", verb.get_name());
                 look(verb, &path);
             }

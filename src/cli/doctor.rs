@@ -17,7 +17,7 @@ use clap::CommandFactory;
 use rustix::fs::Access;
 use serde::Serialize;
 
-use super::output::{Document, Page, Role};
+use super::output::{Document, Page, Role, count};
 use super::{Cli, Context, Ended, World};
 use crate::baseline::seal::{self, Seal};
 use crate::baseline::{self, Refusal};
@@ -112,12 +112,12 @@ impl Document for Report {
                 page.line(&[(Role::Ours, "      hint: "), (Role::Plain, hint)])?;
             }
         }
-        let count = |level| self.checks.iter().filter(|it| it.level == level).count();
+        let number = |level| self.checks.iter().filter(|it| it.level == level).count();
         page.plain(format!(
-            "{} ok, {} warnings, {} failures",
-            count(Level::Ok),
-            count(Level::Warn),
-            count(Level::Fail)
+            "{} ok, {}, {}",
+            number(Level::Ok),
+            count(number(Level::Warn), "warning"),
+            count(number(Level::Fail), "failure")
         ))
     }
 }
@@ -170,7 +170,10 @@ impl Context<'_> {
         let path = located.path.display();
         match config::load(&located.path, &self.world.env) {
             Ok(config) => {
-                report.ok(format!("config {path}, {} agents", config.agents.len()));
+                report.ok(format!(
+                    "config {path}, {}",
+                    count(config.agents.len(), "agent")
+                ));
                 for warning in &config.warnings {
                     report.diagnostic(warning);
                 }
@@ -293,10 +296,8 @@ fn about_agents(report: &mut Report, config: &Config) {
     let mut well = 0;
     let mut memories: BTreeMap<(u64, u64), Vec<&str>> = BTreeMap::new();
     let mut paths: BTreeMap<&Path, Vec<&str>> = BTreeMap::new();
-    let mut subdirs: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for agent in &config.agents {
         let name = agent.name.as_str();
-        subdirs.entry(&agent.archive_subdir).or_default().push(name);
         let Some(memory) = local(agent) else {
             report.warn(
                 format!("{name} lives on another host, which this version does not reach"),
@@ -356,7 +357,8 @@ fn about_agents(report: &mut Report, config: &Config) {
     }
     if well > 0 {
         report.ok(format!(
-            "{well} agents' folders are there, writable, and reached without links"
+            "the folders of {} are there, writable, and reached without links",
+            count(well, "agent")
         ));
     }
     let mut shared: Vec<&Vec<&str>> = memories.values().chain(paths.values()).collect();
@@ -367,12 +369,6 @@ fn about_agents(report: &mut Report, config: &Config) {
         report.fail(
             format!("{} share one memory file", names.join(" and ")),
             "each needs a file of its own; until then none of them is reset",
-        );
-    }
-    for (subdir, names) in subdirs.iter().filter(|(_, names)| names.len() > 1) {
-        report.warn(
-            format!("{} share the archive folder {subdir}", names.join(" and ")),
-            "give each its own archive_subdir",
         );
     }
 }
@@ -406,7 +402,10 @@ fn about_baselines(report: &mut Report, config: &Config) {
         }
     }
     if good > 0 {
-        report.ok(format!("{good} agents' baselines may be pushed"));
+        report.ok(format!(
+            "the baselines of {} may be pushed",
+            count(good, "agent")
+        ));
     }
 }
 
@@ -426,10 +425,13 @@ fn about_the_archive(report: &mut Report, engine: &Engine, world: &World) {
                 let last = mine.find_map(|record| record.what.method);
                 last == Some(Method::TakeAway)
             };
-            let count = engine.config().agents.iter().filter(away).count();
-            if count > 0 {
+            let number = engine.config().agents.iter().filter(away).count();
+            if number > 0 {
                 report.warn(
-                    format!("{count} agents' memories were absent for a moment in the last reset"),
+                    format!(
+                        "the memories of {} were absent for a moment in the last reset",
+                        count(number, "agent")
+                    ),
                     "their file system cannot exchange two files; nothing is lost",
                 );
             }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use super::{Report, local};
 use crate::baseline::seal;
 use crate::cli::World;
+use crate::cli::output::count;
 use crate::config::{Agent, Config};
 
 /// Checks it for every user that an agent's file or folder belongs to.
@@ -25,7 +26,10 @@ pub(super) fn about_reach(report: &mut Report, config: &Config, world: &World) {
     }
     if ours > 0 {
         report.warn(
-            format!("the files of {ours} agents belong to you or to root"),
+            format!(
+                "the files of {} belong to you or to root",
+                count(ours, "agent")
+            ),
             "an agent that runs as such a user can write baselines and archive: \
              give agents users of their own",
         );
@@ -40,7 +44,7 @@ pub(super) fn about_reach(report: &mut Report, config: &Config, world: &World) {
             .filter(|path| can_change(path, uid, groups))
             .collect();
         if reached.is_empty() {
-            safe += 1;
+            safe += agents.len();
             continue;
         }
         let user = account
@@ -48,7 +52,7 @@ pub(super) fn about_reach(report: &mut Report, config: &Config, world: &World) {
             .map_or(String::new(), |it| format!(" ({})", it.name));
         let names = match agents.as_slice() {
             [one] => (*one).to_string(),
-            [first, rest @ ..] => format!("{first} and {} more agents", rest.len()),
+            [first, rest @ ..] => format!("{first} and {}", count(rest.len(), "other agent")),
             [] => continue,
         };
         for path in reached {
@@ -60,7 +64,8 @@ pub(super) fn about_reach(report: &mut Report, config: &Config, world: &World) {
     }
     if safe > 0 {
         report.ok(format!(
-            "{safe} agents' users can write neither config, baselines nor archive"
+            "the users of {} can write neither config, baselines nor archive",
+            count(safe, "agent")
         ));
     }
 }

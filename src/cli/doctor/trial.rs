@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use super::{Report, reach};
 use crate::cli::World;
+use crate::cli::output::count;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::sys::{self, Lease};
@@ -56,13 +57,20 @@ pub(super) fn about_the_kernel(report: &mut Report, engine: &Engine, world: &Wor
     let uid = world.env.uid;
     let others = engine.config().agents.iter();
     let others = others.filter(|agent| reach::owner(agent).is_some_and(|owner| owner != uid));
-    match (others.count(), has_capability(CAP_LEASE)) {
+    let number = others.count();
+    let agents = count(number, "agent");
+    match (number, has_capability(CAP_LEASE)) {
         (0, _) => {}
-        (count, Some(false)) => report.warn(
-            format!("the files of {count} agents belong to others, and we lack CAP_LEASE: their late writers cannot be detected"),
+        (_, Some(false)) => report.warn(
+            format!(
+                "the files of {agents} belong to other users, and we lack CAP_LEASE: \
+                 late writers cannot be detected there"
+            ),
             "run resets as root, or give the service AmbientCapabilities=CAP_LEASE",
         ),
-        (count, _) => report.ok(format!("CAP_LEASE is there for the files of {count} agents of other users")),
+        _ => report.ok(format!(
+            "CAP_LEASE is there for the files of {agents} of other users"
+        )),
     }
 }
 
