@@ -12,6 +12,7 @@ mod writers;
 
 use std::fs::{self, File};
 use std::ops::Range;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -87,6 +88,7 @@ pub fn build(dir: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<Dem
 /// What the system answered.
 pub fn build_temporary(place: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<Demo> {
     let mut builder = tempfile::Builder::new();
+    builder.permissions(fs::Permissions::from_mode(0o700));
     let temporary = builder.prefix("memory-shepherd-demo-").tempdir_in(place);
     let temporary = temporary.path("make a folder in", place)?;
     let demo = build(temporary.path(), agents, clock)?;

@@ -123,6 +123,24 @@ fn the_seal_passes_sha256sum_but_for_the_damaged_one() {
     assert_eq!(out, "billing-bot-MEMORY.md: FAILED\n");
 }
 
+/// What was pushed last is still known, so there is something to compare with.
+#[test]
+fn the_one_with_the_tampered_baseline_can_be_looked_at() {
+    let site = Site::new();
+    let _ = site.run(["demo", "--dir", "demo"]).code(0);
+    let config = ["--config", "demo/memory-shepherd.conf"];
+    let ran = site
+        .run([config[0], config[1], "diff", "billing-bot"])
+        .code(0);
+    let _ = ran
+        .warns("compared with what was pushed last")
+        .says("\n+- ");
+    let ran = site
+        .run([config[0], config[1], "diff", "inbox-scout"])
+        .code(3);
+    let _ = ran.warns("a folder stands in its place");
+}
+
 #[test]
 fn there_can_be_more_agents() {
     let place = tempfile::tempdir().unwrap();
