@@ -241,7 +241,11 @@ impl Engine {
                     None => self.version(agent, digest)?,
                 }
             }
-            _ => current?,
+            _ => match current {
+                Some(current) => current,
+                // Without a usable baseline it was the version pushed last.
+                None => self.version(agent, *self.history(&agent.name).ok()?.pushed.first()?)?,
+            },
         };
         Some(version.operator_part().to_vec())
     }
