@@ -41,6 +41,7 @@ pub struct Runner {
 enum Job {
     Plan(u64, Request, bool),
     LoadLog,
+    ReadConfig(Env),
 }
 
 impl Runner {
@@ -79,7 +80,6 @@ impl Runner {
     }
 
     fn apply(&mut self, plan: Plan) {
-        self.wait_for_run();
         self.cancel = Arc::default();
         let (engine, cancel) = (Arc::clone(&self.engine), Arc::clone(&self.cancel));
         let messages = self.messages.clone();
@@ -100,13 +100,14 @@ impl Runner {
         }
     }
 
-    /// Takes the config anew, after its file changed.
-    pub fn reload(&mut self) -> Msg {
-        let config = match config::load(&self.engine.config().path, &self.env) {
-            Ok(config) => config,
-            Err(problems) => return Msg::ConfigBroken(problems.to_string()),
-        };
-        self.wait_for_run();
+    /// Reads the config anew, after its file changed.
+    pub fn read_config(&self) {
+        drop(self.jobs.send(Job::ReadConfig(self.env.clone())));
+    }
+
+    /// Goes on with a changed config. Not while a run is in progress: it would
+    /// have two engines at once.
+    pub fn take_config(&mut self, config: Config) -> Msg {
         let names = config
             .agents
             .iter()
@@ -251,6 +252,10 @@ fn do_jobs(engine: &Engine, queue: &Receiver<Job>, messages: &Sender<Msg>) {
                 let plan = make_plan(engine, &request, unlocked);
                 Msg::Planned(id, plan.map(Box::new))
             }
+            Job::ReadConfig(env) => match config::load(&engine.config().path, &env) {
+                Ok(config) => Msg::ConfigRead(Box::new(config)),
+                Err(problems) => Msg::ConfigBroken(problems.to_string()),
+            },
             Job::LoadLog => Msg::Log(runs(engine).map_err(|error| error.to_string())),
         };
         if messages.send(message).is_err() {
