@@ -64,6 +64,17 @@ pub struct World {
     pub stderr_terminal: bool,
     /// The id of a group, by its name.
     pub group: fn(&str) -> Option<u32>,
+    /// A user, by its id.
+    pub account: fn(u32) -> Option<Account>,
+}
+
+/// A user of this machine.
+#[derive(Clone, Debug)]
+pub struct Account {
+    /// Its name.
+    pub name: String,
+    /// All groups that it is a member of.
+    pub groups: Vec<u32>,
 }
 
 /// Archive what agents wrote into their memories, reset them to their
@@ -75,17 +86,18 @@ pub struct World {
 #[command(name = "memory-shepherd", version, after_help = EXIT_CODES, max_term_width = 100)]
 struct Cli {
     #[command(flatten)]
-    global: Global,
-    #[command(flatten)]
     console: ConsoleFlags,
     /// Resets this agent, or all of them: the original's invocations
     #[arg(value_name = "AGENT|all")]
     agent: Option<String>,
     #[command(subcommand)]
     verb: Option<Verb>,
+    #[command(flatten)]
+    global: Global,
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
 struct Global {
     /// Reads this config and searches no other place
     #[arg(long, global = true, value_name = "FILE")]
@@ -155,7 +167,7 @@ enum Verb {
     #[command(after_help = EXIT_CODES)]
     Doctor,
     /// Checks or shows the config
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
     Config {
         #[command(subcommand)]
         what: ConfigVerb,
@@ -285,7 +297,9 @@ fn misuse(error: &clap::Error, settings: Settings) -> Option<Kind> {
     }
     if settings.json {
         let text = text.trim_start_matches("error: ");
-        let (message, rest) = text.split_once('\n').unwrap_or((text, ""));
+        let (message, rest) = text.split_once("\n\n").unwrap_or((text, ""));
+        let message: Vec<&str> = message.split_whitespace().collect();
+        let message = message.join(" ");
         let mut error = Error::new(Kind::User, message);
         if let Some(tip) = rest
             .lines()
@@ -534,7 +548,8 @@ mod tests {
         fn look(command: &mut clap::Command, path: &str) {
             let help = command.render_long_help().to_string();
             assert!(help.trim_end().ends_with(EXIT_CODES), "{path}: {help}");
-            for verb in command.get_subcommands_mut() {
+            let verbs = command.get_subcommands_mut();
+            for verb in verbs.filter(|verb| verb.get_name() != "help") {
                 let path = format!("{path} {}", verb.get_name());
                 look(verb, &path);
             }

@@ -31,6 +31,7 @@ use crate::config::{Config, Env, Protect};
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
 use effect::Runner;
+pub use effect::runs;
 use keymap::{Code, Key};
 use model::{
     AgentScreen, Level, LogScreen, Model, Moment, ReadOnly, ResetScreen, Row, Screen, Sort,
@@ -162,6 +163,7 @@ pub fn run(options: Options) -> Result<()> {
         runner,
         frame,
         drawn: None,
+        new_config: None,
     };
     console.remember();
     console
@@ -216,6 +218,8 @@ struct Console {
     runner: Runner,
     frame: Duration,
     drawn: Option<Instant>,
+    /// A changed config that is not in force yet.
+    new_config: Option<Box<Config>>,
 }
 
 impl Console {
@@ -320,13 +324,27 @@ impl Console {
 
     /// Takes one message in; false when it is time to leave.
     fn take(&mut self, msg: Msg, screen: &mut term::Screen) -> io::Result<bool> {
-        let msg = match msg {
-            Msg::ConfigChanged => self.runner.reload(),
-            msg => msg,
-        };
-        let moment = self.moment();
-        let effects = update(&mut self.model, moment, msg);
-        self.handle(effects, screen)
+        match msg {
+            Msg::ConfigChanged => self.runner.read_config(),
+            Msg::ConfigRead(config) => self.new_config = Some(config),
+            msg => {
+                let moment = self.moment();
+                let effects = update(&mut self.model, moment, msg);
+                if !self.handle(effects, screen)? {
+                    return Ok(false);
+                }
+            }
+        }
+        // A run in progress keeps the config that it began with.
+        match self.new_config.take_if(|_| !self.model.is_running()) {
+            Some(config) => {
+                let msg = self.runner.take_config(*config);
+                let moment = self.moment();
+                let effects = update(&mut self.model, moment, msg);
+                self.handle(effects, screen)
+            }
+            None => Ok(true),
+        }
     }
 
     fn handle(&mut self, effects: Vec<Effect>, screen: &mut term::Screen) -> io::Result<bool> {

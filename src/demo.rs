@@ -12,6 +12,7 @@ mod writers;
 
 use std::fs::{self, File};
 use std::ops::Range;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -87,6 +88,7 @@ pub fn build(dir: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<Dem
 /// What the system answered.
 pub fn build_temporary(place: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<Demo> {
     let mut builder = tempfile::Builder::new();
+    builder.permissions(fs::Permissions::from_mode(0o700));
     let temporary = builder.prefix("memory-shepherd-demo-").tempdir_in(place);
     let temporary = temporary.path("make a folder in", place)?;
     let demo = build(temporary.path(), agents, clock)?;
@@ -242,7 +244,9 @@ impl Site {
     /// one reset back, and so on until three hours ago.
     fn live_through_two_days(&self) -> Result<()> {
         let hour = self.now.with_minute(0).and_then(|now| now.with_second(0));
-        let hour = hour.unwrap_or(self.now);
+        let hour = hour
+            .and_then(|now| now.with_nanosecond(0))
+            .unwrap_or(self.now);
         let ago = |hours, seconds| {
             hour - chrono::Duration::hours(hours) + chrono::Duration::seconds(seconds)
         };

@@ -241,7 +241,11 @@ impl Engine {
                     None => self.version(agent, digest)?,
                 }
             }
-            _ => current?,
+            _ => match current {
+                Some(current) => current,
+                // Without a usable baseline it was the version pushed last.
+                None => self.version(agent, *self.history(&agent.name).ok()?.pushed.first()?)?,
+            },
         };
         Some(version.operator_part().to_vec())
     }
@@ -341,19 +345,21 @@ impl Engine {
         for record in &records[*seen..] {
             let event = &record.what;
             let history = histories.entry(event.agent.clone()).or_default();
-            if event.outcome == Outcome::Ok
+            if event.changed()
                 && let Some(pushed) = event.baseline
             {
                 history.pushed.retain(|digest| *digest != pushed);
                 history.pushed.insert(0, pushed);
                 history.pushed.truncate(EARLIER);
             }
-            history.last = Some(LastRun {
-                run: event.run.clone(),
-                time: record.time,
-                act: event.act,
-                outcome: event.outcome,
-            });
+            if event.act != Act::Repair {
+                history.last = Some(LastRun {
+                    run: event.run.clone(),
+                    time: record.time,
+                    act: event.act,
+                    outcome: event.outcome,
+                });
+            }
         }
         *seen = records.len();
         Ok(histories.get(agent).cloned().unwrap_or_default())

@@ -7,9 +7,9 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use memory_shepherd::cli::{self, World};
+use memory_shepherd::cli::{self, Account, World};
 use memory_shepherd::config::Env;
-use uzers::{get_effective_uid, get_effective_username, get_group_by_name};
+use uzers::{get_effective_uid, get_effective_username, get_group_by_name, get_user_by_uid};
 
 fn main() -> ExitCode {
     // For panics only; every other error is printed by the command line. Without
@@ -47,5 +47,13 @@ fn world() -> World {
         stdout_terminal: io::stdout().is_terminal(),
         stderr_terminal: io::stderr().is_terminal(),
         group: |name| get_group_by_name(name).map(|group| group.gid()),
+        account: |uid| {
+            let user = get_user_by_uid(uid)?;
+            let groups = user.groups().unwrap_or_default();
+            Some(Account {
+                name: user.name().to_string_lossy().into_owned(),
+                groups: groups.iter().map(|group| group.gid()).collect(),
+            })
+        },
     }
 }

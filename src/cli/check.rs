@@ -4,7 +4,7 @@ use std::io;
 
 use serde::Serialize;
 
-use super::output::{Document, Page, Role};
+use super::output::{Document, Page, Role, count};
 use super::{Context, Ended};
 use crate::config::{self, Diagnostic, Entry, Level, Origin, Problems};
 use crate::error::Kind;
@@ -24,22 +24,17 @@ impl Document for Check {
         for diagnostic in &self.diagnostics {
             page.diagnostic(diagnostic)?;
         }
-        let number = |count: usize, what: &str| match count {
-            0 => format!("no {what}s"),
-            1 => format!("1 {what}"),
-            _ => format!("{count} {what}s"),
-        };
         let agents = self
             .agents
-            .map_or(String::new(), |count| number(count, "agent") + ", ");
+            .map_or(String::new(), |number| count(number, "agent") + ", ");
         let role = match self.errors {
             0 => Role::Good,
             _ => Role::Bad,
         };
         let found = format!(
             "{agents}{}, {}",
-            number(self.errors, "error"),
-            number(self.warnings, "warning")
+            count(self.errors, "error"),
+            count(self.warnings, "warning")
         );
         page.line(&[
             (Role::Head, &self.config),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::output::{Document, Page, Role};
+use super::output::{Document, Page, Role, count};
 use super::{Context, Ended};
 use crate::archive::{self, EntryKind};
 use crate::baseline;
@@ -164,7 +164,8 @@ impl Answer {
         let all = counts(self.added, self.removed);
         let above = self.above.as_ref();
         let above = above.map(|above| counts(above.added, above.removed));
-        let scratch = format!("{} lines, {} bytes", self.scratch_lines, self.scratch_bytes);
+        let lines = count(self.scratch_lines as usize, "line");
+        let scratch = format!("{lines}, {} bytes", self.scratch_bytes);
         let mut pieces = vec![(Role::Head, self.agent.as_str()), (Role::Plain, ": ")];
         pieces.extend(all.iter().map(|(role, text)| (*role, text.as_str())));
         if let Some(above) = &above {

@@ -1,7 +1,474 @@
-//! `doctor`.
-use super::{Context, Ended};
+//! `doctor`: what the engine's promises rest on, looked at one by one. Made for
+//! pasting into a bug report, so it says what is well, too.
+//!
+//! It changes nothing: files that it tries things on have no name, or stand in
+//! a folder of their own inside the archive that is removed at once.
+
+mod reach;
+mod trial;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use clap::CommandFactory;
+use rustix::fs::Access;
+use serde::Serialize;
+
+use super::output::{Document, Page, Role, count};
+use super::{Cli, Context, Ended, World};
+use crate::baseline::seal::{self, Seal};
+use crate::baseline::{self, Refusal};
+use crate::config::{self, Agent, Config, Diagnostic, Place, Problems, RequireSeal};
+use crate::engine::{Engine, Trigger};
+use crate::error::{Error, Kind};
+use crate::transport::Method;
+
+/// How a check came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Level {
+    Ok,
+    Warn,
+    Fail,
+}
+
+/// One line of the report.
+#[derive(Serialize)]
+struct Check {
+    level: Level,
+    text: String,
+    hint: Option<String>,
+    /// What a failure means for the exit code.
+    #[serde(skip)]
+    kind: Option<Kind>,
+}
+
+/// What `doctor` answers.
+#[derive(Default, Serialize)]
+struct Report {
+    checks: Vec<Check>,
+}
+
+impl Report {
+    fn add(&mut self, level: Level, text: impl Into<String>, hint: &str) {
+        self.checks.push(Check {
+            level,
+            text: text.into(),
+            hint: (!hint.is_empty()).then(|| hint.to_string()),
+            kind: (level == Level::Fail).then_some(Kind::Partial),
+        });
+    }
+
+    fn ok(&mut self, text: impl Into<String>) {
+        self.add(Level::Ok, text, "");
+    }
+
+    fn warn(&mut self, text: impl Into<String>, hint: &str) {
+        self.add(Level::Warn, text, hint);
+    }
+
+    fn fail(&mut self, text: impl Into<String>, hint: &str) {
+        self.add(Level::Fail, text, hint);
+    }
+
+    /// An error of the config or of integrity keeps its kind; any other is a
+    /// plain failure.
+    fn error(&mut self, error: &Error) {
+        self.fail(error.message(), error.hints().first().map_or("", |it| it));
+        if let Some(check) = self.checks.last_mut() {
+            check.kind = Some(match error.kind() {
+                kind @ (Kind::Config | Kind::Integrity) => kind,
+                _ => Kind::Partial,
+            });
+        }
+    }
+
+    fn diagnostic(&mut self, it: &Diagnostic) {
+        let line = it
+            .line
+            .map_or(String::new(), |line| format!(" line {line}"));
+        let text = format!("config{line}: {}", it.message);
+        let hint = it.hint.as_deref().unwrap_or("");
+        match it.level {
+            config::Level::Warning => self.warn(text, hint),
+            config::Level::Error => self.error(&Error::new(Kind::Config, text).hint(hint)),
+        }
+    }
+}
+
+impl Document for Report {
+    fn text(&self, page: &mut Page<'_>) -> io::Result<()> {
+        for check in &self.checks {
+            let (role, word) = match check.level {
+                Level::Ok => (Role::Good, "ok    "),
+                Level::Warn => (Role::Warn, "warn  "),
+                Level::Fail => (Role::Bad, "FAIL  "),
+            };
+            page.line(&[(role, word), (Role::Plain, &check.text)])?;
+            if let Some(hint) = check.hint.as_ref().filter(|hint| !hint.is_empty()) {
+                page.line(&[(Role::Ours, "      hint: "), (Role::Plain, hint)])?;
+            }
+        }
+        let number = |level| self.checks.iter().filter(|it| it.level == level).count();
+        page.plain(format!(
+            "{} ok, {}, {}",
+            number(Level::Ok),
+            count(number(Level::Warn), "warning"),
+            count(number(Level::Fail), "failure")
+        ))
+    }
+}
+
 impl Context<'_> {
     pub(super) fn doctor(&mut self) -> Ended {
-        Ok(None)
+        let mut report = Report::default();
+        self.about_us(&mut report);
+        if let Some(config) = self.about_the_config(&mut report) {
+            about_names(&mut report, &config);
+            about_folders(&mut report, &config);
+            about_agents(&mut report, &config);
+            reach::about_reach(&mut report, &config, self.world);
+            about_baselines(&mut report, &config);
+            match self.engine(config, Trigger::Cli) {
+                Ok(engine) => about_the_archive(&mut report, &engine, self.world),
+                Err(error) => report.error(&error),
+            }
+        }
+        self.out.document(&report)?;
+        let kinds = report.checks.iter().filter_map(|check| check.kind);
+        Ok(kinds.reduce(Kind::worst))
+    }
+
+    fn about_us(&self, report: &mut Report) {
+        let kernel = rustix::system::uname();
+        report.ok(format!(
+            "memory-shepherd {} on {} {} {}, as {} (uid {})",
+            env!("CARGO_PKG_VERSION"),
+            kernel.sysname().to_string_lossy(),
+            kernel.release().to_string_lossy(),
+            kernel.machine().to_string_lossy(),
+            self.world.user,
+            self.world.env.uid
+        ));
+    }
+
+    /// The config, if it can be used.
+    fn about_the_config(&mut self, report: &mut Report) -> Option<Config> {
+        let located = match config::locate(self.flag.as_deref(), &self.world.env) {
+            Ok(located) => located,
+            Err(error) => {
+                report.error(&error);
+                return None;
+            }
+        };
+        for note in &located.notes {
+            report.warn(note, "");
+        }
+        let path = located.path.display();
+        match config::load(&located.path, &self.world.env) {
+            Ok(config) => {
+                report.ok(format!(
+                    "config {path}, {}",
+                    count(config.agents.len(), "agent")
+                ));
+                for warning in &config.warnings {
+                    report.diagnostic(warning);
+                }
+                Some(config)
+            }
+            Err(Problems(list)) => {
+                let message = format!("config {path} has errors, so nothing else is checked");
+                report.error(&Error::new(Kind::Config, message));
+                for diagnostic in &list {
+                    report.diagnostic(diagnostic);
+                }
+                None
+            }
+        }
+    }
+}
+
+/// Agents whose names mean something else on the command line.
+fn about_names(report: &mut Report, config: &Config) {
+    let cli = Cli::command();
+    let verbs: Vec<&str> = cli.get_subcommands().map(clap::Command::get_name).collect();
+    let taken = |name: &str| verbs.contains(&name) || name == "all" || name == "help";
+    let mut any = false;
+    for agent in config.agents.iter().filter(|agent| taken(&agent.name)) {
+        any = true;
+        report.warn(
+            format!(
+                "the agent {0} has the name of a command: `memory-shepherd {0}` is the command",
+                agent.name
+            ),
+            &format!(
+                "`memory-shepherd reset {}` always means the agent",
+                agent.name
+            ),
+        );
+    }
+    if !any {
+        report.ok("no agent has the name of a command");
+    }
+}
+
+/// "uid 1000, mode 0755"
+fn owner(meta: &fs::Metadata) -> String {
+    format!(
+        "uid {}, mode {:04o}",
+        meta.uid(),
+        meta.permissions().mode() & 0o7777
+    )
+}
+
+/// The real path, if it is another one because of a link.
+fn real(path: &Path) -> Option<PathBuf> {
+    fs::canonicalize(path).ok().filter(|real| real != path)
+}
+
+fn about_folders(report: &mut Report, config: &Config) {
+    let general = &config.general;
+    for (key, folder) in [
+        ("baseline_dir", &general.baseline_dir),
+        ("archive_dir", &general.archive_dir),
+    ] {
+        let shown = folder.display();
+        match fs::metadata(folder) {
+            Ok(meta) if meta.is_dir() => {
+                report.ok(format!("{key} {shown}, {}", owner(&meta)));
+                link(report, key, folder);
+            }
+            Ok(_) => report.fail(format!("{key} {shown} is not a folder"), ""),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && key == "archive_dir" => {
+                report.ok(format!("{key} {shown} is made by the first reset"));
+            }
+            Err(error) => report.error(&Error::io("look at", folder, &error)),
+        }
+    }
+    let archive = &general.archive_dir;
+    if let Ok(meta) = fs::metadata(archive) {
+        if meta.is_dir() && !may_write(archive) {
+            report.fail(
+                format!(
+                    "you may not write {}, so nothing can be reset",
+                    archive.display()
+                ),
+                "run this as the user that owns it",
+            );
+        }
+        if general.archive_group.is_none() && meta.mode() & 0o077 != 0 {
+            report.warn(
+                format!("others can look into {}", archive.display()),
+                &format!("chmod 700 {}", archive.display()),
+            );
+        }
+    }
+}
+
+fn may_write(folder: &Path) -> bool {
+    rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok()
+}
+
+/// A configured path is walked without following links.
+fn link(report: &mut Report, what: &str, path: &Path) -> bool {
+    let Some(real) = real(path) else {
+        return false;
+    };
+    report.fail(
+        format!("{what} {} is reached through a link", path.display()),
+        &format!("write its real path into the config: {}", real.display()),
+    );
+    true
+}
+
+fn local(agent: &Agent) -> Option<&Path> {
+    match &agent.place {
+        Place::Local { memory } => Some(memory),
+        Place::Remote { .. } => None,
+    }
+}
+
+fn about_agents(report: &mut Report, config: &Config) {
+    let general = &config.general;
+    let mut well = 0;
+    let mut memories: BTreeMap<(u64, u64), Vec<&str>> = BTreeMap::new();
+    let mut paths: BTreeMap<&Path, Vec<&str>> = BTreeMap::new();
+    for agent in &config.agents {
+        let name = agent.name.as_str();
+        let Some(memory) = local(agent) else {
+            report.warn(
+                format!("{name} lives on another host, which this version does not reach"),
+                "",
+            );
+            continue;
+        };
+        paths.entry(memory).or_default().push(name);
+        if let Ok(meta) = fs::symlink_metadata(memory) {
+            memories
+                .entry((meta.dev(), meta.ino()))
+                .or_default()
+                .push(name);
+        }
+        let folder = memory.parent().unwrap_or(memory);
+        match fs::metadata(folder) {
+            Ok(meta) if meta.is_dir() => {
+                let linked = link(report, &format!("the folder of {name},"), folder);
+                if !may_write(folder) {
+                    report.fail(
+                        format!(
+                            "you may not write {}, so {name} cannot be reset",
+                            folder.display()
+                        ),
+                        "run this as root, or as the agent's user",
+                    );
+                } else if !linked {
+                    well += 1;
+                }
+            }
+            Ok(_) => report.fail(
+                format!(
+                    "the folder of {name}, {}, is not a folder",
+                    folder.display()
+                ),
+                "",
+            ),
+            Err(error) => report.error(
+                &Error::io("look at", folder, &error).context(format!("the folder of {name}")),
+            ),
+        }
+        for (what, inside) in [
+            ("archive_dir", &general.archive_dir),
+            ("baseline_dir", &general.baseline_dir),
+            ("the config", &config.path),
+        ] {
+            if inside.starts_with(folder) {
+                report.fail(
+                    format!(
+                        "{what} lies inside the folder of {name}, {}",
+                        folder.display()
+                    ),
+                    "move it to where no agent writes",
+                );
+            }
+        }
+    }
+    if well > 0 {
+        report.ok(format!(
+            "the folders of {} are there, writable, and reached without links",
+            count(well, "agent")
+        ));
+    }
+    let mut shared: Vec<&Vec<&str>> = memories.values().chain(paths.values()).collect();
+    shared.retain(|names| names.len() > 1);
+    shared.sort();
+    shared.dedup();
+    for names in shared {
+        report.fail(
+            format!("{} share one memory file", names.join(" and ")),
+            "each needs a file of its own; until then none of them is reset",
+        );
+    }
+}
+
+fn about_baselines(report: &mut Report, config: &Config) {
+    let general = &config.general;
+    let place = general.baseline_dir.join(seal::FILE);
+    match (general.require_seal, Seal::read(&general.baseline_dir)) {
+        (RequireSeal::Never, _) => report.warn(
+            "require_seal=never: a tampered baseline is not noticed",
+            "remove that line from the config and seal the baselines",
+        ),
+        (_, Ok(Some(_))) => report.ok(format!("seal {}", place.display())),
+        (_, Ok(None)) => report.warn(
+            "there is no seal, so a tampered baseline is not noticed",
+            &format!(
+                "cd {} && sha256sum -- *.md > {}",
+                general.baseline_dir.display(),
+                seal::FILE
+            ),
+        ),
+        (_, Err(error)) => report.error(&error),
+    }
+    let mut good = 0;
+    for agent in &config.agents {
+        match baseline::load(general, agent) {
+            Ok(_) => good += 1,
+            Err(Refusal::Tampered(error) | Refusal::Unusable(error)) => {
+                report.error(&error.context(&agent.name));
+            }
+        }
+    }
+    if good > 0 {
+        report.ok(format!(
+            "the baselines of {} may be pushed",
+            count(good, "agent")
+        ));
+    }
+}
+
+fn about_the_archive(report: &mut Report, engine: &Engine, world: &World) {
+    match engine.records() {
+        Ok(records) => {
+            let (seq, head) = engine.ledger_head();
+            match seq {
+                0 => report.ok("the ledger has no records yet"),
+                _ => report.ok(format!("the ledger is whole; its head is {seq}:{head}")),
+            }
+            let away = |agent: &&Agent| {
+                let mut mine = records
+                    .iter()
+                    .rev()
+                    .filter(|it| it.what.agent == agent.name);
+                let last = mine.find_map(|record| record.what.method);
+                last == Some(Method::TakeAway)
+            };
+            let number = engine.config().agents.iter().filter(away).count();
+            if number > 0 {
+                report.warn(
+                    format!(
+                        "the memories of {} were absent for a moment in the last reset",
+                        count(number, "agent")
+                    ),
+                    "their file system cannot exchange two files; nothing is lost",
+                );
+            }
+        }
+        Err(error) => report.error(&error),
+    }
+    about_transactions(report, engine);
+    trial::about_the_kernel(report, engine, world);
+}
+
+/// Records that an interrupted run left, or that a run has just now.
+fn about_transactions(report: &mut Report, engine: &Engine) {
+    let folder = engine.archive().own("tx");
+    let list = match fs::read_dir(&folder) {
+        Ok(list) => list,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return report.ok("no interrupted run left anything");
+        }
+        Err(error) => return report.error(&Error::io("list", &folder, &error)),
+    };
+    let mut any = false;
+    for item in list.flatten() {
+        let path = item.path();
+        if path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
+        any = true;
+        let agent = path.file_stem().unwrap_or_default().to_string_lossy();
+        report.warn(
+            format!(
+                "a run of {agent} goes on, or was interrupted: {}",
+                path.display()
+            ),
+            "if it was interrupted, the agent's next reset settles what it left",
+        );
+    }
+    if !any {
+        report.ok("no interrupted run left anything");
     }
 }

@@ -361,6 +361,15 @@ fn painted(role: Role, text: &str, color: bool) -> String {
     }
 }
 
+/// "no lines", "1 line", "12 lines"
+pub fn count(number: usize, what: &str) -> String {
+    match number {
+        0 => format!("no {what}s"),
+        1 => format!("1 {what}"),
+        _ => format!("{number} {what}s"),
+    }
+}
+
 /// A cell of a table.
 pub struct Cell {
     role: Role,

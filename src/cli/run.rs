@@ -11,8 +11,8 @@ use signal_hook::consts::{SIGINT, SIGIO, SIGTERM};
 use signal_hook::flag;
 
 use super::log::Head;
-use super::output::{Document, Page, Role, cell};
-use super::status::{size, state_role};
+use super::output::{Document, Page, Role, cell, count};
+use super::status::state_role;
 use super::{Context, Ended, ResetArgs, UndoArgs};
 use crate::archive::EntryKind;
 use crate::engine::{
@@ -63,28 +63,22 @@ impl Document for DryRun {
         };
         page.plain(format!(
             "{} {would}, {} not; nothing was changed",
-            agents(plan.steps.len()),
+            count(plan.steps.len(), "agent"),
             plan.skipped.len()
         ))?;
         page.line(&[(Role::Plain, "plan "), (Role::Ours, &plan.hash)])
     }
 }
 
-fn agents(count: usize) -> String {
-    match count {
-        1 => "1 agent".to_string(),
-        _ => format!("{count} agents"),
-    }
-}
-
 /// What a step would put into the archive.
 fn archives(step: &Step) -> String {
-    let bytes = size(step.archive_bytes);
+    let bytes = step.archive_bytes;
     match step.entry {
         None => "archives nothing".to_string(),
         Some(EntryKind::Odd) => "archives a description".to_string(),
         Some(EntryKind::Scratch) => {
-            format!("archives {} lines, {bytes} bytes", step.scratch_lines)
+            let lines = count(step.scratch_lines as usize, "line");
+            format!("archives {lines}, {bytes} bytes")
         }
         Some(_) => format!(
             "archives the whole file, {bytes} bytes, +{} -{} above",
@@ -95,7 +89,7 @@ fn archives(step: &Step) -> String {
 
 /// What a step would put in the memory's place.
 fn installs(step: &Step) -> String {
-    let bytes = size(step.new_size);
+    let bytes = step.new_size;
     let what = match &step.undo {
         Some(undo) => format!("run {}'s {bytes} bytes", undo.run),
         None => format!("{bytes} bytes"),
@@ -217,10 +211,9 @@ impl Context<'_> {
             }
         }
         if not_started > 0 {
-            let agents = agents(not_started);
-            self.out.trouble(&format!(
-                "interrupted: {agents} not started and left as it was"
-            ));
+            let agents = count(not_started, "agent");
+            self.out
+                .trouble(&format!("interrupted before it came to {agents}"));
         }
         let steps: HashMap<&str, &Step> = plan
             .steps

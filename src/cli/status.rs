@@ -5,7 +5,7 @@ use std::io;
 use chrono::{DateTime, FixedOffset, TimeZone};
 use serde::Serialize;
 
-use super::output::{Cell, Document, Page, Role, cell, figure};
+use super::output::{Cell, Document, Page, Role, cell, count, figure};
 use super::{Context, Ended};
 use crate::digest::Digest;
 use crate::engine::memory::Boundary;
@@ -141,20 +141,18 @@ impl Document for Status {
         page.table(&rows)?;
         let mut counts = Vec::new();
         for state in State::ALL {
-            let count = self.agents.iter().filter(|row| row.state == state).count();
-            if count > 0 {
-                counts.push(format!("{count} {state}"));
+            let number = self.agents.iter().filter(|row| row.state == state).count();
+            if number > 0 {
+                counts.push(format!("{number} {state}"));
             }
         }
         let tag = self.tag.as_ref();
         let tag = tag.map_or(String::new(), |tag| format!(" [{tag}]"));
-        let count = self.agents.len();
-        let plural = if count == 1 { "" } else { "s" };
-        page.plain(format!(
-            "{}{tag}: {count} agent{plural}: {}",
-            self.fleet,
-            counts.join(", ")
-        ))
+        let mut line = format!("{}{tag}: {}", self.fleet, count(self.agents.len(), "agent"));
+        if !counts.is_empty() {
+            line.push_str(&format!(": {}", counts.join(", ")));
+        }
+        page.plain(line)
     }
 }
 
@@ -228,7 +226,7 @@ fn last_run(last: &LastRun, now: DateTime<FixedOffset>) -> String {
 }
 
 /// Bytes for people: 812, 14.1K.
-pub(super) fn size(bytes: u64) -> String {
+fn size(bytes: u64) -> String {
     let mut value = bytes as f64;
     for unit in ["", "K", "M", "G"] {
         if value < 1024.0 && unit.is_empty() {

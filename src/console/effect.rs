@@ -22,6 +22,11 @@ const DIFF_TIME: Duration = Duration::from_millis(500);
 /// How many messages may wait for the screen; then whoever sends waits.
 const WAITING: usize = 64;
 
+/// Every engine counts its generations from 1. What comes of a later engine has
+/// to win over what an earlier one still had on the way, so it counts from here
+/// times its number.
+const GENERATIONS: u64 = 1 << 40;
+
 /// Makes an engine for a config that was changed.
 pub type Rebuild = Box<dyn Fn(Config) -> Engine + Send>;
 
@@ -36,18 +41,21 @@ pub struct Runner {
     cancel: Arc<AtomicBool>,
     env: Env,
     rebuild: Rebuild,
+    /// How many engines there were before this one.
+    engines: u64,
 }
 
 enum Job {
     Plan(u64, Request, bool),
     LoadLog,
+    ReadConfig(Env),
 }
 
 impl Runner {
     /// Starts watching the fleet, and everything that answers effects.
     pub fn start(engine: Arc<Engine>, env: Env, rebuild: Rebuild) -> (Runner, Receiver<Msg>) {
         let (messages, inbox) = bounded(WAITING);
-        let (texts, jobs, fleet) = workers(&engine, &messages);
+        let (texts, jobs, fleet) = workers(&engine, 0, &messages);
         let runner = Runner {
             engine,
             fleet,
@@ -58,6 +66,7 @@ impl Runner {
             cancel: Arc::default(),
             env,
             rebuild,
+            engines: 0,
         };
         (runner, inbox)
     }
@@ -79,7 +88,6 @@ impl Runner {
     }
 
     fn apply(&mut self, plan: Plan) {
-        self.wait_for_run();
         self.cancel = Arc::default();
         let (engine, cancel) = (Arc::clone(&self.engine), Arc::clone(&self.cancel));
         let messages = self.messages.clone();
@@ -100,13 +108,14 @@ impl Runner {
         }
     }
 
-    /// Takes the config anew, after its file changed.
-    pub fn reload(&mut self) -> Msg {
-        let config = match config::load(&self.engine.config().path, &self.env) {
-            Ok(config) => config,
-            Err(problems) => return Msg::ConfigBroken(problems.to_string()),
-        };
-        self.wait_for_run();
+    /// Reads the config anew, after its file changed.
+    pub fn read_config(&self) {
+        drop(self.jobs.send(Job::ReadConfig(self.env.clone())));
+    }
+
+    /// Goes on with a changed config. Not while a run is in progress: it would
+    /// have two engines at once.
+    pub fn take_config(&mut self, config: Config) -> Msg {
         let names = config
             .agents
             .iter()
@@ -115,7 +124,9 @@ impl Runner {
         let info = info(&config);
         let read_only = config.general.protect == Protect::ReadOnly;
         self.engine = Arc::new((self.rebuild)(config));
-        (self.texts, self.jobs, self.fleet) = workers(&self.engine, &self.messages);
+        self.engines += 1;
+        let first = self.engines * GENERATIONS;
+        (self.texts, self.jobs, self.fleet) = workers(&self.engine, first, &self.messages);
         Msg::ConfigLoaded(info, names, read_only)
     }
 
@@ -141,17 +152,23 @@ pub fn info(config: &Config) -> FleetInfo {
 }
 
 /// Starts what answers effects for one engine. It ends when the senders go.
-fn workers(engine: &Arc<Engine>, messages: &Sender<Msg>) -> (Sender<String>, Sender<Job>, Fleet) {
+fn workers(
+    engine: &Arc<Engine>,
+    first: u64,
+    messages: &Sender<Msg>,
+) -> (Sender<String>, Sender<Job>, Fleet) {
     let (texts, wanted) = unbounded::<String>();
     let (own, out) = (Arc::clone(engine), messages.clone());
-    guarded(messages.clone(), move || prepare_texts(&own, &wanted, &out));
+    guarded(messages.clone(), move || {
+        prepare_texts(&own, first, &wanted, &out)
+    });
     let (jobs, queue) = unbounded();
     let (own, out) = (Arc::clone(engine), messages.clone());
     guarded(messages.clone(), move || do_jobs(&own, &queue, &out));
     let (events, seen) = bounded(WAITING);
     let fleet = Fleet::start(Arc::clone(engine), events);
     let out = messages.clone();
-    guarded(messages.clone(), move || pass_on(&seen, &out));
+    guarded(messages.clone(), move || pass_on(first, &seen, &out));
     (texts, jobs, fleet)
 }
 
@@ -165,10 +182,15 @@ fn guarded(messages: Sender<Msg>, work: impl FnOnce() + Send + 'static) -> JoinH
     })
 }
 
-fn pass_on(events: &Receiver<FleetEvent>, messages: &Sender<Msg>) {
+fn pass_on(first: u64, events: &Receiver<FleetEvent>, messages: &Sender<Msg>) {
     for event in events {
         let message = match event {
-            FleetEvent::Observed(seen) => Msg::Observed(seen),
+            FleetEvent::Observed(mut seen) => {
+                for seen in &mut seen {
+                    seen.generation += first;
+                }
+                Msg::Observed(seen)
+            }
             FleetEvent::ConfigChanged => Msg::ConfigChanged,
             FleetEvent::Note(text) => Msg::Note(Level::Warn, text),
         };
@@ -179,7 +201,7 @@ fn pass_on(events: &Receiver<FleetEvent>, messages: &Sender<Msg>) {
 }
 
 /// Prepares texts. When several are wanted, only the last one is.
-fn prepare_texts(engine: &Engine, wanted: &Receiver<String>, messages: &Sender<Msg>) {
+fn prepare_texts(engine: &Engine, first: u64, wanted: &Receiver<String>, messages: &Sender<Msg>) {
     while let Ok(mut name) = wanted.recv() {
         while let Ok(newer) = wanted.try_recv() {
             name = newer;
@@ -191,7 +213,7 @@ fn prepare_texts(engine: &Engine, wanted: &Receiver<String>, messages: &Sender<M
         let deadline = engine.clock().instant() + DIFF_TIME;
         let texts = Texts {
             agent: name,
-            generation: detail.observation.generation,
+            generation: detail.observation.generation + first,
             diff: text::diff(&detail, Some(deadline)),
             scratch: text::scratch(&detail),
             findings: findings(&detail),
@@ -251,6 +273,10 @@ fn do_jobs(engine: &Engine, queue: &Receiver<Job>, messages: &Sender<Msg>) {
                 let plan = make_plan(engine, &request, unlocked);
                 Msg::Planned(id, plan.map(Box::new))
             }
+            Job::ReadConfig(env) => match config::load(&engine.config().path, &env) {
+                Ok(config) => Msg::ConfigRead(Box::new(config)),
+                Err(problems) => Msg::ConfigBroken(problems.to_string()),
+            },
             Job::LoadLog => Msg::Log(runs(engine).map_err(|error| error.to_string())),
         };
         if messages.send(message).is_err() {
@@ -267,7 +293,10 @@ fn make_plan(engine: &Engine, request: &Request, unlocked: bool) -> Result<Plan,
 }
 
 /// The records of the ledger as runs, the youngest first.
-fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
+///
+/// # Errors
+/// A ledger that cannot be read or is broken.
+pub fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
     let mut runs: Vec<RunSummary> = Vec::new();
     for record in engine.records()? {
         let event = record.what;

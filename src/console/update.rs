@@ -11,6 +11,7 @@ use super::model::{
     ResultView, Row, RunSummary, RunView, Screen, Sort, Stage, Tab, age, form, modified,
 };
 use super::text::{Pane, Prepared};
+use crate::config::Config;
 use crate::engine::{
     Observation, Outcome, Plan, Progress, Protection, Report, UndoMode, UndoTarget,
 };
@@ -58,9 +59,10 @@ pub enum Msg {
     Log(Result<Vec<RunSummary>, String>),
     /// Something to be said.
     Note(Level, String),
-    /// The config file was changed; whoever reads it answers with one of the
-    /// next two.
+    /// The config file was changed; it is read elsewhere.
     ConfigChanged,
+    /// The changed config is right; it is put in force elsewhere.
+    ConfigRead(Box<Config>),
     /// The config was changed and is wrong; the old one stays.
     ConfigBroken(String),
     /// The config was changed: the fleet, its agents, and whether it is
@@ -157,7 +159,7 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
             model.say(level, text);
             Vec::new()
         }
-        Msg::ConfigChanged => Vec::new(),
+        Msg::ConfigChanged | Msg::ConfigRead(_) => Vec::new(),
         Msg::ConfigBroken(why) => {
             model.say(
                 Level::Error,

@@ -1,4 +1,14 @@
-//! One integration binary.
+//! One integration binary: it links once, and nothing is forgotten.
 
 mod architecture;
+mod cli;
 mod configs;
+mod contract;
+mod crashes;
+mod demo;
+mod engine;
+mod fixture;
+mod screenshots;
+mod undo;
+mod world;
+mod writers;

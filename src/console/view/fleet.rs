@@ -40,6 +40,8 @@ const fn column(head: &'static str, width: u16, from: u16, right: bool) -> Colum
 const STATE_X: u16 = 5;
 const STATE_WIDTH: u16 = 10;
 
+const PROGRAM: &str = "memory-shepherd  ";
+
 /// What WHY keeps, however long the names are.
 const WHY_WIDTH: u16 = 24;
 
@@ -96,29 +98,41 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
 
 fn header(model: &Model, canvas: &mut Canvas<'_>) {
     let wide = canvas.width() >= 110;
-    let mut x = 0;
-    if wide {
-        x = canvas.put(x, 0, "memory-shepherd  ", Role::Dim);
-    }
-    x = fleet_name(model, canvas, x, 0);
-    if wide {
-        x = canvas.put(
-            x,
-            0,
-            &format!("{}: ", count(model.rows.len() as u64, "agent")),
-            Role::Text,
-        );
-    }
     let loading = model.rows.iter().filter(|row| row.seen.is_none()).count();
     let fresh = match (loading, remembered_time(model)) {
         (0, _) => "live".to_string(),
         (_, Some(time)) => format!("from {}", time.format("%H:%M")),
         (count, None) => format!("reading {count}"),
     };
+    let name = format!("{} ", model.fleet.name).width()
+        + model.fleet.tag.as_ref().map_or(0, |tag| tag.width() + 3)
+        + "RW unlocked  ".len();
+    let room = usize::from(canvas.width()).saturating_sub(name + fresh.width() + 1);
+    // As the screen shrinks the program's name goes first, then the total, then
+    // what is fine becomes one number.
+    let total = format!("{}: ", count(model.rows.len() as u64, "agent"));
+    let mut all = counts(model);
+    let length = |counts: &[(String, Role)]| {
+        counts
+            .iter()
+            .map(|(text, _)| text.width() + 1)
+            .sum::<usize>()
+    };
+    let spare = room.saturating_sub(length(&all));
+    if length(&all) > room {
+        all = folded(model);
+    }
+    let mut x = 0;
+    if spare > total.len() + PROGRAM.len() {
+        x = canvas.put(x, 0, PROGRAM, Role::Dim);
+    }
+    x = fleet_name(model, canvas, x, 0);
+    if spare > total.len() {
+        x = canvas.put(x, 0, &total, Role::Text);
+    }
     canvas.put_right(canvas.width(), 0, &fresh, Role::Dim);
-    let room = usize::from(canvas.width().saturating_sub(x)).saturating_sub(fresh.width() + 1);
-    let end = x + room as u16;
-    for (text, role) in counts(model, room) {
+    let end = canvas.width().saturating_sub(fresh.width() as u16 + 1);
+    for (text, role) in all {
         if usize::from(end.saturating_sub(x)) < text.width() {
             canvas.put(end.saturating_sub(1), 0, "…", Role::Text);
             break;
@@ -153,8 +167,6 @@ fn header(model: &Model, canvas: &mut Canvas<'_>) {
             ));
         }
         parts.push((text, role));
-    } else {
-        parts.push(("no run yet".to_string(), Role::Dim));
     }
     if !model.marks.is_empty() {
         let hidden = model.hidden_marks().len();
@@ -196,23 +208,27 @@ pub(super) fn fleet_name(model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16)
     canvas.put(x, y, word, role) + 2
 }
 
-/// Counts of the header, the worst first; where there is no room for all of
-/// them, what is fine is one number.
-fn counts(model: &Model, room: usize) -> Vec<(String, Role)> {
-    let words = |(state, number): (State, usize)| (format!("{number} {state}"), of_state(state));
-    let all: Vec<_> = model.counts().into_iter().map(words).collect();
-    if all.iter().map(|(text, _)| text.width() + 1).sum::<usize>() <= room {
-        return all;
-    }
+/// Counts of the header, the worst first.
+fn counts(model: &Model) -> Vec<(String, Role)> {
+    model.counts().into_iter().map(words).collect()
+}
+
+/// The same with one number for what is fine.
+fn folded(model: &Model) -> Vec<(String, Role)> {
     let fine = |state: State| matches!(state, State::Scratch | State::Clean);
     let (ok, bad): (Vec<_>, Vec<_>) = model
         .counts()
         .into_iter()
         .partition(|(state, _)| fine(*state));
     let ok: usize = ok.into_iter().map(|(_, number)| number).sum();
-    let mut folded: Vec<_> = bad.into_iter().map(words).collect();
-    folded.push((format!("{ok} ok"), Role::Text));
-    folded
+    bad.into_iter()
+        .map(words)
+        .chain([(format!("{ok} ok"), Role::Text)])
+        .collect()
+}
+
+fn words((state, number): (State, usize)) -> (String, Role) {
+    (format!("{number} {state}"), of_state(state))
 }
 
 fn remembered_time(model: &Model) -> Option<DateTime<FixedOffset>> {
@@ -276,7 +292,7 @@ fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &Row, names: u16) {
     if here {
         canvas.put(0, y, ">", Role::Text);
     }
-    canvas.put(2, y, state.glyph(), role);
+    canvas.put(2, y, state.glyph().trim_end(), role);
     canvas.put(STATE_X, y, state.word(), role);
     let name_x = STATE_X + STATE_WIDTH;
     canvas.put(
@@ -403,16 +419,16 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     }
     let room = usize::from(canvas.width()) - 2;
     let shown = untrusted::line(&text);
-    if !tall {
-        canvas.put(1, y, &cut(&text, room), of_state(row.state()));
-        return;
-    }
-    let (first, rest) = split(&shown, room);
-    canvas.put(1, y, first, of_state(row.state()));
-    if !said {
+    let (first, rest) = match tall {
+        true => split(&shown, room),
+        false => (shown.as_str(), ""),
+    };
+    canvas.put(1, y, &cut(first, room), Role::Text);
+    canvas.put(1, y, &cut(&row.name, room), of_state(row.state()));
+    if tall && !said {
         match rest {
             "" => canvas.put(1, y + 1, next_step(seen), Role::Dim),
-            rest => canvas.put(1, y + 1, &cut(rest, room), of_state(row.state())),
+            rest => canvas.put(1, y + 1, &cut(rest, room), Role::Text),
         };
     }
 }

@@ -1,0 +1,57 @@
+//! Whole outputs, pinned; what differs from run to run is replaced.
+
+use super::*;
+
+macro_rules! golden {
+    ($name:literal, $site:expr, $($argument:literal)*) => {
+        insta::assert_snapshot!($name, $site.run([$($argument),*]).golden());
+    };
+}
+
+#[test]
+fn of_text() {
+    let site = busy();
+    golden!("status", site, "status");
+    golden!("dry_run", site, "reset" "--all" "--dry-run");
+    golden!("diff", site, "diff" "monitor-bot");
+    golden!("diff_stat", site, "diff" "monitor-bot" "--stat");
+    golden!("reset", site, "reset" "--all");
+    golden!("reset_again", site, "reset" "--all");
+    golden!("undo_dry_run", site, "undo" "monitor-bot" "--dry-run");
+    golden!("undo", site, "undo" "monitor-bot");
+    golden!("log", site, "log");
+    golden!("config_check", site, "config" "check");
+    golden!("config_show", site, "config" "show");
+}
+
+#[test]
+fn of_json() {
+    let site = busy();
+    golden!("status_json", site, "status" "--json");
+    golden!("dry_run_json", site, "reset" "--all" "--dry-run" "--json");
+    golden!("diff_json", site, "diff" "monitor-bot" "--json");
+    golden!("diff_stat_json", site, "diff" "monitor-bot" "--stat" "--json");
+    golden!("reset_json", site, "reset" "--all" "--json");
+    golden!("undo_json", site, "undo" "monitor-bot" "--json");
+    golden!("log_json", site, "log" "--json" "-n" "2" "monitor-bot");
+    golden!("config_check_json", site, "config" "check" "--json");
+    golden!("config_show_json", site, "config" "show" "--json");
+    golden!("unknown_agent_json", site, "reset" "--json" "monitor");
+    golden!("usage_json", site, "reset" "--json");
+}
+
+#[test]
+fn of_errors() {
+    let site = busy();
+    golden!("unknown_agent", site, "reset" "monitor");
+    golden!("unknown_verb", site, "stauts");
+    golden!("help", site, "--help");
+    golden!("help_reset", site, "reset" "--help");
+    site.write(
+        "bad.conf",
+        "[general]\nmax_memory_size=lots\n[a b]\n[x]\nmemroy_file=/x\n\u{1b}[31m\n",
+    );
+    golden!("bad_config", site, "--config" "bad.conf" "status");
+    golden!("bad_config_check", site, "--config" "bad.conf" "config" "check");
+    golden!("bad_config_json", site, "--config" "bad.conf" "status" "--json");
+}

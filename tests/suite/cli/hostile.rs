@@ -1,0 +1,94 @@
+//! What agents write never reaches a terminal as it is.
+
+use super::*;
+
+const PAYLOAD: &str = "\x1b]0;owned\x07 \x1b[2J \u{9b}31m \u{202E}txt \u{200B}\u{E0041}";
+
+/// A fleet whose memories, folder names and archive are full of it.
+fn site() -> Site {
+    let site = busy();
+    site.append(REVIEWER, format!("- {PAYLOAD}\n"));
+    let edited = Site::baseline("monitor-bot").replacen("1. ", &format!("1. {PAYLOAD}"), 1);
+    site.write(MONITOR, edited);
+    let config = site.read("memory-shepherd.conf");
+    let folder = "agents/\x1b[31m\u{202E}";
+    site.write(&format!("{folder}/MEMORY.md/x"), "a folder in its place");
+    let agent = format!(
+        "[odd]\nmemory_file=./{folder}/MEMORY.md\nbaseline=\u{202E}x.md\n[gone]\nmemory_file=./{folder}/none/MEMORY.md\nbaseline=monitor-bot-MEMORY.md\n"
+    );
+    site.write("memory-shepherd.conf", config + &agent);
+    site
+}
+
+#[test]
+fn text_never_gets_out_raw() {
+    let site = site();
+    for arguments in [
+        &["status"][..],
+        &["status", "--json"],
+        &["diff", "odd"],
+        &["diff", "gone"],
+        &["diff", "monitor-bot", "--stat"],
+        &["doctor"],
+        &["config", "check"],
+        &["config", "show"],
+        &["reset", "--all", "--dry-run"],
+        &["reset", "--all"],
+        &["log"],
+        &["reset", "\x1b[31mx"],
+        &["\x1b[31mx"],
+        &["--\x1b[31mx"],
+        &["--config", "\x1b[31mx", "status"],
+        &["undo", "--run", "\x1b[31mx"],
+    ] {
+        let ran = site.ran(site.command().args(arguments));
+        no_escape(&ran.err);
+        // JSON into a pipe may hold what JSON may hold; control characters
+        // are escaped there too.
+        match arguments.contains(&"--json") {
+            true => assert!(!ran.out.contains('\x1b'), "{arguments:?}"),
+            false => no_escape(&ran.out),
+        }
+    }
+}
+
+#[test]
+fn diff_gives_exact_bytes_to_a_pipe_and_marks_to_eyes() {
+    let site = site();
+    let ran = site.run(["diff", "code-reviewer"]).code(0);
+    assert!(ran.out.contains(&format!("+- {PAYLOAD}\n")));
+    for colored in [
+        site.run(["diff", "code-reviewer", "--color=always"]).out,
+        terminal(&site, &["diff", "code-reviewer"], ("TERM", "xterm")),
+        terminal(&site, &["diff", "monitor-bot"], ("NO_COLOR", "1")),
+    ] {
+        assert!(colored.contains("‹U+202E›"), "{colored:?}");
+        no_escape(&without_colours(&colored));
+    }
+}
+
+#[test]
+fn json_on_a_terminal_is_printable_ascii() {
+    let site = site();
+    let text = terminal(&site, &["diff", "monitor-bot", "--json"], ("TERM", "xterm"));
+    let printable = |c: char| matches!(c, ' '..='~' | '\r' | '\n');
+    assert!(
+        text.contains("\\u202e") && text.chars().all(printable),
+        "{text:?}"
+    );
+}
+
+/// Takes out what this program itself may write: colours and attributes.
+fn without_colours(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("\x1b[") {
+        out.push_str(before);
+        let end = after
+            .find(|c: char| !c.is_ascii_digit() && c != ';')
+            .unwrap();
+        assert_eq!(&after[end..=end], "m", "{text:?}");
+        rest = &after[end + 1..];
+    }
+    out + rest
+}

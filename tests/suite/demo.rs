@@ -1,0 +1,223 @@
+//! The example fleet is what it claims to be, and leaves nothing behind.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use memory_shepherd::clock::System;
+use memory_shepherd::config::{self, Env};
+use memory_shepherd::demo::{self, Demo};
+use memory_shepherd::engine::{Act, Engine, Outcome, Setup, State, Trigger};
+use memory_shepherd::error::Kind;
+use memory_shepherd::transport::local::Local;
+use tempfile::TempDir;
+
+use crate::fixture::Site;
+
+fn engine(demo: &Demo) -> Engine {
+    let env = Env {
+        cwd: demo.folder().to_path_buf(),
+        home: None,
+        xdg_config_home: None,
+        config_variable: None,
+        uid: 0,
+    };
+    Engine::new(Setup {
+        config: config::load(demo.config(), &env).unwrap(),
+        clock: Arc::new(System),
+        transport: Arc::new(Local::new(Arc::new(System))),
+        user: "tester".to_string(),
+        trigger: Trigger::Cli,
+        archive_group: None,
+    })
+}
+
+fn states(engine: &Engine) -> BTreeMap<State, Vec<String>> {
+    let mut states: BTreeMap<State, Vec<String>> = BTreeMap::new();
+    for agent in &engine.config().agents {
+        let seen = engine.observe(agent);
+        states.entry(seen.state).or_default().push(seen.agent);
+    }
+    states
+}
+
+fn temporary() -> (TempDir, Demo) {
+    let place = tempfile::tempdir().unwrap();
+    let demo = demo::build_temporary(place.path(), None, &System).unwrap();
+    (place, demo)
+}
+
+#[test]
+fn every_local_state_occurs() {
+    let (_place, demo) = temporary();
+    let states = states(&engine(&demo));
+    let expected = [
+        (State::Tampered, &["billing-bot"][..]),
+        (State::Drifted, &["code-reviewer", "triage"]),
+        (State::NoSep, &["log-digger"]),
+        (State::Error, &["inbox-scout"]),
+        (State::Missing, &["test-runner"]),
+        (State::Oversize, &["researcher"]),
+        (State::Busy, &["release-captain"]),
+        (
+            State::Scratch,
+            &["monitor-bot", "docs-writer", "oncall-buddy"],
+        ),
+        (State::Clean, &["data-steward"]),
+    ];
+    let expected: BTreeMap<State, Vec<String>> = expected
+        .iter()
+        .map(|(state, names)| (*state, names.iter().map(|name| name.to_string()).collect()))
+        .collect();
+    assert_eq!(states, expected);
+}
+
+#[test]
+fn one_of_the_edits_is_hidden() {
+    let (_place, demo) = temporary();
+    let engine = engine(&demo);
+    let seen = |name| engine.observe(engine.agent(name).unwrap());
+    assert!(
+        seen("triage").why.contains("hidden characters"),
+        "{}",
+        seen("triage").why
+    );
+    assert!(!seen("code-reviewer").why.contains("hidden"));
+}
+
+#[test]
+fn the_history_is_real_and_can_be_undone() {
+    let (_place, demo) = temporary();
+    let engine = engine(&demo);
+    let records = engine.records().unwrap();
+    let now = chrono::Local::now().fixed_offset();
+    assert!(
+        records
+            .iter()
+            .all(|record| record.time < now && record.what.outcome == Outcome::Ok)
+    );
+    assert!(records.iter().any(|record| record.what.act == Act::Undo));
+    assert!(records.windows(2).all(|pair| pair[0].time <= pair[1].time));
+    for record in &records {
+        if let Some(entry) = &record.what.entry {
+            assert_eq!(engine.archive().digest(&entry.path).unwrap(), entry.digest);
+        }
+    }
+    for agent in &engine.config().agents {
+        assert!(engine.observe(agent).last.is_some(), "{}", agent.name);
+    }
+}
+
+#[test]
+fn the_seal_passes_sha256sum_but_for_the_damaged_one() {
+    let (_place, demo) = temporary();
+    let checked = std::process::Command::new("sha256sum")
+        .args(["--check", "--quiet", ".checksums"])
+        .current_dir(demo.folder().join("baselines"))
+        .output();
+    let Ok(checked) = checked else {
+        return; // No coreutils here.
+    };
+    let out = String::from_utf8_lossy(&checked.stdout);
+    assert_eq!(out, "billing-bot-MEMORY.md: FAILED\n");
+}
+
+/// What was pushed last is still known, so there is something to compare with.
+#[test]
+fn the_one_with_the_tampered_baseline_can_be_looked_at() {
+    let site = Site::new();
+    let _ = site.run(["demo", "--dir", "demo"]).code(0);
+    let config = ["--config", "demo/memory-shepherd.conf"];
+    let ran = site
+        .run([config[0], config[1], "diff", "billing-bot"])
+        .code(0);
+    let _ = ran
+        .warns("compared with what was pushed last")
+        .says("\n+- ");
+    let ran = site
+        .run([config[0], config[1], "diff", "inbox-scout"])
+        .code(3);
+    let _ = ran.warns("a folder stands in its place");
+}
+
+#[test]
+fn there_can_be_more_agents() {
+    let place = tempfile::tempdir().unwrap();
+    let demo = demo::build_temporary(place.path(), Some(40), &System).unwrap();
+    let states = states(&engine(&demo));
+    let counts: Vec<usize> = states.values().map(Vec::len).collect();
+    assert_eq!(counts.iter().sum::<usize>(), 40);
+    assert_eq!(states[&State::Tampered].len(), 1);
+    assert!(
+        states[&State::Scratch].contains(&"android-13".to_string()),
+        "{states:?}"
+    );
+    assert!(
+        states[&State::Clean].contains(&"android-40".to_string()),
+        "{states:?}"
+    );
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    let (place, demo) = temporary();
+    let writers = demo.start_writers_every(Duration::ZERO..Duration::from_millis(1));
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+    drop(writers);
+    drop(demo);
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn two_agents_write_until_they_are_stopped() {
+    let (_place, demo) = temporary();
+    let path = |agent: &str| demo.folder().join("agents").join(agent).join("MEMORY.md");
+    let size = |agent: &str| fs::metadata(path(agent)).unwrap().len();
+    let agents = ["monitor-bot", "oncall-buddy"];
+    let before = agents.map(size);
+    let writers = demo.start_writers_every(Duration::ZERO..Duration::from_millis(1));
+    let end = Instant::now() + Duration::from_secs(30);
+    while agents
+        .map(size)
+        .iter()
+        .zip(before)
+        .any(|(now, before)| *now <= before)
+    {
+        assert!(Instant::now() < end, "nobody writes");
+        std::thread::yield_now();
+    }
+    drop(writers);
+    let after = agents.map(size);
+    let text = fs::read_to_string(path("monitor-bot")).unwrap();
+    assert!(text.ends_with('\n') && text.lines().last().unwrap().starts_with("- "));
+    assert_eq!(agents.map(size), after);
+}
+
+#[test]
+fn a_folder_that_is_not_empty_is_left_alone() {
+    let place = tempfile::tempdir().unwrap();
+    fs::write(place.path().join("mine"), "mine").unwrap();
+    let error = demo::build(place.path(), None, &System).err().unwrap();
+    assert_eq!(error.kind(), Kind::User);
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn without_a_terminal_it_shows_its_status_and_cleans_up() {
+    let site = Site::new();
+    let before = site.tree();
+    let ran = site.run(["demo"]).code(0);
+    let _ = ran
+        .says("BUSY      release-captain")
+        .says("12 agents")
+        .warns("it is removed again");
+    assert!(site.tree().keys().eq(before.keys()));
+    let _ = site.run(["demo", "--dir", "kept"]).code(0);
+    assert!(site.path("kept/memory-shepherd.conf").exists());
+    let _ = site
+        .run(["demo", "--dir", "kept"])
+        .code(2)
+        .warns("is not empty");
+    let _ = site.run(["demo", "--agents", "1001"]).code(2);
+}

@@ -1,0 +1,286 @@
+//! A small fleet on the disk, and the program run on it with an environment of
+//! its own: no variable, no home and no config of whoever runs the tests.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use tempfile::TempDir;
+
+/// The program.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_memory-shepherd");
+
+/// A config of the original tool's form, word for word but for the paths.
+const ORIGINAL: &str = "\
+[general]
+baseline_dir=./baselines
+archive_dir=./archives
+max_memory_size=16384
+archive_retention_days=30
+
+[code-reviewer]
+memory_file=DIR/agents/code-reviewer/MEMORY.md
+baseline=code-reviewer-MEMORY.md
+
+[monitor-bot]
+memory_file=DIR/agents/monitor-bot/MEMORY.md
+baseline=monitor-bot-MEMORY.md
+archive_subdir=monitor
+";
+
+/// A folder with a fleet of two agents, CLEAN at first.
+pub struct Site {
+    _temporary: TempDir,
+    pub dir: PathBuf,
+}
+
+/// How the program ended.
+#[must_use]
+pub struct Ran {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+    dir: PathBuf,
+}
+
+impl Site {
+    pub fn new() -> Site {
+        let temporary = tempfile::tempdir().unwrap();
+        let dir = temporary.path().canonicalize().unwrap();
+        let site = Site {
+            _temporary: temporary,
+            dir,
+        };
+        site.write(
+            "memory-shepherd.conf",
+            ORIGINAL.replace("DIR", site.dir.to_str().unwrap()),
+        );
+        for agent in ["code-reviewer", "monitor-bot"] {
+            let baseline = Self::baseline(agent);
+            site.write(&format!("baselines/{agent}-MEMORY.md"), &baseline);
+            site.write(&format!("agents/{agent}/MEMORY.md"), &baseline);
+        }
+        site.write("home/.keep", "");
+        site
+    }
+
+    pub fn baseline(agent: &str) -> String {
+        let baselines = Path::new(env!("CARGO_MANIFEST_DIR")).join("baselines");
+        fs::read_to_string(baselines.join(format!("{agent}-MEMORY.md"))).unwrap()
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+
+    pub fn append(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        let mut text = fs::read(self.path(name)).unwrap();
+        text.extend_from_slice(bytes.as_ref());
+        self.write(name, text);
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        String::from_utf8_lossy(&fs::read(self.path(name)).unwrap()).into_owned()
+    }
+
+    /// The program, to be run in the folder.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command
+            .env_clear()
+            .env("HOME", self.path("home"))
+            .env("TMPDIR", self.path("home"))
+            .env("TZ", "UTC")
+            .current_dir(&self.dir);
+        command
+    }
+
+    pub fn run<const N: usize>(&self, arguments: [&str; N]) -> Ran {
+        self.ran(self.command().args(arguments))
+    }
+
+    pub fn ran(&self, command: &mut Command) -> Ran {
+        let output = command.output().unwrap();
+        Ran {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+            dir: self.dir.clone(),
+        }
+    }
+
+    /// Everything in the folder: kind, mode, owner, times and content.
+    pub fn tree(&self) -> BTreeMap<PathBuf, String> {
+        let mut tree = BTreeMap::new();
+        let mut folders = vec![self.dir.clone()];
+        while let Some(folder) = folders.pop() {
+            for item in fs::read_dir(folder).unwrap() {
+                let path = item.unwrap().path();
+                let meta = fs::symlink_metadata(&path).unwrap();
+                let content = match meta.is_file() {
+                    true => fs::read(&path).unwrap(),
+                    false => Vec::new(),
+                };
+                let times = (
+                    meta.mtime(),
+                    meta.mtime_nsec(),
+                    meta.ctime(),
+                    meta.ctime_nsec(),
+                );
+                let what = format!("{:o} {} {times:?} {content:?}", meta.mode(), meta.ino());
+                if meta.is_dir() {
+                    folders.push(path.clone());
+                }
+                tree.insert(path, what);
+            }
+        }
+        tree
+    }
+
+    /// The names of an agent's entries.
+    pub fn entries(&self, subdir: &str) -> Vec<String> {
+        let list = fs::read_dir(self.path("archives").join(subdir)).unwrap();
+        let mut names: Vec<String> = list
+            .map(|item| item.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+impl Ran {
+    /// That it ended so, with the whole output if it did not.
+    #[track_caller]
+    pub fn code(self, code: i32) -> Ran {
+        assert_eq!(
+            self.code, code,
+            "stdout:\n{}\nstderr:\n{}",
+            self.out, self.err
+        );
+        self
+    }
+
+    /// The one JSON document, with its schema.
+    #[track_caller]
+    pub fn json(&self) -> serde_json::Value {
+        let value: serde_json::Value = serde_json::from_str(&self.out)
+            .unwrap_or_else(|error| panic!("{error}:\n{}\nstderr:\n{}", self.out, self.err));
+        assert_eq!(value["schema"], "memory-shepherd/1");
+        value
+    }
+
+    #[track_caller]
+    pub fn says(self, text: &str) -> Ran {
+        assert!(self.out.contains(text), "{text:?} is not in:\n{}", self.out);
+        self
+    }
+
+    #[track_caller]
+    pub fn warns(self, text: &str) -> Ran {
+        assert!(self.err.contains(text), "{text:?} is not in:\n{}", self.err);
+        self
+    }
+
+    /// Both streams with everything replaced that differs from run to run.
+    pub fn golden(&self) -> String {
+        let code = self.code;
+        let (out, err) = (self.normal(&self.out), self.normal(&self.err));
+        format!("exit {code}\n--- stdout\n{out}--- stderr\n{err}")
+    }
+
+    fn normal(&self, text: &str) -> String {
+        let text = text.replace(self.dir.to_str().unwrap(), "[DIR]");
+        let lines = text.lines().map(|line| normal_value(&normal_words(line)));
+        lines
+            .map(|line| line.trim_end().to_string() + "\n")
+            .collect()
+    }
+}
+
+/// Shapes of what differs: `d` is a digit, `h` a hexadecimal digit, `?` marks
+/// the one before as optional in any number.
+const SHAPES: &[(&str, &str)] = &[
+    ("dddd-dd-ddTdd:dd:dd.d?Z", "[TIME]"),
+    ("dddd-dd-ddTdd:dd:ddZ", "[TIME]"),
+    ("dddd-dd-dd dd:dd:dd", "[TIME]"),
+    ("dddd-dd-dd_dddd", "[STAMP]"),
+    ("dddd-dd-dd", "[DATE]"),
+    ("dd:dd:dd", "[TIME]"),
+    ("dd:dd", "[HH:MM]"),
+    (
+        "hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh",
+        "[SHA256]",
+    ),
+    ("hhhhhhhhhhhh", "[PLAN]"),
+    ("hhhhhhhh", "[HEX8]"),
+];
+
+fn normal_words(line: &str) -> String {
+    let mut out = String::new();
+    let mut rest = line;
+    let mut before = ' ';
+    while let Some(first) = rest.chars().next() {
+        let fits = |(shape, name): &(&str, &'static str)| {
+            let length = length(rest, shape)?;
+            let ends = !rest[length..].starts_with(|c: char| c.is_ascii_alphanumeric());
+            (ends && !before.is_ascii_alphanumeric()).then_some((length, *name))
+        };
+        let length = match SHAPES.iter().find_map(fits) {
+            Some((length, name)) => {
+                out.push_str(name);
+                length
+            }
+            None => {
+                out.push(first);
+                first.len_utf8()
+            }
+        };
+        before = rest[..length].chars().next_back().unwrap_or(' ');
+        rest = &rest[length..];
+    }
+    out
+}
+
+/// How much of the text has the shape.
+fn length(text: &str, shape: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    let mut shape = shape.bytes().peekable();
+    while let Some(want) = shape.next() {
+        let is = |byte: &u8| match want {
+            b'd' => byte.is_ascii_digit(),
+            b'h' => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+            _ => *byte == want,
+        };
+        if shape.next_if_eq(&b'?').is_some() {
+            while bytes.get(at).is_some_and(is) {
+                at += 1;
+            }
+        } else if bytes.get(at).is_some_and(is) {
+            at += 1;
+        } else {
+            return None;
+        }
+    }
+    Some(at)
+}
+
+/// Values of JSON that depend on the machine and the moment.
+fn normal_value(line: &str) -> String {
+    let keys = ["user", "uid", "gid", "duration_ms"];
+    let Some((key, _)) = line.split_once(": ") else {
+        return line.to_string();
+    };
+    match keys.iter().any(|it| key.trim() == format!("\"{it}\"")) {
+        true => format!("{key}: [...]{}", if line.ends_with(',') { "," } else { "" }),
+        false => line.to_string(),
+    }
+}
