@@ -146,7 +146,7 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
         Msg::Ended(report) => ended(model, &report),
         Msg::Log(Ok(runs)) => {
             model.dirty |= model.log.runs != runs || model.ledger_error.is_some();
-            model.log.runs = runs;
+            model.log.change(|log| log.runs = runs);
             model.ledger_error = None;
             Vec::new()
         }

@@ -3,6 +3,8 @@
 mod architecture;
 mod cli;
 mod configs;
+mod console_fleet;
+mod console_update;
 mod contract;
 mod crashes;
 mod demo;
