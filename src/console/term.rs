@@ -1,9 +1,11 @@
 //! The terminal: entered, left, handed to the shell and taken back; one frame,
 //! one write. The only place that writes escape codes.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,64 +16,30 @@ use crossterm::terminal::{
 };
 use crossterm::{cursor, queue};
 use ratatui::backend::CrosstermBackend;
+use ratatui::{TerminalOptions, Viewport};
 
 use super::model::Model;
 use super::theme::Theme;
 use super::view;
 use crate::error::{Error, PathContext, Result};
 
-/// Collects a frame and writes it at once, inside a synchronized update, so
-/// that no terminal shows half of it.
-pub struct FrameWriter<W: Write> {
+/// Draws frames: what changed since the last one goes out in one write, inside a
+/// synchronized update, so that no terminal shows half of it.
+pub struct Painter<W: Write> {
+    terminal: ratatui::Terminal<CrosstermBackend<FrameWriter>>,
+    frame: FrameWriter,
     out: W,
-    frame: Vec<u8>,
 }
 
-impl<W: Write> FrameWriter<W> {
-    /// Frames go to `out`.
-    pub fn new(out: W) -> FrameWriter<W> {
-        FrameWriter {
-            out,
-            frame: Vec::new(),
-        }
-    }
-}
+/// Where the drawing library writes. It flushes when it likes, also when it is
+/// dropped; nothing leaves before the frame is whole.
+#[derive(Clone, Default)]
+struct FrameWriter(Rc<RefCell<Vec<u8>>>);
 
-impl<W: Write> Write for FrameWriter<W> {
+impl Write for FrameWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.frame.is_empty() {
-            queue!(self.frame, BeginSynchronizedUpdate)?;
-        }
-        self.frame.extend_from_slice(bytes);
+        self.0.borrow_mut().extend_from_slice(bytes);
         Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        if self.frame.is_empty() {
-            return Ok(());
-        }
-        queue!(self.frame, EndSynchronizedUpdate)?;
-        let result = self
-            .out
-            .write_all(&self.frame)
-            .and_then(|()| self.out.flush());
-        self.frame.clear();
-        result
-    }
-}
-
-/// The terminal as a file. Nothing goes out to it any more once it was given
-/// back: the drawing library writes when it is dropped, and complains on
-/// standard error when it cannot, which a terminal that is gone would turn into
-/// a panic.
-struct Tty(File);
-
-impl Write for Tty {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match ENTERED.load(Ordering::SeqCst) {
-            true => self.0.write(bytes),
-            false => Ok(bytes.len()),
-        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -79,9 +47,58 @@ impl Write for Tty {
     }
 }
 
+impl<W: Write> Painter<W> {
+    /// Frames go to `out`.
+    ///
+    /// # Errors
+    /// When the size of the terminal is needed and not known.
+    pub fn new(out: W, viewport: Viewport) -> io::Result<Painter<W>> {
+        let frame = FrameWriter::default();
+        let backend = CrosstermBackend::new(frame.clone());
+        let terminal = ratatui::Terminal::with_options(backend, TerminalOptions { viewport })?;
+        Ok(Painter {
+            terminal,
+            frame,
+            out,
+        })
+    }
+
+    /// Draws the model.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn draw(&mut self, model: &Model, theme: &Theme) -> io::Result<()> {
+        self.terminal
+            .draw(|frame| view::draw(model, theme, frame.buffer_mut()))?;
+        let drawn = std::mem::take(&mut *self.frame.0.borrow_mut());
+        let mut bytes = Vec::with_capacity(drawn.len() + 16);
+        queue!(bytes, BeginSynchronizedUpdate)?;
+        bytes.extend(drawn);
+        queue!(bytes, EndSynchronizedUpdate)?;
+        self.out.write_all(&bytes)?;
+        self.out.flush()
+    }
+
+    /// Forgets what is on the screen, so that the next frame draws all of it.
+    ///
+    /// # Errors
+    /// When the size of the terminal is not known.
+    pub fn forget(&mut self) -> io::Result<()> {
+        // Not `clear`: that asks the terminal where its cursor is, and waits for
+        // the answer.
+        let area = self.terminal.get_frame().area();
+        self.terminal.resize(area)
+    }
+
+    /// Where frames go.
+    pub fn out(&mut self) -> &mut W {
+        &mut self.out
+    }
+}
+
 /// The terminal while the console has it. Dropping it gives it back.
 pub struct Screen {
-    terminal: ratatui::Terminal<CrosstermBackend<FrameWriter<Tty>>>,
+    painter: Painter<File>,
 }
 
 /// Whether a screen is entered, and the terminal it is on: for the panic hook,
@@ -107,10 +124,9 @@ impl Screen {
         crossterm::style::force_color_output(true);
         restore_on_panic();
         acquire().path("take over", path)?;
-        let tty = Tty(duplicate().path("open", path)?);
-        let backend = CrosstermBackend::new(FrameWriter::new(tty));
-        match ratatui::Terminal::new(backend) {
-            Ok(terminal) => Ok(Screen { terminal }),
+        let screen = duplicate().path("open", path)?;
+        match Painter::new(screen, Viewport::Fullscreen) {
+            Ok(painter) => Ok(Screen { painter }),
             Err(error) => {
                 restore();
                 Err(Error::io("take over", path, &error))
@@ -120,20 +136,18 @@ impl Screen {
 
     /// Columns and rows.
     pub fn size(&self) -> (u16, u16) {
-        self.terminal
+        self.painter
+            .terminal
             .size()
             .map_or((80, 24), |size| (size.width, size.height))
     }
 
-    /// Draws the model: what changed since the last frame goes out in one
-    /// write.
+    /// Draws the model.
     ///
     /// # Errors
     /// When the terminal is gone.
     pub fn draw(&mut self, model: &Model, theme: &Theme) -> io::Result<()> {
-        self.terminal
-            .draw(|frame| view::draw(model, theme, frame.buffer_mut()))?;
-        Ok(())
+        self.painter.draw(model, theme)
     }
 
     /// Forgets what is on the screen, so that the next frame draws all of it.
@@ -141,7 +155,7 @@ impl Screen {
     /// # Errors
     /// When the terminal is gone.
     pub fn forget(&mut self) -> io::Result<()> {
-        self.terminal.clear()
+        self.painter.forget()
     }
 
     /// Gives the terminal to the shell until the process is continued.

@@ -1,0 +1,486 @@
+//! The console in a real terminal: what it shows, what it does to agents, and
+//! that the terminal is given back whatever happens.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use memory_shepherd::console::term::Screen;
+use rustix::process::Signal;
+
+use crate::fixture::{PROGRAM, Site};
+use crate::terminal::{Terminal, assert_same_grid, command, grid};
+
+const SIZE: (u16, u16) = (120, 36);
+const REVIEWER: &str = "agents/code-reviewer/MEMORY.md";
+const MONITOR: &str = "agents/monitor-bot/MEMORY.md";
+const CONFIG: &str = "memory-shepherd.conf";
+
+/// A fleet of two: one that changed its rules, and one with a few notes.
+fn site() -> Site {
+    let site = Site::new();
+    let edited = Site::baseline("code-reviewer").replacen("1. ", "1. Perhaps: ", 1);
+    site.write(REVIEWER, edited);
+    site.append(MONITOR, "- quiet night\n- disk at 71 %\n");
+    site
+}
+
+/// Appends as an agent does.
+fn note(site: &Site, name: &str, text: &str) {
+    let file = fs::File::options().append(true).open(site.path(name));
+    file.unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+fn open(site: &Site, arguments: &[&str]) -> Terminal {
+    let mut command = command(Path::new(PROGRAM), &site.path("home"));
+    command.args(arguments);
+    if arguments.first() != Some(&"demo") {
+        command.args(["--config", site.path(CONFIG).to_str().unwrap()]);
+    }
+    Terminal::start(command, SIZE)
+}
+
+/// The console on a fleet that it has read.
+fn fleet(site: &Site) -> Terminal {
+    let mut terminal = open(site, &[]);
+    terminal.wait_for("DRIFTED  ");
+    terminal.wait_for("SCRATCH  ");
+    terminal.wait_for("live");
+    terminal
+}
+
+#[track_caller]
+fn leaves(mut terminal: Terminal) {
+    terminal.send("q");
+    let ended = terminal.wait_for_exit();
+    assert!(ended.success(), "{ended:?}");
+    terminal.is_restored();
+}
+
+/// The row of the screen that is about an agent.
+fn row_of(terminal: &Terminal, agent: &str) -> String {
+    let text = terminal.text();
+    let mut rows = text.lines().filter(|row| row.contains(agent));
+    rows.next().unwrap_or_default().to_string()
+}
+
+#[test]
+fn it_starts_with_the_fleet_and_gives_the_terminal_back() {
+    let site = site();
+    let mut terminal = fleet(&site);
+    assert!(terminal.screen().alternate_screen() && terminal.screen().hide_cursor());
+    assert!(terminal.screen().bracketed_paste() && terminal.is_raw());
+    assert!(
+        row_of(&terminal, "code-reviewer").starts_with('>'),
+        "the worst has the cursor"
+    );
+    terminal.wait_for_quiet();
+    let before = terminal.bytes.len();
+    terminal.wait_for_quiet();
+    assert_eq!(
+        terminal.bytes.len(),
+        before,
+        "nothing happens, nothing is written"
+    );
+    leaves(terminal);
+}
+
+#[test]
+fn a_reset_is_planned_typed_done_and_undone() {
+    let site = site();
+    let drifted = site.read(REVIEWER);
+    let mut terminal = fleet(&site);
+    terminal.send("d");
+    terminal.wait_for("Perhaps: ");
+    terminal.send("X");
+    terminal.wait_for("RESET PLAN");
+    terminal.wait_for("reset 1");
+    // Before it listens, and with keys that never confirm.
+    terminal.send("y\r \r");
+    terminal.wait_for_quiet();
+    terminal.send("\r y\r");
+    terminal.wait_for_quiet();
+    assert_eq!(site.read(REVIEWER), drifted, "nothing is done yet");
+    type_and_wait(&mut terminal, "reset 1");
+    terminal.send("\r");
+    terminal.wait_for("1 ok");
+    assert_eq!(site.read(REVIEWER), Site::baseline("code-reviewer"));
+    assert_eq!(site.entries("code-reviewer").len(), 1);
+    terminal.send("z");
+    terminal.wait_for("UNDO PLAN");
+    terminal.wait_for_quiet();
+    let undone = terminal.wait("the undo", |terminal| {
+        terminal.send("y");
+        terminal.wait_for_quiet();
+        !terminal.text().contains("UNDO PLAN")
+    });
+    assert!(undone < crate::terminal::limit());
+    terminal.wait_for("1 ok");
+    assert_eq!(site.read(REVIEWER), drifted, "byte for byte");
+    terminal.send("1");
+    terminal.wait_for("WHY");
+    leaves(terminal);
+}
+
+/// Types a word once the plan listens, without what came before it did.
+fn type_and_wait(terminal: &mut Terminal, word: &str) {
+    terminal.wait("typing", |terminal| {
+        terminal.send(&"\x7f".repeat(word.len()));
+        terminal.send(word);
+        terminal.wait_for_quiet();
+        terminal.text().contains(&format!("{word}_"))
+    });
+}
+
+#[test]
+fn a_storm_of_sizes_ends_exact() {
+    let site = site();
+    let mut terminal = fleet(&site);
+    let mut random = 7_u32;
+    let mut next = |most: u32| {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        ((random >> 8) % most + 1) as u16
+    };
+    for number in 0..40 {
+        let (columns, rows) = match number {
+            0 => (1, 1),
+            1 => (300, 100),
+            _ => (next(300), next(100)),
+        };
+        terminal.resize(columns, rows);
+        if number % 3 == 0 {
+            terminal.send("jk");
+        }
+    }
+    terminal.resize(97, 31);
+    terminal.wait("the last size", |terminal| {
+        terminal.row(30).contains("? help")
+    });
+    terminal.wait_for_quiet();
+    let storm = grid(terminal.screen());
+    let fresh = terminal.bytes.len();
+    terminal.send("\x0c");
+    terminal.wait("a fresh paint", |terminal| terminal.bytes.len() > fresh);
+    terminal.wait_for_quiet();
+    assert!(
+        terminal.bytes.len() > fresh + 500,
+        "everything was drawn again"
+    );
+    let painted = grid(terminal.screen());
+    assert_same_grid(&storm, &painted, "after the storm");
+    leaves(terminal);
+}
+
+#[test]
+fn signals_that_end_it_give_the_terminal_back() {
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT] {
+        let site = site();
+        let mut terminal = fleet(&site);
+        terminal.signal(signal);
+        let ended = terminal.wait_for_exit();
+        assert_eq!(ended.signal(), None, "{signal:?}: it left by itself");
+        terminal.is_restored();
+    }
+}
+
+#[test]
+fn control_z_gives_the_terminal_to_the_shell_and_takes_it_back() {
+    for by_key in [true, false] {
+        let site = site();
+        let mut terminal = fleet(&site);
+        for _ in 0..2 {
+            match by_key {
+                true => terminal.send("\x1a"),
+                false => terminal.signal(Signal::TSTP),
+            }
+            terminal.wait("a stop", |terminal| terminal.process().0 == 'T');
+            terminal.wait("a screen that was left", |terminal| {
+                !terminal.screen().alternate_screen()
+            });
+            terminal.is_restored();
+            note(&site, MONITOR, "- while nobody looked\n");
+            terminal.signal(Signal::CONT);
+            terminal.wait("a screen", |terminal| terminal.screen().alternate_screen());
+            terminal.wait_for("SCRATCH  ");
+            assert!(terminal.is_raw() && terminal.screen().hide_cursor());
+        }
+        terminal.wait("the new notes", |terminal| {
+            row_of(terminal, "monitor-bot").contains(" 4 ")
+        });
+        leaves(terminal);
+    }
+}
+
+#[test]
+fn a_terminal_that_goes_takes_the_console_with_it() {
+    let site = site();
+    let mut terminal = fleet(&site);
+    let (_, before) = terminal.process();
+    terminal.close("j");
+    let began = Instant::now();
+    // A zombie still tells how much it computed.
+    terminal.wait("the end", |terminal| {
+        matches!(terminal.process().0, 'Z' | '?')
+    });
+    let (_, after) = terminal.process();
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
+    assert!(after - before < 1.0, "it span: {:.2} s", after - before);
+    let ended = terminal.wait_for_exit();
+    assert_eq!(ended.signal(), None, "{ended:?}");
+}
+
+#[test]
+fn what_an_agent_writes_shows_at_once() {
+    let site = site();
+    let mut terminal = fleet(&site);
+    note(&site, MONITOR, "- third\n");
+    let took = terminal.wait("the third note", |terminal| {
+        row_of(terminal, "monitor-bot").contains(" 3 ")
+    });
+    println!("a local change showed after {took:?}");
+    // What it does to its rules as well.
+    let edited = site.read(MONITOR).replacen("1. ", "1. Perhaps: ", 1);
+    site.write(MONITOR, edited);
+    terminal.wait("the drift", |terminal| {
+        row_of(terminal, "monitor-bot").contains("DRIFTED")
+    });
+    // And while its text is open.
+    terminal.send("j");
+    terminal.wait("the cursor", |terminal| {
+        row_of(terminal, "monitor-bot").starts_with('>')
+    });
+    terminal.send("d");
+    terminal.wait_for("Perhaps: ");
+    terminal.send("\tG");
+    terminal.wait_for("- third");
+    note(&site, MONITOR, "- fourth\n");
+    terminal.wait_for("- fourth");
+    terminal.send("q");
+    terminal.wait_for("DRIFTED  ");
+    leaves(terminal);
+}
+
+#[test]
+fn a_config_that_breaks_and_is_mended_is_followed() {
+    let site = site();
+    let mut terminal = fleet(&site);
+    let good = site.read(CONFIG);
+    site.write(CONFIG, format!("{good}\n[new-one]\nno_such_key=1\n"));
+    terminal.wait_for("memory-shepherd.conf:");
+    assert!(
+        terminal.text().contains("monitor-bot"),
+        "the old one stays in force"
+    );
+    site.write("baselines/triage-MEMORY.md", Site::baseline("triage"));
+    site.write("agents/triage/MEMORY.md", Site::baseline("triage"));
+    let path = site.path("agents/triage/MEMORY.md");
+    let section = format!(
+        "\n[triage]\nmemory_file={}\nbaseline=triage-MEMORY.md\n",
+        path.display()
+    );
+    site.write(CONFIG, good + &section);
+    terminal.wait_for("CLEAN  ");
+    assert!(row_of(&terminal, "triage").contains("CLEAN"));
+    assert!(
+        !terminal.text().contains("memory-shepherd.conf:"),
+        "{}",
+        terminal.text()
+    );
+    // What came with the new config is watched as well.
+    note(&site, "agents/triage/MEMORY.md", "- one\n- two\n- three\n");
+    terminal.wait("its notes", |terminal| {
+        row_of(terminal, "triage").contains(" 3 ")
+    });
+    leaves(terminal);
+}
+
+#[test]
+fn a_baseline_that_goes_is_said_and_comes_back() {
+    let site = site();
+    let mut terminal = fleet(&site);
+    let baseline = site.path("baselines/monitor-bot-MEMORY.md");
+    fs::remove_file(&baseline).unwrap();
+    terminal.wait("the error", |terminal| {
+        row_of(terminal, "monitor-bot").contains("ERROR")
+    });
+    assert!(
+        row_of(&terminal, "monitor-bot").contains("baseline"),
+        "{}",
+        terminal.text()
+    );
+    terminal.send("a X");
+    terminal.wait_for("RESET PLAN");
+    terminal.wait_for("skipped");
+    // It does not listen at first.
+    terminal.wait("the fleet", |terminal| {
+        terminal.send("\x1b");
+        terminal.wait_for_quiet();
+        terminal.text().contains("AGENT ") && !terminal.text().contains("RESET PLAN")
+    });
+    site.write(
+        "baselines/monitor-bot-MEMORY.md",
+        Site::baseline("monitor-bot"),
+    );
+    terminal.wait("its mending", |terminal| {
+        row_of(terminal, "monitor-bot").contains("SCRATCH")
+    });
+    leaves(terminal);
+}
+
+#[test]
+fn what_is_no_memory_is_said_and_nothing_breaks() {
+    let site = site();
+    let mut terminal = fleet(&site);
+    let path = site.path(MONITOR);
+    let becomes = |terminal: &mut Terminal, what: &str, state: &str, make: &dyn Fn()| {
+        let _ = fs::remove_dir(&path);
+        let _ = fs::remove_file(&path);
+        terminal.wait(&format!("MISSING before {what}"), |terminal| {
+            row_of(terminal, "monitor-bot").contains("MISSING")
+        });
+        make();
+        terminal.wait(what, |terminal| {
+            row_of(terminal, "monitor-bot").contains(state)
+        });
+    };
+    becomes(&mut terminal, "a folder", "ERROR", &|| {
+        fs::create_dir(&path).unwrap()
+    });
+    becomes(&mut terminal, "a link", "ERROR", &|| {
+        symlink("/etc/passwd", &path).unwrap()
+    });
+    becomes(&mut terminal, "a link to itself", "ERROR", &|| {
+        symlink(&path, &path).unwrap()
+    });
+    becomes(&mut terminal, "a pipe", "ERROR", &|| {
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+    });
+    becomes(&mut terminal, "an empty file", "NOSEP", &|| {
+        site.write(MONITOR, "")
+    });
+    becomes(&mut terminal, "no text", "NOSEP", &|| {
+        site.write(
+            MONITOR,
+            (0..=255).cycle().take(100_000).collect::<Vec<u8>>(),
+        );
+    });
+    let hidden = || {
+        site.write(MONITOR, "hidden");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0)).unwrap();
+    };
+    // Root may read everything.
+    let root = rustix::process::geteuid().is_root();
+    becomes(
+        &mut terminal,
+        "an unreadable file",
+        if root { "NOSEP" } else { "ERROR" },
+        &hidden,
+    );
+    // Its text can be opened all the same.
+    for _ in 0..3 {
+        terminal.send("d");
+        terminal.wait_for("[Diff]");
+        terminal.send("]");
+        terminal.wait_for_quiet();
+        terminal.send("q");
+        terminal.wait_for("AGENT ");
+    }
+    leaves(terminal);
+}
+
+#[test]
+fn a_read_only_console_plans_nothing() {
+    let site = site();
+    let mut terminal = open(&site, &["--read-only"]);
+    terminal.wait_for("DRIFTED  ");
+    assert!(terminal.row(0).contains(" RO "), "{}", terminal.row(0));
+    terminal.send("X");
+    terminal.wait_for("--read-only");
+    terminal.send("!");
+    terminal.wait_for("leave and start without it");
+    leaves(terminal);
+}
+
+#[test]
+fn the_demo_leaves_nothing_behind() {
+    for end in ["q", "^c", "TERM", "HUP", "close"] {
+        let site = Site::new();
+        let mut terminal = open(&site, &["demo"]);
+        terminal.wait_for("TAMPERED  ");
+        let temporary = || fs::read_dir(site.path("home/tmp")).unwrap().count();
+        assert_eq!(temporary(), 1);
+        match end {
+            "q" => terminal.send("q"),
+            "^c" => terminal.send("\x03"),
+            "TERM" => terminal.signal(Signal::TERM),
+            "HUP" => terminal.signal(Signal::HUP),
+            _ => terminal.close("j"),
+        }
+        let ended = terminal.wait_for_exit();
+        assert_eq!(ended.signal(), None, "{end}: {ended:?}");
+        assert_eq!(temporary(), 0, "{end} leaves something");
+        if end != "close" {
+            terminal.is_restored();
+        }
+    }
+}
+
+/// Set when this binary is started again to panic on a screen.
+const PANIC: &str = "MEMORY_SHEPHERD_TEST_PANIC";
+
+#[test]
+fn panics_on_a_screen() {
+    if std::env::var_os(PANIC).is_none() {
+        return;
+    }
+    let screen = Screen::enter().unwrap();
+    panic!(
+        "this is the panic of a test on a screen of {:?}",
+        screen.size()
+    );
+}
+
+#[test]
+fn a_panic_is_reported_on_a_terminal_that_was_given_back() {
+    let site = Site::new();
+    let program = std::env::current_exe().unwrap();
+    let mut command = command(&program, &site.path("home"));
+    command.args([
+        "--exact",
+        "console_pty::panics_on_a_screen",
+        "--nocapture",
+        "--test-threads=1",
+    ]);
+    command.env(PANIC, "1");
+    command.env("RUST_BACKTRACE", "0");
+    let mut terminal = Terminal::start(command, SIZE);
+    let ended = terminal.wait_for_exit();
+    assert_eq!(ended.exit_code(), 101, "{}", terminal.text());
+    terminal.is_restored();
+    let output = String::from_utf8_lossy(&terminal.bytes).into_owned();
+    let place = |text: &str| {
+        output
+            .find(text)
+            .unwrap_or_else(|| panic!("no {text:?} in {output:?}"))
+    };
+    let (entered, left) = (place("\x1b[?1049h"), place("\x1b[?1049l"));
+    let said = place("this is the panic of a test on a screen of (120, 36)");
+    assert!(entered < left && left < said, "{output:?}");
+    assert_eq!(
+        output.matches("\x1b[?1049l").count(),
+        1,
+        "it was left once: {output:?}"
+    );
+    assert!(
+        terminal.text().contains("this is the panic"),
+        "{}",
+        terminal.text()
+    );
+}

@@ -1,0 +1,315 @@
+//! A program in a terminal of its own: a pseudo-terminal, an emulator behind
+//! it, and helpers that wait for what is on the screen instead of sleeping.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use portable_pty::{Child, CommandBuilder, ExitStatus, MasterPty, PtySize, native_pty_system};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long anything is waited for. `MEMORY_SHEPHERD_TEST_WAIT` says it
+/// otherwise, in seconds.
+pub fn limit() -> Duration {
+    let seconds = std::env::var("MEMORY_SHEPHERD_TEST_WAIT");
+    let seconds = seconds.ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(20))
+}
+
+/// A program in a terminal.
+pub struct Terminal {
+    master: Option<Box<dyn MasterPty + Send>>,
+    writer: Option<Box<dyn Write + Send>>,
+    reader: Option<JoinHandle<()>>,
+    enough: Arc<AtomicBool>,
+    output: Receiver<Vec<u8>>,
+    child: Box<dyn Child + Send + Sync>,
+    emulator: vt100::Parser,
+    /// Everything that came out.
+    pub bytes: Vec<u8>,
+    modes: String,
+}
+
+impl Terminal {
+    /// Starts a command in a terminal of this size.
+    pub fn start(command: CommandBuilder, (columns, rows): (u16, u16)) -> Terminal {
+        let pair = native_pty_system().openpty(size(columns, rows)).unwrap();
+        let modes = modes(pair.master.as_ref());
+        let child = pair.slave.spawn_command(command).unwrap();
+        drop(pair.slave);
+        let mut from = pair.master.try_clone_reader().unwrap();
+        let (sender, output) = channel();
+        let enough = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&enough);
+        let reader = thread::spawn(move || {
+            let mut buffer = [0; 65_536];
+            while let Ok(count @ 1..) = from.read(&mut buffer) {
+                let gone = sender.send(buffer[..count].to_vec()).is_err();
+                if gone || stop.load(Ordering::SeqCst) {
+                    return;
+                }
+            }
+        });
+        Terminal {
+            writer: Some(pair.master.take_writer().unwrap()),
+            master: Some(pair.master),
+            reader: Some(reader),
+            enough,
+            output,
+            child,
+            emulator: vt100::Parser::new(rows, columns, 0),
+            bytes: Vec::new(),
+            modes,
+        }
+    }
+
+    pub fn screen(&self) -> &vt100::Screen {
+        self.emulator.screen()
+    }
+
+    /// What stands in a row of the screen.
+    pub fn row(&self, row: u16) -> String {
+        let (_, columns) = self.screen().size();
+        self.screen().rows(0, columns).nth(row.into()).unwrap()
+    }
+
+    pub fn text(&self) -> String {
+        self.screen().contents()
+    }
+
+    pub fn send(&mut self, keys: &str) {
+        let writer = self.writer.as_mut().expect("an open terminal");
+        writer.write_all(keys.as_bytes()).unwrap();
+        writer.flush().unwrap();
+    }
+
+    pub fn resize(&mut self, columns: u16, rows: u16) {
+        let master = self.master.as_ref().expect("an open terminal");
+        master.resize(size(columns, rows)).unwrap();
+        self.emulator.screen_mut().set_size(rows, columns);
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.process_id().unwrap()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.pid().cast_signed()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Takes in what comes within a time; false when nothing came or nothing
+    /// will any more.
+    fn take(&mut self, time: Duration) -> bool {
+        match self.output.recv_timeout(time) {
+            Ok(bytes) => {
+                self.emulator.process(&bytes);
+                self.bytes.extend(bytes);
+                true
+            }
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => {
+                // The reader is gone and there is nothing to wait for but time.
+                thread::park_timeout(time.min(Duration::from_millis(5)));
+                false
+            }
+        }
+    }
+
+    /// Takes in output until a condition holds; says how long it took.
+    #[track_caller]
+    pub fn wait(&mut self, what: &str, mut holds: impl FnMut(&mut Terminal) -> bool) -> Duration {
+        let began = Instant::now();
+        let end = began + limit();
+        while !holds(self) {
+            if Instant::now() > end {
+                panic!("waited for {what}; the screen is:\n{}", self.text());
+            }
+            self.take(Duration::from_millis(10));
+        }
+        began.elapsed()
+    }
+
+    /// Waits until the screen shows a text.
+    #[track_caller]
+    pub fn wait_for(&mut self, text: &str) -> Duration {
+        self.wait(&format!("{text:?}"), |terminal| {
+            terminal.text().contains(text)
+        })
+    }
+
+    /// Takes in output until none came for a while.
+    pub fn wait_for_quiet(&mut self) {
+        let end = Instant::now() + limit();
+        while self.take(Duration::from_millis(120)) && Instant::now() < end {}
+    }
+
+    /// Waits for the end of the program, and takes in the rest of its output.
+    #[track_caller]
+    pub fn wait_for_exit(&mut self) -> ExitStatus {
+        let mut ended = None;
+        self.wait("the end", |terminal| {
+            ended = terminal.child.try_wait().unwrap();
+            ended.is_some()
+        });
+        while self.take(Duration::from_millis(20)) {}
+        ended.unwrap()
+    }
+
+    /// The state letter and the processor time of the program, in seconds.
+    pub fn process(&self) -> (char, f64) {
+        let path = format!("/proc/{}/stat", self.pid());
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let rest = text.rsplit(')').next().unwrap_or_default();
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        let number = |field: usize| fields.get(field).and_then(|text| text.parse::<f64>().ok());
+        let state = fields.first().and_then(|text| text.chars().next());
+        let ticks = number(11).unwrap_or(0.0) + number(12).unwrap_or(0.0);
+        (state.unwrap_or('?'), ticks / 100.0)
+    }
+
+    /// That the terminal is as it was before the program came.
+    #[track_caller]
+    pub fn is_restored(&self) {
+        let screen = self.screen();
+        assert!(
+            !screen.alternate_screen(),
+            "the alternate screen was not left"
+        );
+        assert!(!screen.hide_cursor(), "the cursor is hidden");
+        assert!(!screen.bracketed_paste(), "pasted text is still marked");
+        assert_eq!(self.modes(), self.modes, "the modes of the terminal");
+        let last = String::from_utf8_lossy(&self.bytes);
+        let (begun, ended) = (last.rfind("\x1b[?2026h"), last.rfind("\x1b[?2026l"));
+        assert!(ended >= begun, "a synchronized update was not ended");
+    }
+
+    pub fn modes(&self) -> String {
+        modes(self.master.as_deref().expect("an open terminal"))
+    }
+
+    /// Whether the terminal is in raw mode: no echo, no signals from keys.
+    pub fn is_raw(&self) -> bool {
+        self.modes() != self.modes
+    }
+
+    /// Closes the terminal, as when its window goes. `key` makes the program
+    /// write something, which is what wakes the thread that reads.
+    pub fn close(&mut self, key: &str) {
+        self.enough.store(true, Ordering::SeqCst);
+        self.send(key);
+        let reader = self.reader.take().expect("an open terminal");
+        self.wait("the reader's end", |_| reader.is_finished());
+        reader.join().unwrap();
+        self.writer = None;
+        self.master = None;
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        // A test that failed leaves nothing running.
+        if let Ok(None) = self.child.try_wait() {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn size(columns: u16, rows: u16) -> PtySize {
+    PtySize {
+        rows,
+        cols: columns,
+        pixel_width: 0,
+        pixel_height: 0,
+    }
+}
+
+fn modes(master: &dyn MasterPty) -> String {
+    format!("{:?}", master.get_termios().unwrap())
+}
+
+/// A command with an environment of its own: nothing of whoever runs the tests.
+pub fn command(program: &Path, home: &Path) -> CommandBuilder {
+    let mut command = CommandBuilder::new(program);
+    command.env_clear();
+    command.env("HOME", home);
+    command.env("XDG_CONFIG_HOME", home.join("config"));
+    command.env("XDG_STATE_HOME", home.join("state"));
+    command.env("TMPDIR", home.join("tmp"));
+    command.env("PATH", "/usr/bin:/bin");
+    command.env("TERM", "xterm-256color");
+    command.env("LANG", "C.UTF-8");
+    command.env("TZ", "UTC");
+    fs::create_dir_all(home.join("tmp")).unwrap();
+    command.cwd(home);
+    command
+}
+
+/// What can be seen in a cell: its text, and how it looks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub text: String,
+    pub fg: vt100::Color,
+    pub bg: vt100::Color,
+    /// Bold, dim, italic, underlined, reversed.
+    pub attributes: [bool; 5],
+}
+
+impl Seen {
+    /// A blank shows neither its colour nor how thick it is.
+    pub fn new(text: &str, fg: vt100::Color, bg: vt100::Color, attributes: [bool; 5]) -> Seen {
+        let blank = text.trim().is_empty();
+        let [bold, dim, italic, underlined, reversed] = attributes;
+        let plain = blank && !underlined && !reversed;
+        Seen {
+            text: if blank { " " } else { text }.to_string(),
+            fg: if plain { vt100::Color::Default } else { fg },
+            bg,
+            attributes: match blank {
+                true => [false, false, false, underlined, reversed],
+                false => [bold, dim, italic, underlined, reversed],
+            },
+        }
+    }
+}
+
+/// What can be seen on a screen, row by row.
+pub fn grid(screen: &vt100::Screen) -> Vec<Vec<Seen>> {
+    let (rows, columns) = screen.size();
+    let cell = |row, column| {
+        let cell = screen.cell(row, column).unwrap();
+        let attributes = [
+            cell.bold(),
+            cell.dim(),
+            cell.italic(),
+            cell.underline(),
+            cell.inverse(),
+        ];
+        Seen::new(cell.contents(), cell.fgcolor(), cell.bgcolor(), attributes)
+    };
+    let row = |row| (0..columns).map(|column| cell(row, column)).collect();
+    (0..rows).map(row).collect()
+}
+
+/// The first place in which two screens differ, for people.
+#[track_caller]
+pub fn assert_same_grid(left: &[Vec<Seen>], right: &[Vec<Seen>], what: &str) {
+    assert_eq!(left.len(), right.len(), "{what}: rows");
+    for (number, (left, right)) in left.iter().zip(right).enumerate() {
+        let text = |row: &[Seen]| {
+            row.iter()
+                .map(|cell| cell.text.as_str())
+                .collect::<String>()
+        };
+        assert_eq!(text(left), text(right), "{what}: row {number}");
+        for (column, (left, right)) in left.iter().zip(right).enumerate() {
+            assert_eq!(left, right, "{what}: row {number}, column {column}");
+        }
+    }
+}
