@@ -362,7 +362,7 @@ impl Console {
                     );
                 }
                 Effect::Redraw => {
-                    screen.forget()?;
+                    screen.forget();
                     self.model.dirty = true;
                 }
                 effect => self.runner.carry_out(effect),

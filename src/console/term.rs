@@ -1,11 +1,9 @@
 //! The terminal: entered, left, handed to the shell and taken back; one frame,
 //! one write. The only place that writes escape codes.
 
-use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,52 +13,36 @@ use crossterm::terminal::{
     LeaveAlternateScreen,
 };
 use crossterm::{cursor, queue};
-use ratatui::backend::CrosstermBackend;
-use ratatui::{TerminalOptions, Viewport};
+use ratatui::buffer::{Buffer, Cell};
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+use unicode_width::UnicodeWidthStr;
 
 use super::model::Model;
 use super::theme::Theme;
 use super::view;
-use crate::error::{Error, PathContext, Result};
+use crate::error::{PathContext, Result};
 
 /// Draws frames: what changed since the last one goes out in one write, inside a
-/// synchronized update, so that no terminal shows half of it.
+/// synchronized update, so that no terminal shows half of it. Nothing changed,
+/// nothing goes out.
 pub struct Painter<W: Write> {
-    terminal: ratatui::Terminal<CrosstermBackend<FrameWriter>>,
-    frame: FrameWriter,
     out: W,
-}
-
-/// Where the drawing library writes. It flushes when it likes, also when it is
-/// dropped; nothing leaves before the frame is whole.
-#[derive(Clone, Default)]
-struct FrameWriter(Rc<RefCell<Vec<u8>>>);
-
-impl Write for FrameWriter {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.borrow_mut().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    shown: Buffer,
+    next: Buffer,
+    /// Nothing is known of what is on the screen.
+    forgotten: bool,
 }
 
 impl<W: Write> Painter<W> {
-    /// Frames go to `out`.
-    ///
-    /// # Errors
-    /// When the size of the terminal is needed and not known.
-    pub fn new(out: W, viewport: Viewport) -> io::Result<Painter<W>> {
-        let frame = FrameWriter::default();
-        let backend = CrosstermBackend::new(frame.clone());
-        let terminal = ratatui::Terminal::with_options(backend, TerminalOptions { viewport })?;
-        Ok(Painter {
-            terminal,
-            frame,
+    /// Frames go to `out`, an empty screen.
+    pub fn new(out: W) -> Painter<W> {
+        Painter {
             out,
-        })
+            shown: Buffer::default(),
+            next: Buffer::default(),
+            forgotten: false,
+        }
     }
 
     /// Draws the model.
@@ -68,31 +50,224 @@ impl<W: Write> Painter<W> {
     /// # Errors
     /// When the terminal is gone.
     pub fn draw(&mut self, model: &Model, theme: &Theme) -> io::Result<()> {
-        self.terminal
-            .draw(|frame| view::draw(model, theme, frame.buffer_mut()))?;
-        let drawn = std::mem::take(&mut *self.frame.0.borrow_mut());
-        let mut bytes = Vec::with_capacity(drawn.len() + 16);
+        let area = Rect::new(0, 0, model.size.0, model.size.1);
+        let mut bytes = Vec::new();
         queue!(bytes, BeginSynchronizedUpdate)?;
-        bytes.extend(drawn);
-        queue!(bytes, EndSynchronizedUpdate)?;
-        self.out.write_all(&bytes)?;
-        self.out.flush()
+        let empty = bytes.len();
+        if self.shown.area != area || self.forgotten {
+            if self.forgotten || !self.shown.area.is_empty() {
+                bytes.extend(b"\x1b[m\x1b[2J");
+            }
+            self.shown = Buffer::empty(area);
+        }
+        self.next.resize(area);
+        self.next.reset();
+        view::draw(model, theme, &mut self.next);
+        encode(&self.shown, &self.next, &mut bytes)?;
+        if bytes.len() > empty {
+            queue!(bytes, EndSynchronizedUpdate)?;
+            self.out.write_all(&bytes)?;
+            self.out.flush()?;
+        }
+        self.forgotten = false;
+        std::mem::swap(&mut self.shown, &mut self.next);
+        Ok(())
     }
 
     /// Forgets what is on the screen, so that the next frame draws all of it.
-    ///
-    /// # Errors
-    /// When the size of the terminal is not known.
-    pub fn forget(&mut self) -> io::Result<()> {
-        // Not `clear`: that asks the terminal where its cursor is, and waits for
-        // the answer.
-        let area = self.terminal.get_frame().area();
-        self.terminal.resize(area)
+    pub fn forget(&mut self) {
+        self.forgotten = true;
     }
 
     /// Where frames go.
     pub fn out(&mut self) -> &mut W {
         &mut self.out
+    }
+}
+
+/// From so many blanks on at the end of a row it is cheaper to erase them.
+const ERASE: usize = 4;
+
+/// What turns one screen into another.
+fn encode(shown: &Buffer, next: &Buffer, bytes: &mut Vec<u8>) -> io::Result<()> {
+    let mut style = Style::reset();
+    let mut cursor = None;
+    let changes = changes(shown, next);
+    let mut index = 0;
+    while let Some(&(x, y, cell)) = changes.get(index) {
+        let rest = &changes[index..];
+        if cursor != Some((x, y)) {
+            match between(next, cursor, (x, y), style) {
+                Some(same) => bytes.extend(same.as_bytes()),
+                None => write!(bytes, "\x1b[{};{}H", y + 1, x + 1)?,
+            }
+        }
+        let blanks = match x >= text_end(next, y) {
+            true => rest.iter().take_while(|(_, row, _)| *row == y).count(),
+            false => 0,
+        };
+        if blanks >= ERASE {
+            restyle(bytes, &mut style, Style::reset())?;
+            bytes.extend(b"\x1b[K");
+            cursor = Some((x, y));
+            index += blanks;
+            continue;
+        }
+        restyle(bytes, &mut style, cell.style())?;
+        let symbol = cell.symbol();
+        // Everything foreign was made visible long before; if something were
+        // not, it would end here.
+        match symbol.chars().any(char::is_control) {
+            true => bytes.push(b'?'),
+            false => bytes.extend(symbol.as_bytes()),
+        }
+        // Terminals disagree on how wide a cluster of several characters is.
+        let alone = symbol.chars().nth(1).is_none();
+        cursor = alone.then_some((x + width(cell), y));
+        index += 1;
+    }
+    restyle(bytes, &mut style, Style::reset())
+}
+
+/// The cells that have to be written, row by row. What a wide sign leaves of
+/// itself when half of it is overwritten is up to the terminal, so the other half
+/// is written, too.
+fn changes<'n>(shown: &Buffer, next: &'n Buffer) -> Vec<(u16, u16, &'n Cell)> {
+    let mut changes = Vec::new();
+    for y in next.area.rows().map(|row| row.y) {
+        let (mut covered, mut spoilt) = (0, 0);
+        for x in next.area.left()..next.area.right() {
+            let (old, new) = (&shown[(x, y)], &next[(x, y)]);
+            let changed = old != new || spoilt > 0;
+            spoilt = match changed {
+                true => width(old).max(width(new)).max(spoilt) - 1,
+                false => 0,
+            };
+            if covered > 0 {
+                covered -= 1;
+                continue;
+            }
+            covered = width(new) - 1;
+            if changed {
+                changes.push((x, y, new));
+            }
+        }
+    }
+    changes
+}
+
+/// How many columns a cell's sign takes: one at least.
+fn width(cell: &Cell) -> u16 {
+    match cell.symbol().len() {
+        0..=1 => 1,
+        _ => cell.symbol().width().max(1) as u16,
+    }
+}
+
+/// So many cells are cheaper written again than jumped over.
+const JUMP: u16 = 7;
+
+/// What stands between the cursor and a cell to its right, if that is little and
+/// looks as what is written now.
+fn between(
+    buffer: &Buffer,
+    cursor: Option<(u16, u16)>,
+    (x, y): (u16, u16),
+    style: Style,
+) -> Option<String> {
+    let (from, _) = cursor.filter(|(from, row)| *row == y && *from < x && x - from < JUMP)?;
+    let bare = Modifier::UNDERLINED | Modifier::REVERSED;
+    let plain =
+        style.bg.unwrap_or_default() == Color::Reset && !style.add_modifier.intersects(bare);
+    let cells = (from..x).map(|column| &buffer[(column, y)]);
+    let text = cells.map(|cell| {
+        let same = cell.style() == style || (plain && *cell == Cell::EMPTY);
+        let ascii = cell.symbol().len() == 1 && !cell.symbol().contains(char::is_control);
+        (same && ascii).then_some(cell.symbol())
+    });
+    text.collect()
+}
+
+/// The column behind the last cell of a row that shows anything.
+fn text_end(buffer: &Buffer, y: u16) -> u16 {
+    let row = (buffer.area.left()..buffer.area.right()).rev();
+    let blank = |cell: &Cell| cell.symbol() == " " && cell.style() == Cell::EMPTY.style();
+    let last = row
+        .map(|x| (x, &buffer[(x, y)]))
+        .find(|(_, cell)| !blank(cell));
+    last.map_or(0, |(x, cell)| x + width(cell))
+}
+
+/// Goes from one style to another.
+fn restyle(bytes: &mut Vec<u8>, now: &mut Style, next: Style) -> io::Result<()> {
+    let own = |style: Style| {
+        (
+            style.fg.unwrap_or_default(),
+            style.bg.unwrap_or_default(),
+            style.add_modifier,
+        )
+    };
+    let ((fg, bg, modifiers), (next_fg, next_bg, next_modifiers)) = (own(*now), own(next));
+    if own(*now) == own(next) {
+        return Ok(());
+    }
+    *now = next;
+    // What is added is added; to take something away everything is.
+    let takes = !next_modifiers.contains(modifiers)
+        || (fg != next_fg && next_fg == Color::Reset)
+        || (bg != next_bg && next_bg == Color::Reset);
+    let mut codes: Vec<String> = Vec::new();
+    let (fg, bg, modifiers) = match takes {
+        true => {
+            codes.push(String::new());
+            (Color::Reset, Color::Reset, Modifier::empty())
+        }
+        false => (fg, bg, modifiers),
+    };
+    for (modifier, code) in [
+        (Modifier::BOLD, 1),
+        (Modifier::DIM, 2),
+        (Modifier::ITALIC, 3),
+        (Modifier::UNDERLINED, 4),
+        (Modifier::REVERSED, 7),
+    ] {
+        if (next_modifiers - modifiers).contains(modifier) {
+            codes.push(code.to_string());
+        }
+    }
+    if fg != next_fg {
+        codes.push(colour(next_fg, 30));
+    }
+    if bg != next_bg {
+        codes.push(colour(next_bg, 40));
+    }
+    write!(bytes, "\x1b[{}m", codes.join(";"))
+}
+
+/// The code of a colour; `base` is 30 for the text and 40 behind it.
+fn colour(colour: Color, base: u8) -> String {
+    let plain = |number: u8| (base + number).to_string();
+    let bright = |number: u8| (base + 60 + number).to_string();
+    match colour {
+        Color::Reset => plain(9),
+        Color::Black => plain(0),
+        Color::Red => plain(1),
+        Color::Green => plain(2),
+        Color::Yellow => plain(3),
+        Color::Blue => plain(4),
+        Color::Magenta => plain(5),
+        Color::Cyan => plain(6),
+        Color::Gray => plain(7),
+        Color::DarkGray => bright(0),
+        Color::LightRed => bright(1),
+        Color::LightGreen => bright(2),
+        Color::LightYellow => bright(3),
+        Color::LightBlue => bright(4),
+        Color::LightMagenta => bright(5),
+        Color::LightCyan => bright(6),
+        Color::White => bright(7),
+        Color::Indexed(index) => format!("{};5;{index}", base + 8),
+        Color::Rgb(red, green, blue) => format!("{};2;{red};{green};{blue}", base + 8),
     }
 }
 
@@ -119,27 +294,20 @@ impl Screen {
         *TTY.lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner) =
             Some(duplicate().path("open", path)?);
-        // NO_COLOR is the theme's business. Left to itself crossterm would
-        // answer it with empty codes, which take the cursor's look away.
-        crossterm::style::force_color_output(true);
         restore_on_panic();
         acquire().path("take over", path)?;
         let screen = duplicate().path("open", path)?;
-        match Painter::new(screen, Viewport::Fullscreen) {
-            Ok(painter) => Ok(Screen { painter }),
-            Err(error) => {
-                restore();
-                Err(Error::io("take over", path, &error))
-            }
-        }
+        Ok(Screen {
+            painter: Painter::new(screen),
+        })
     }
 
     /// Columns and rows.
     pub fn size(&self) -> (u16, u16) {
-        self.painter
-            .terminal
-            .size()
-            .map_or((80, 24), |size| (size.width, size.height))
+        match rustix::termios::tcgetwinsize(&self.painter.out) {
+            Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col, size.ws_row),
+            _ => (80, 24),
+        }
     }
 
     /// Draws the model.
@@ -151,11 +319,8 @@ impl Screen {
     }
 
     /// Forgets what is on the screen, so that the next frame draws all of it.
-    ///
-    /// # Errors
-    /// When the terminal is gone.
-    pub fn forget(&mut self) -> io::Result<()> {
-        self.painter.forget()
+    pub fn forget(&mut self) {
+        self.painter.forget();
     }
 
     /// Gives the terminal to the shell until the process is continued.
@@ -174,7 +339,8 @@ impl Screen {
     /// When the terminal is gone.
     pub fn resume(&mut self) -> io::Result<()> {
         acquire()?;
-        self.forget()
+        self.forget();
+        Ok(())
     }
 }
 

@@ -3,6 +3,7 @@
 mod architecture;
 mod cli;
 mod configs;
+mod console_bytes;
 mod console_fleet;
 mod console_pty;
 mod console_update;

@@ -411,7 +411,12 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
         .iter()
         .filter(|line| is_bad(line.outcome))
         .count();
-    let x = canvas.put(0, 0, &format!("{verb} {} ", view.run), Role::Title);
+    let x = canvas.foreign(
+        0,
+        0,
+        format!("{verb} {} ", view.run).as_bytes(),
+        Role::Title,
+    );
     let seconds = view.duration_ms as f64 / 1000.0;
     let x = canvas.put(
         x,

@@ -1,0 +1,670 @@
+//! The bytes that go to the terminal: an emulator that reads them shows what
+//! was drawn, there are few of them, and nothing that an agent writes is among
+//! them as anything but text.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use memory_shepherd::console::model::{Level, Stage};
+use memory_shepherd::console::term::Painter;
+use memory_shepherd::console::theme::{MONO, Theme};
+use memory_shepherd::console::update::{DEAF, Msg};
+use memory_shepherd::console::view;
+use memory_shepherd::engine::{Outcome, Progress, Stage as Step, State, UndoMode};
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Cell;
+use ratatui::style::{Color, Modifier};
+
+use crate::console_fleet::{Console, fleet, keys, plan, report, run, seen, skipped, undo};
+use crate::terminal::{Seen, assert_same_grid, grid};
+
+const SIZE: (u16, u16) = (120, 36);
+const BEGIN: &[u8] = b"\x1b[?2026h";
+const END: &[u8] = b"\x1b[?2026l";
+
+/// A terminal that keeps every write by itself.
+#[derive(Default)]
+struct Writes(Vec<Vec<u8>>);
+
+impl Write for Writes {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.push(bytes.to_vec());
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A console whose frames go through the real backend into an emulator.
+struct Wire {
+    /// Whether the emulator and we agree on the width of everything drawn.
+    agreed: bool,
+    console: Console,
+    theme: Theme,
+    painter: Painter<Writes>,
+    emulator: vt100::Parser,
+}
+
+impl Wire {
+    fn new(console: Console) -> Wire {
+        Wire::with_theme(console, "terminal")
+    }
+
+    fn with_theme(console: Console, theme: &str) -> Wire {
+        let (columns, rows) = SIZE;
+        Wire {
+            agreed: true,
+            console,
+            theme: Theme::named(theme).unwrap(),
+            painter: Painter::new(Writes::default()),
+            emulator: vt100::Parser::new(rows, columns, 0),
+        }
+    }
+
+    /// Draws if something changed; how many bytes that took.
+    fn frame(&mut self, what: &str) -> usize {
+        if !self.console.model.dirty {
+            return 0;
+        }
+        self.painter.draw(&self.console.model, &self.theme).unwrap();
+        self.console.model.dirty = false;
+        let writes = std::mem::take(&mut self.painter.out().0);
+        if writes.is_empty() {
+            self.compare(what);
+            return 0;
+        }
+        assert_eq!(writes.len(), 1, "{what}: one write for a frame");
+        let bytes = &writes[0];
+        assert!(
+            bytes.starts_with(BEGIN) && bytes.ends_with(END),
+            "{what}: synchronized"
+        );
+        let inside = &bytes[BEGIN.len()..bytes.len() - END.len()];
+        let nested = inside.windows(7).any(|bytes| bytes == &BEGIN[..7]);
+        assert!(!nested, "{what}: one synchronized update");
+        self.emulator.process(bytes);
+        let mut found = foreign(bytes);
+        if !self.agreed {
+            found.retain(|found| found != "U+200D" && found != "U+FE0F");
+        }
+        let text = String::from_utf8_lossy(inside);
+        assert_eq!(found, Vec::<String>::new(), "{what}: {text:?}");
+        let count = bytes.len();
+        self.compare(what);
+        count
+    }
+
+    fn compare(&self, what: &str) {
+        let (mut shown, mut drawn) = (grid(self.emulator.screen()), self.drawn());
+        for (shown, drawn) in shown.iter_mut().flatten().zip(drawn.iter_mut().flatten()) {
+            // The emulator knows no text that is bold and dim.
+            if drawn.attributes[..2] == [true, true] {
+                drawn.attributes[..2].fill(false);
+                shown.attributes[..2].fill(false);
+            }
+        }
+        if self.agreed {
+            return assert_same_grid(&shown, &drawn, what);
+        }
+        for (row, cells) in drawn.iter().enumerate() {
+            for (column, cell) in cells.iter().enumerate() {
+                if cell.text.is_ascii() && cell.text != " " {
+                    assert_eq!(shown[row][column], *cell, "{what}: {row}, {column}");
+                }
+            }
+        }
+    }
+
+    /// What was drawn, without the wire between.
+    fn drawn(&self) -> Vec<Vec<Seen>> {
+        let mut terminal = ratatui::Terminal::new(TestBackend::new(SIZE.0, SIZE.1)).unwrap();
+        let draw = |frame: &mut ratatui::Frame<'_>| {
+            view::draw(&self.console.model, &self.theme, frame.buffer_mut());
+        };
+        terminal.draw(draw).unwrap();
+        let buffer = terminal.backend().buffer();
+        let row = |row| {
+            let cell = |column| seen_cell(&buffer[(column, row)]);
+            (0..SIZE.0).map(cell).collect()
+        };
+        (0..SIZE.1).map(row).collect()
+    }
+
+    fn row(&self, row: u16) -> String {
+        let mut rows = self.emulator.screen().rows(0, SIZE.0);
+        rows.nth(row.into()).unwrap_or_default()
+    }
+}
+
+fn seen_cell(cell: &Cell) -> Seen {
+    let colour = |colour: Color| match colour {
+        Color::Reset => vt100::Color::Default,
+        Color::Indexed(index) => vt100::Color::Idx(index),
+        Color::Rgb(r, g, b) => vt100::Color::Rgb(r, g, b),
+        named => {
+            let all = [
+                Color::Black,
+                Color::Red,
+                Color::Green,
+                Color::Yellow,
+                Color::Blue,
+                Color::Magenta,
+                Color::Cyan,
+                Color::Gray,
+                Color::DarkGray,
+                Color::LightRed,
+                Color::LightGreen,
+                Color::LightYellow,
+                Color::LightBlue,
+                Color::LightMagenta,
+                Color::LightCyan,
+                Color::White,
+            ];
+            let index = all.iter().position(|other| *other == named);
+            vt100::Color::Idx(index.unwrap() as u8)
+        }
+    };
+    let attributes = [
+        Modifier::BOLD,
+        Modifier::DIM,
+        Modifier::ITALIC,
+        Modifier::UNDERLINED,
+        Modifier::REVERSED,
+    ];
+    let attributes = attributes.map(|attribute| cell.modifier.contains(attribute));
+    Seen::new(cell.symbol(), colour(cell.fg), colour(cell.bg), attributes)
+}
+
+/// A fleet of this many agents in states as they are found.
+fn herd(count: usize) -> Console {
+    let names: Vec<String> = (0..count)
+        .map(|number| format!("agent-{number:02}"))
+        .collect();
+    let state = |number: usize| match number {
+        3 => State::Tampered,
+        7 | 11 => State::Drifted,
+        5 => State::Error,
+        13 => State::Oversize,
+        number if number % 3 == 0 => State::Clean,
+        _ => State::Scratch,
+    };
+    let agents: Vec<(&str, State)> = (0..count)
+        .map(|number| (names[number].as_str(), state(number)))
+        .collect();
+    let mut console = fleet(&agents);
+    let everybody: Vec<(&str, Outcome)> = names
+        .iter()
+        .map(|name| (name.as_str(), Outcome::Ok))
+        .collect();
+    console.send(Msg::Log(Ok(vec![run("5a10c3d2", 190, &everybody)])));
+    console.pass(Duration::from_secs(30));
+    console
+}
+
+const BASELINE: &[u8] = include_bytes!("../../baselines/code-reviewer-MEMORY.md");
+
+/// A memory that has drifted in three places, with notes below.
+fn drifted() -> Vec<u8> {
+    let text = String::from_utf8(BASELINE.to_vec()).unwrap();
+    let text = text
+        .replacen("1. ", "1. Perhaps: ", 1)
+        .replacen("4. ", "4. Never mind: ", 1)
+        .replace("\n- ", "\n- And ")
+        .replace("\n\n## ", "\n\nMore.\n\n## ");
+    let notes = "- LH-12 waits for CI\n".repeat(60);
+    (text + &notes).into_bytes()
+}
+
+/// Presses keys and says how many bytes the frame after them took.
+fn cost(wire: &mut Wire, pressed: &str) -> usize {
+    wire.console.pass(Duration::from_secs(1));
+    wire.frame("before");
+    wire.console.send(keys(pressed));
+    wire.frame(pressed)
+}
+
+#[test]
+fn frames_cost_no_more_than_their_budgets() {
+    let mut figures = String::new();
+    let mut over = Vec::new();
+    let mut budget = |what: &str, bytes: usize, most: usize| {
+        figures.push_str(&format!("{what:<28} {bytes:>6} B   budget {most} B\n"));
+        if bytes > most {
+            over.push(format!("{what}: {bytes} B, budget {most} B"));
+        }
+    };
+    let mut wire = Wire::new(herd(24));
+    budget("first paint", wire.frame("first paint"), 12_000);
+    budget("cursor down", cost(&mut wire, "j"), 600);
+    let held = (0..10).map(|_| {
+        wire.console.now += Duration::from_millis(33);
+        wire.console.send(keys("j"));
+        wire.frame("held")
+    });
+    budget("cursor down, held", held.max().unwrap(), 300);
+    let mut many = Wire::new(herd(200));
+    many.frame("first paint");
+    budget("page of the fleet", cost(&mut many, "PgDn"), 3_500);
+    budget("open help", cost(&mut wire, "?"), 3_000);
+    budget("close help", cost(&mut wire, "Esc"), 6_000);
+    budget("open palette", cost(&mut wire, ":"), 4_000);
+    cost(&mut wire, "Esc");
+    budget("filter prompt", cost(&mut wire, "/"), 600);
+    budget("filter character, all stay", cost(&mut wire, "a"), 1_500);
+    budget("filter character, 10 stay", cost(&mut wire, "-"), 1_500);
+    budget("filter character, to one", cost(&mut wire, "7"), 1_500);
+    cost(&mut wire, "Esc");
+    wire.frame("before");
+    let mut changed = seen("agent-01", State::Scratch);
+    changed.content.as_mut().unwrap().scratch_lines = 41;
+    changed.content.as_mut().unwrap().size += 40;
+    wire.console.observe(vec![changed]);
+    budget("one changed row", wire.frame("changed"), 250);
+    wire.console.observe(vec![seen("agent-02", State::Scratch)]);
+    budget("nothing new was seen", wire.frame("nothing"), 0);
+    let mut idle = 0;
+    for _ in 0..60 {
+        wire.console.pass(Duration::from_secs(1));
+        idle += wire.frame("idle");
+    }
+    budget("an idle minute", idle, 300);
+    budget("mark", cost(&mut wire, "Space"), 600);
+    budget("open an agent", cost(&mut wire, "d"), 3_500);
+    let name = wire.console.model.agent.name.clone();
+    wire.console.texts(&name, &drifted(), Some(BASELINE));
+    budget("its text", wire.frame("text"), 3_500);
+    budget("diff, one line", cost(&mut wire, "j"), 3_500);
+    budget("diff, a page", cost(&mut wire, "PgDn"), 3_500);
+    budget("next hunk", cost(&mut wire, "n"), 3_500);
+    budget("its scratch", cost(&mut wire, "Tab"), 3_500);
+    budget("scratch, one line", cost(&mut wire, "j"), 3_500);
+    budget("back to the fleet", cost(&mut wire, "q"), 6_000);
+    println!("{figures}");
+    assert!(over.is_empty(), "{}\n\n{figures}", over.join("\n"));
+}
+
+/// Goes through every screen and state, with a frame after each step.
+fn journey(wire: &mut Wire) {
+    let mut number = 0;
+    let mut go = |wire: &mut Wire, pressed: &str| {
+        for key in pressed.split(' ') {
+            number += 1;
+            wire.console.press(key);
+            wire.frame(&format!("{number}: {key} of {pressed}"));
+        }
+    };
+    go(
+        wire,
+        "j j G gg Space j Space S S w ? j j / m a r k Esc Esc : s o r t Enter",
+    );
+    go(wire, "/ a g e n t Enter / 0 1 Enter Esc ! ! y");
+    let name = wire.console.model.cursor.clone().unwrap();
+    go(wire, "d");
+    wire.console.texts(&name, &drifted(), Some(BASELINE));
+    go(wire, "j j ^d w . n N Tab j G / L H Enter n Esc S-Tab ] [ X");
+    let mut made = plan(&[
+        (name.as_str(), State::Drifted),
+        ("agent-01", State::Scratch),
+    ]);
+    made.skipped = vec![skipped("agent-03", State::Tampered, "blocked since 02:11")];
+    wire.console.answer(made);
+    wire.frame("plan");
+    wire.console.pass(DEAF);
+    go(wire, "j j k r e s e t Space 1 Enter Backspace 2 Enter");
+    wire.console
+        .send(Msg::Progress(Progress::Stage(name.clone(), Step::Swap)));
+    wire.frame("progress");
+    wire.console.pass(Duration::from_secs(2));
+    let results = [
+        (name.as_str(), Outcome::Ok, None),
+        (
+            "agent-01",
+            Outcome::Failed,
+            Some("archive disk full (needs 41K, 12K free)"),
+        ),
+    ];
+    wire.console.send(Msg::Ended(Box::new(report(&results))));
+    wire.frame("result");
+    go(wire, "j k z");
+    wire.console
+        .answer(undo(&[name.as_str()], true, UndoMode::Refuse));
+    wire.frame("undo");
+    wire.console.pass(DEAF);
+    go(wire, "j Esc 7 j G gg / 5 a Enter n Enter q 1 A");
+    wire.console
+        .send(Msg::Note(Level::Error, "something is wrong".to_string()));
+    wire.frame("note");
+    wire.console
+        .send(Msg::ConfigBroken("conf:3: what is this?".to_string()));
+    wire.frame("config error");
+    wire.console.send(Msg::Log(Err(
+        "the ledger's chain is broken at 7".to_string()
+    )));
+    wire.frame("ledger error");
+}
+
+#[test]
+fn the_emulator_shows_what_was_drawn_on_every_screen() {
+    for theme in ["terminal", MONO] {
+        let mut wire = Wire::with_theme(herd(24), theme);
+        wire.frame("first paint");
+        journey(&mut wire);
+    }
+}
+
+#[test]
+fn a_screen_that_is_forgotten_is_drawn_whole_in_one_frame() {
+    let mut wire = Wire::new(herd(24));
+    wire.frame("first paint");
+    wire.emulator.process(b"\x1b[H\x1b[2Jnoise from elsewhere");
+    wire.painter.forget();
+    wire.console.model.dirty = true;
+    wire.frame("again");
+}
+
+// ---- Hostile text ----------------------------------------------------------
+
+/// What is in a stream of bytes that does not belong there: sequences that are
+/// not on the list, and characters that no terminal should be sent.
+fn foreign(bytes: &[u8]) -> Vec<String> {
+    struct Listed(Vec<String>);
+
+    impl vte::Perform for Listed {
+        fn print(&mut self, c: char) {
+            if !may_be_shown(c) {
+                self.0.push(format!("U+{:04X}", u32::from(c)));
+            }
+        }
+
+        fn execute(&mut self, byte: u8) {
+            self.0.push(format!("control {byte:02x}"));
+        }
+
+        fn hook(&mut self, params: &vte::Params, _: &[u8], _: bool, action: char) {
+            self.0.push(format!("DCS {params:?} {action}"));
+        }
+
+        fn osc_dispatch(&mut self, params: &[&[u8]], _: bool) {
+            self.0.push(format!("OSC {params:?}"));
+        }
+
+        fn csi_dispatch(&mut self, params: &vte::Params, marks: &[u8], _: bool, action: char) {
+            let numbers: Vec<u16> = params.iter().flatten().copied().collect();
+            let known = match (action, marks) {
+                ('m' | 'H' | 'J' | 'K', b"") => true,
+                ('h' | 'l', b"?") => numbers
+                    .iter()
+                    .all(|number| matches!(number, 25 | 1049 | 2004 | 2026)),
+                _ => false,
+            };
+            if !known {
+                self.0.push(format!("CSI {marks:?} {numbers:?} {action}"));
+            }
+        }
+
+        fn esc_dispatch(&mut self, marks: &[u8], _: bool, byte: u8) {
+            self.0.push(format!("ESC {marks:?} {byte:02x}"));
+        }
+    }
+
+    let mut found = Listed(Vec::new());
+    vte::Parser::new().advance(&mut found, bytes);
+    found.0.dedup();
+    found.0
+}
+
+/// Whether a character has a shape and leaves its neighbours alone.
+fn may_be_shown(c: char) -> bool {
+    !c.is_control()
+        && !matches!(u32::from(c),
+            0xAD | 0x34F | 0x61C | 0x115F..=0x1160 | 0x17B4..=0x17B5 | 0x180B..=0x180F
+            | 0x200B..=0x200F | 0x2028..=0x202E | 0x2060..=0x206F | 0x2800 | 0x3164
+            | 0xE000..=0xF8FF | 0xFE00..=0xFE0F | 0xFEFF | 0xFFA0 | 0xFFF0..=0xFFFB
+            | 0x1BCA0..=0x1BCA3 | 0x1D173..=0x1D17A | 0xE0000..=0x10FFFF)
+}
+
+/// Everything that somebody may try, one to a line.
+fn payloads() -> Vec<Vec<u8>> {
+    // Every C0, DEL and C1, raw and as UTF-8.
+    let controls = (0..0x20).chain(0x7F..0xA0).filter(|byte| *byte != b'\n');
+    let raw: Vec<u8> = controls.flat_map(|byte| [b'a', byte, b'b']).collect();
+    let written: String = ('\u{80}'..'\u{a0}').flat_map(|c| ['a', c, 'b']).collect();
+    let mut payloads: Vec<Vec<u8>> = vec![raw, written.into_bytes()];
+    let sequences = [
+        "\x1b[2J\x1b[H\x1b[31mred",
+        "\x1b[1;1HOWNED\x1b[36;1HOWNED",
+        "\x1b[?1049l\x1b[?25h\x1b[?2004l",
+        "\x1b[?1000h\x1b[?1006h\x1b[>4;2m\x1b[>1u",
+        "\x1b[6n\x1b[c\x1b[>c\x1b[?2026$p\x1b[18t\x1b[21t",
+        "\x1b]0;title\x07\x1b]2;title\x1b\\",
+        "\x1b]52;c;cm0gLXJmIH4=\x07",
+        "\x1b]8;;https://example.com\x07link\x1b]8;;\x07",
+        "\x1b]11;?\x07\x1b]1337;File=inline=1:AAAA\x07",
+        "\x1bP+q544e\x1b\\\x1bPq#0;2;0;0;0\x1b\\",
+        "\x1b_Gf=24;AAAA\x1b\\\x1b^private\x1b\\\x1bXsos\x1b\\",
+        "\x1bc\x1b7\x1b8\x1bD\x1bM\x1b(0\x1b#8\x1b=\x1b>",
+        "\u{9b}31m\u{9d}0;title\u{9c}\u{90}q\u{9c}",
+        "\x0e shifted \x0f\x05\x07\x08\x08\x08\x0b\x0c\r over the line",
+        "\x1b[200~rm -rf ~\n\x1b[201~",
+        "\x1b[?2026h never ended",
+        "bidi \u{202e}evil\u{202c} \u{2066}\u{2067}\u{2068}\u{2069}\u{200e}\u{200f}\u{61c}",
+        "zero \u{200b}\u{200c}\u{200d}\u{2060}\u{feff}\u{ad}\u{34f}\u{180e} width",
+        "tags \u{e0001}\u{e0069}\u{e0067}\u{e006e}\u{e006f}\u{e0072}\u{e0065}\u{e007f}",
+        "variation a\u{fe0f}\u{fe00}\u{e0100}",
+        "fillers \u{3164}\u{115f}\u{1160}\u{ffa0}\u{2800}",
+        "lines\u{2028}and\u{2029}paragraphs\u{85}next",
+        "private \u{e000}\u{f8ff}\u{f0000}\u{10ffff} no \u{fdd0}\u{ffff}",
+        "zalgo a\u{300}\u{301}\u{302}\u{303}\u{304}\u{305}\u{306}\u{307}\u{308}\u{309}\u{30a}",
+        "\u{301}\u{302} without a base",
+        "interlinear \u{fff9}a\u{fffa}b\u{fffb} music \u{1d173}",
+        "wide 日本語日本語日本語 half \u{ff76} 👍",
+        "tabs\ta\tb\tc",
+    ];
+    payloads.extend(sequences.map(|text| text.as_bytes().to_vec()));
+    payloads.push(b"\xff\xfe\xc0\x80\xed\xa0\x80\xf5 no UTF-8 \xe2\x80".to_vec());
+    payloads.push("\u{202e}".repeat(5_000).into_bytes());
+    payloads.push("日".repeat(5_000).into_bytes());
+    payloads
+}
+
+/// The beginning of a payload, for people.
+fn brief(payload: &[u8]) -> String {
+    let text = String::from_utf8_lossy(payload);
+    let begin: String = text.chars().take(20).collect();
+    format!("{begin:?}")
+}
+
+fn chrome(wire: &Wire) -> Vec<String> {
+    let (_, rows) = SIZE;
+    [0, 1, 2, rows - 3, rows - 1]
+        .map(|row| wire.row(row))
+        .to_vec()
+}
+
+#[test]
+fn hostile_memories_are_text_and_leave_the_rest_of_the_screen_alone() {
+    let with = |memory: &[u8]| {
+        let mut wire = Wire::new(herd(24));
+        let name = wire.console.model.cursor.clone().unwrap();
+        wire.frame("fleet");
+        wire.console.press("d");
+        wire.console.texts(&name, memory, Some(BASELINE));
+        wire
+    };
+    let mut plain = BASELINE.to_vec();
+    plain.extend(b"- a note\n");
+    for payload in payloads() {
+        // Above the boundary, in a changed line, and below it.
+        let mut above = BASELINE.to_vec();
+        let at = above.windows(3).position(|bytes| bytes == b"\n1.").unwrap() + 4;
+        above.splice(at..at, payload.iter().copied());
+        let mut memory = above;
+        memory.extend(&payload);
+        let what = brief(&payload);
+        {
+            let mut wire = with(&memory);
+            let mut other = with(&plain);
+            for keys in ["w", "w", ".", "Tab", "w", ".", "G", "j", "k"] {
+                wire.frame(&what);
+                wire.console.press(keys);
+                other.console.press(keys);
+            }
+            wire.frame(&what);
+            other.frame("plain");
+            // The header tells sizes and counts, which differ.
+            let (mine, theirs) = (chrome(&wire), chrome(&other));
+            assert_eq!(mine[2..], theirs[2..], "{what}");
+            assert!(
+                mine[0].starts_with("agent-03 !! TAMPERED local"),
+                "{what}: {}",
+                mine[0]
+            );
+            assert!(
+                mine[1].trim_start().starts_with("Diff"),
+                "{what}: {}",
+                mine[1]
+            );
+            assert!(
+                mine[1].contains("prod-west [PROD] RW"),
+                "{what}: {}",
+                mine[1]
+            );
+        }
+    }
+}
+
+#[test]
+fn hostile_names_hosts_reasons_and_notes_are_text() {
+    for payload in payloads() {
+        // The emulator drops the replacement character.
+        let evil = String::from_utf8_lossy(&payload).replace('\u{fffd}', "");
+        let what = brief(&payload);
+        let mut wire = Wire::new(herd(24));
+        let model = &mut wire.console.model;
+        model.fleet.config = evil.clone();
+        let victim = model.cursor.clone().unwrap();
+        let mut observation = seen(&victim, State::Tampered);
+        observation.host = evil.clone();
+        observation.why = evil.clone();
+        observation.block.as_mut().unwrap().why = evil.clone();
+        observation.last.as_mut().unwrap().run = evil.clone();
+        wire.console.observe(vec![observation]);
+        wire.frame(&what);
+        let (_, rows) = SIZE;
+        assert!(wire.row(0).contains("prod-west [PROD] RW"), "{what}");
+        assert!(
+            wire.row(rows - 1).trim_start().starts_with("d diff"),
+            "{what}"
+        );
+        assert!(wire.row(rows - 1).ends_with("? help"), "{what}");
+        wire.console.press("d");
+        wire.console.texts(&victim, BASELINE, None);
+        wire.console.model.agent.findings = evil.clone();
+        wire.console.model.dirty = true;
+        wire.frame(&what);
+        // In a prompt, and as a search.
+        wire.console.press("/");
+        wire.console.send(Msg::Paste(evil.clone()));
+        wire.frame(&what);
+        wire.console.press("Enter");
+        wire.frame(&what);
+        wire.console.press("Esc X");
+        let mut made = plan(&[(victim.as_str(), State::Drifted)]);
+        made.steps[0].notes = vec![evil.clone(), evil.clone()];
+        made.steps[0].host = evil.clone();
+        made.skipped = vec![skipped("agent-01", State::Tampered, &evil)];
+        wire.console.answer(made);
+        wire.frame(&what);
+        wire.console.pass(DEAF);
+        wire.console.type_line("reset 1");
+        wire.console.press("Enter");
+        assert!(
+            matches!(wire.console.model.reset.stage, Stage::Run(_)),
+            "{what}"
+        );
+        wire.frame(&what);
+        let results = [(victim.as_str(), Outcome::Failed, Some(evil.as_str()))];
+        let report = Box::new(report(&results));
+        wire.console
+            .send(Msg::Progress(Progress::Done(report.results[0].clone())));
+        wire.frame(&what);
+        wire.console.send(Msg::Ended(report));
+        if let Stage::Result(view) = &mut wire.console.model.reset.stage {
+            view.lines[0].entry = Some(evil.clone());
+        }
+        wire.frame(&what);
+        let mut runs = vec![run("5a10c3d2", 10, &[(victim.as_str(), Outcome::Failed)])];
+        runs[0].events[0].note = Some(evil.clone());
+        runs[0].events[0].user = evil.clone();
+        runs[0].run = evil.clone();
+        runs[0].undone = vec![evil.clone()];
+        wire.console.send(Msg::Log(Ok(runs)));
+        wire.console.press("7 G");
+        wire.frame(&what);
+        wire.console.press("Enter");
+        wire.frame(&what);
+        wire.console.send(Msg::Note(Level::Error, evil.clone()));
+        wire.frame(&what);
+        wire.console.press("1");
+        wire.console.send(Msg::ConfigBroken(evil.clone()));
+        wire.console.send(Msg::Log(Err(evil.clone())));
+        wire.frame(&what);
+        // Names come from the config; if one gets through, it is text as well.
+        for row in wire.console.model.rows.iter_mut().take(2) {
+            row.name = format!("{evil}{}", row.name);
+        }
+        wire.console.model.fleet.name = evil.clone();
+        wire.console.model.fleet.tag = Some(evil.clone());
+        wire.console.model.arrange();
+        wire.console
+            .model
+            .marks
+            .extend(wire.console.model.order.clone());
+        wire.console.model.dirty = true;
+        wire.frame(&what);
+        wire.console.press("gg :");
+        wire.console.type_line("agent");
+        wire.frame(&what);
+        wire.console.press("Enter");
+        wire.frame(&what);
+    }
+}
+
+/// Terminals draw a cluster of several characters as one sign or as many. What
+/// stands behind it is where it belongs all the same.
+#[test]
+fn clusters_of_disputed_width_do_not_move_their_neighbours() {
+    let text = String::from_utf8(BASELINE.to_vec()).unwrap();
+    let signs = "👨‍👩‍👧‍👦 family 👍🏽 thumb 🇩🇪 flag ☔️ rain 1️⃣ one a\u{301}\u{302} accents\n";
+    let memory = text.replacen("1. ", &format!("1. {signs}2. "), 1) + signs;
+    let mut wire = Wire::new(herd(24));
+    wire.agreed = false;
+    let name = wire.console.model.cursor.clone().unwrap();
+    wire.frame("fleet");
+    wire.console.press("d");
+    wire.console.texts(&name, memory.as_bytes(), Some(BASELINE));
+    for key in ["w", "Tab", "G", "k", "S-Tab", "w", "j"] {
+        wire.frame(key);
+        wire.console.press(key);
+    }
+    wire.frame("last");
+}
+
+#[test]
+fn the_list_of_sequences_catches_what_is_not_on_it() {
+    for payload in payloads() {
+        let Ok(text) = String::from_utf8(payload.clone()) else {
+            continue;
+        };
+        // Only of sequences that we write as well, or only odd to look at.
+        let ours = ["\x1b[2J", "\x1b[1;1H", "\x1b[?1049l", "\x1b[?2026h"];
+        let odd = ["zalgo", "wide", "日", "\u{301}"];
+        let harmless = ours.iter().chain(&odd).any(|begin| text.starts_with(begin));
+        assert_eq!(foreign(&payload).is_empty(), harmless, "{text:.60?}");
+    }
+    assert_eq!(foreign(b"\x1b[?1000h"), ["CSI [63] [1000] h"]);
+    assert_eq!(foreign(b"\x1b]52;c;AAAA\x07").len(), 1);
+    assert_eq!(foreign(b"\r\n"), ["control 0d", "control 0a"]);
+}
