@@ -165,7 +165,6 @@ pub fn run(options: Options) -> Result<()> {
         drawn: None,
         new_config: None,
     };
-    console.remember();
     console
         .handle(vec![Effect::LoadLog], &mut screen)
         .map_err(|error| gone(&error))?;
@@ -387,13 +386,6 @@ impl Console {
 
     fn moment(&self) -> Moment {
         self.clock.1.moment(&self.clock.0)
-    }
-
-    /// Shows at once what the fleet looked like when it was looked at last.
-    fn remember(&mut self) {
-        let seen = self.clock.0.remembered();
-        let moment = self.moment();
-        update(&mut self.model, moment, Msg::Remembered(seen));
     }
 }
 

@@ -42,6 +42,7 @@ enum Job {
     Plan(u64, Request, bool),
     LoadLog,
     ReadConfig(Env),
+    Remember,
 }
 
 impl Runner {
@@ -49,6 +50,8 @@ impl Runner {
     pub fn start(engine: Arc<Engine>, env: Env, rebuild: Rebuild) -> (Runner, Receiver<Msg>) {
         let (messages, inbox) = bounded(WAITING);
         let (texts, jobs, fleet) = workers(&engine, &messages);
+        // What the fleet looked like last time is shown until it has been read.
+        drop(jobs.send(Job::Remember));
         let runner = Runner {
             engine,
             fleet,
@@ -256,6 +259,7 @@ fn do_jobs(engine: &Engine, queue: &Receiver<Job>, messages: &Sender<Msg>) {
                 Ok(config) => Msg::ConfigRead(Box::new(config)),
                 Err(problems) => Msg::ConfigBroken(problems.to_string()),
             },
+            Job::Remember => Msg::Remembered(engine.remembered()),
             Job::LoadLog => Msg::Log(runs(engine).map_err(|error| error.to_string())),
         };
         if messages.send(message).is_err() {

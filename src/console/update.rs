@@ -675,7 +675,10 @@ fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
             return ask_for_plan(model, request, false);
         }
         Command::PlanUndo => {
-            let target = UndoTarget::Agents(model.targets(command));
+            let target = match (model.screen, &model.reset.stage) {
+                (Screen::Reset, Stage::Result(result)) => UndoTarget::Run(result.run.clone()),
+                _ => UndoTarget::Agents(model.targets(command)),
+            };
             return ask_for_plan(model, Request::Undo(target, UndoMode::Refuse), false);
         }
         Command::PlanRedo => {
