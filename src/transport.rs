@@ -174,11 +174,13 @@ pub enum Odd {
     ForeignLink(u32),
 }
 
+/// As part of a sentence; the target of a link is as it is on the disk, for the
+/// sinks to make visible.
 impl fmt::Display for Odd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Odd::Symlink(target) => {
-                write!(f, "a symbolic link to {}", crate::untrusted::line(target))
+                write!(f, "a symbolic link to {}", String::from_utf8_lossy(target))
             }
             Odd::Directory => f.write_str("a folder"),
             Odd::Fifo => f.write_str("a named pipe"),

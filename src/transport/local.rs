@@ -576,7 +576,10 @@ fn dress(file: &StdFile, attributes: &Attributes, memory: &Path) -> Result<(), E
         fs::fsetxattr(file, name.as_slice(), value, XattrFlags::empty())
             .path("keep the extended attributes of", memory)
             .map_err(|error| {
-                error.hint(format!("the attribute is {}", crate::untrusted::line(name)))
+                error.hint(format!(
+                    "the attribute is {}",
+                    String::from_utf8_lossy(name)
+                ))
             })?;
     }
     Ok(())
