@@ -129,14 +129,24 @@ impl Archive {
     /// # Errors
     /// What the system answered, or a link in the path.
     pub fn folder(&self, path: &Path) -> Result<OwnedFd> {
-        let path = self.root.join(path);
-        if let Ok(folder) = durable::open_folder_raw(&path, Walk::Kernel) {
+        // Each level in turn: the group needs to pass through all of them.
+        let mut at = self.root.clone();
+        let mut folder = self.one_folder(&at)?;
+        for component in path.components() {
+            at.push(component);
+            folder = self.one_folder(&at)?;
+        }
+        Ok(folder)
+    }
+
+    fn one_folder(&self, path: &Path) -> Result<OwnedFd> {
+        if let Ok(folder) = durable::open_folder_raw(path, Walk::Kernel) {
             return Ok(folder);
         }
-        let folder = durable::make_folder(&path, self.folder_mode)?;
+        let folder = durable::make_folder(path, self.folder_mode)?;
         // The process's umask took bits away, and a set-group bit needs chmod.
-        fs::fchmod(&folder, self.folder_mode).path("set the mode of", &path)?;
-        self.give_to_group(&folder, &path)?;
+        self.give_to_group(&folder, path)?;
+        fs::fchmod(&folder, self.folder_mode).path("set the mode of", path)?;
         Ok(folder)
     }
 
@@ -156,8 +166,8 @@ impl Archive {
         let path = self.root.join(subdir);
         let folder = Arc::new(self.folder(subdir)?);
         let file = NewFile::create(&folder, &path, self.entry_mode)?;
-        fs::fchmod(file.file(), self.entry_mode).path("set the mode of a file in", &path)?;
         self.give_to_group(file.file(), &path)?;
+        fs::fchmod(file.file(), self.entry_mode).path("set the mode of a file in", &path)?;
         Ok(Draft {
             root: self.root.clone(),
             subdir: subdir.to_path_buf(),

@@ -92,10 +92,10 @@ fn check_seal(general: &General, agent: &Agent, baseline: &Baseline) -> Result<(
             agent.baseline
         )),
         Some(digest) if digest != baseline.digest() => broken(format!(
-            "the baseline {} does not match the seal: expected {}…, found {}…",
+            "baseline differs from the seal: {} is {}…, sealed was {}…",
             agent.baseline,
-            digest.short(8),
-            baseline.digest().short(8)
+            baseline.digest().short(8),
+            digest.short(8)
         )),
         Some(_) => Ok(()),
     }

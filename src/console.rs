@@ -1,40 +1,456 @@
-//! The operator console: the screens over the engine. Not there yet; this is
-//! the door that the command line opens.
+//! The console: wiring. One thread owns the terminal and the model and runs
+//! [`update`] and the view; others read keys and signals, watch the fleet and
+//! carry effects out. Nobody but that thread touches the screen, and it touches
+//! nothing else.
 
+pub mod chooser;
+pub mod command;
+mod effect;
+pub mod filter;
+pub mod keymap;
+pub mod model;
+pub mod term;
+pub mod text;
+pub mod theme;
+pub mod update;
+pub mod view;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::config::{Config, Env};
+use chrono::{DateTime, FixedOffset};
+use crossbeam_channel::{Receiver, Sender, after, select, unbounded};
+use crossterm::event::{self, Event as TerminalEvent, KeyCode, KeyEventKind, KeyModifiers};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGIO, SIGQUIT, SIGTERM, SIGTSTP};
+use signal_hook::iterator::Signals;
+
+use crate::config::{Config, Env, Protect};
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
+use effect::Runner;
+pub use effect::runs;
+use keymap::{Code, Key};
+use model::{
+    AgentScreen, Level, LogScreen, Model, Moment, ReadOnly, ResetScreen, Row, Screen, Sort,
+};
+use theme::Theme;
+use update::{Effect, Msg, next_wake, update};
 
-/// What the console is started with.
+/// How long background changes are gathered before they are drawn.
+const FRAME: Duration = Duration::from_millis(33);
+
+/// The same over SSH, where bytes are dear.
+const FRAME_OVER_SSH: Duration = Duration::from_millis(250);
+
+/// How long background messages are taken in before the next look at the keys.
+const BACKGROUND: Duration = Duration::from_millis(4);
+
+/// How the console is started.
 pub struct Options {
     /// The engine of the fleet.
     pub engine: Arc<Engine>,
-    /// Nothing may be changed.
+    /// By `--read-only`.
     pub read_only: bool,
-    /// The theme asked for on the command line.
+    /// By `--theme`; else the config's.
     pub theme: Option<String>,
-    /// No colours, whatever the theme says.
+    /// `NO_COLOR` is set.
     pub no_color: bool,
-    /// The screen is drawn over a network.
+    /// Started over SSH.
     pub over_ssh: bool,
-    /// To read the configuration again when it changes.
+    /// For reading a changed config.
     pub env: Env,
-    /// What the operator should know when the screen opens.
+    /// Something to say first.
     pub note: Option<String>,
-    /// Makes the engine of a configuration that was read again.
+    /// Makes an engine for a changed config.
     pub rebuild: Box<dyn Fn(Config) -> Engine + Send>,
 }
 
-/// Opens the console and returns when the operator leaves it.
+/// A model of a fleet nothing of which was read yet.
+pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
+    let by_config = config.general.protect == Protect::ReadOnly;
+    let row = |agent: &crate::config::Agent| Row {
+        name: agent.name.clone(),
+        seen: None,
+        remembered: None,
+    };
+    let mut model = Model {
+        fleet: effect::info(config),
+        rows: config.agents.iter().map(row).collect(),
+        order: Vec::new(),
+        cursor: None,
+        cursor_moved: false,
+        strip: None,
+        strip_due: None,
+        last_move: None,
+        top: 0,
+        marks: BTreeSet::new(),
+        anchor: None,
+        filter: String::new(),
+        sort: Sort::default(),
+        reverse: false,
+        screen: Screen::Fleet,
+        previous: None,
+        agent: AgentScreen {
+            wrap: true,
+            ..AgentScreen::default()
+        },
+        reset: ResetScreen::default(),
+        log: LogScreen {
+            messages: VecDeque::new(),
+            ..LogScreen::default()
+        },
+        overlay: None,
+        prompt: None,
+        pending: Vec::new(),
+        message: None,
+        read_only: ReadOnly {
+            on: by_config,
+            by_config,
+            ..ReadOnly::default()
+        },
+        config_error: None,
+        ledger_error: None,
+        size,
+        dirty: true,
+        now: moment,
+        word_marks: false,
+        request: 0,
+        waiting: false,
+        ages: Vec::new(),
+    };
+    model.arrange();
+    model
+}
+
+/// Opens the console and returns when it is left.
 ///
 /// # Errors
-/// In this version, always.
+/// A theme that does not exist, or a terminal that cannot be used.
 pub fn run(options: Options) -> Result<()> {
-    drop(options);
-    Err(Error::new(
-        Kind::Internal,
-        "this build has no console; `memory-shepherd status` shows the fleet",
-    ))
+    let config = options.engine.config();
+    let name = match (&options.theme, options.no_color) {
+        (Some(name), _) => name.as_str(),
+        (None, true) => theme::MONO,
+        (None, false) => config.general.theme.as_str(),
+    };
+    let theme = Theme::named(name)?;
+    let began = Began::now(&options.engine);
+    let mut screen = term::Screen::enter()?;
+    let mut model = first_model(config, began.moment(&options.engine), screen.size());
+    model.word_marks = theme.word_marks();
+    model.read_only.forced = options.read_only;
+    if let Some(note) = &options.note {
+        model.say(Level::Info, note.clone());
+    }
+    for warning in &config.warnings {
+        model.say(Level::Warn, warning.to_string().replace('\n', " "));
+    }
+    let frame = if options.over_ssh {
+        FRAME_OVER_SSH
+    } else {
+        FRAME
+    };
+    let input = read_input()?;
+    let engine = Arc::clone(&options.engine);
+    let (runner, inbox) = Runner::start(options.engine, options.env, options.rebuild);
+    let mut console = Console {
+        clock: (engine, began),
+        model,
+        theme,
+        runner,
+        frame,
+        drawn: None,
+    };
+    console.remember();
+    console
+        .handle(vec![Effect::LoadLog], &mut screen)
+        .map_err(|error| gone(&error))?;
+    let result = console.turn(&mut screen, &input, &inbox);
+    // The terminal goes back first: a run may still have an agent in hand.
+    drop(screen);
+    let seen: Vec<_> = console
+        .model
+        .rows
+        .into_iter()
+        .filter_map(|row| row.seen)
+        .collect();
+    console.runner.end(inbox, &seen);
+    result.map_err(|error| gone(&error))
+}
+
+fn gone(error: &io::Error) -> Error {
+    let message = format!("the terminal is gone: {}", crate::error::cause(error));
+    Error::new(Kind::Interrupted, message)
+}
+
+/// When the console began.
+struct Began(Instant);
+
+impl Began {
+    fn now(engine: &Engine) -> Began {
+        Began(engine.clock().instant())
+    }
+
+    fn moment(&self, engine: &Engine) -> Moment {
+        let wall: DateTime<FixedOffset> = engine.clock().now();
+        Moment {
+            since: engine.clock().instant().duration_since(self.0),
+            wall,
+        }
+    }
+}
+
+/// What comes from outside.
+enum Input {
+    Terminal(TerminalEvent),
+    Signal(i32),
+    Gone,
+}
+
+struct Console {
+    clock: (Arc<Engine>, Began),
+    model: Model,
+    theme: Theme,
+    runner: Runner,
+    frame: Duration,
+    drawn: Option<Instant>,
+}
+
+impl Console {
+    /// The loop: keys first, then a little of what happened in the background,
+    /// then a frame if something changed.
+    fn turn(
+        &mut self,
+        screen: &mut term::Screen,
+        input: &Receiver<Input>,
+        inbox: &Receiver<Msg>,
+    ) -> io::Result<()> {
+        self.draw(screen)?;
+        loop {
+            let now = self.moment().since;
+            let mut wait = next_wake(&self.model).saturating_sub(now);
+            if self.model.dirty {
+                wait = wait.min(self.until_frame());
+            }
+            let mut keyed = false;
+            let mut first = None;
+            select! {
+                recv(input) -> event => first = Some(event.unwrap_or(Input::Gone)),
+                recv(inbox) -> msg => {
+                    if let Ok(msg) = msg {
+                        if !self.take(msg, screen)? {
+                            return Ok(());
+                        }
+                        if !self.take_background(inbox, screen)? {
+                            return Ok(());
+                        }
+                    }
+                },
+                recv(after(wait)) -> _ => {
+                    if !self.take(Msg::Tick, screen)? {
+                        return Ok(());
+                    }
+                }
+            }
+            // All input is taken in before anything is drawn, so that a held
+            // key stops when it is let go.
+            let events: Vec<Input> = first.into_iter().chain(input.try_iter()).collect();
+            if !events.is_empty() {
+                keyed = true;
+                if !self.take_input(events, screen)? {
+                    return Ok(());
+                }
+            }
+            if self.model.dirty && (keyed || self.until_frame() == Duration::ZERO) {
+                self.draw(screen)?;
+            }
+        }
+    }
+
+    fn take_background(
+        &mut self,
+        inbox: &Receiver<Msg>,
+        screen: &mut term::Screen,
+    ) -> io::Result<bool> {
+        let end = self.moment().since + BACKGROUND;
+        while self.moment().since < end {
+            let Ok(msg) = inbox.try_recv() else { break };
+            if !self.take(msg, screen)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn take_input(&mut self, events: Vec<Input>, screen: &mut term::Screen) -> io::Result<bool> {
+        let mut keys = Vec::new();
+        for event in events {
+            let msg = match event {
+                Input::Terminal(TerminalEvent::Key(key)) if key.kind != KeyEventKind::Release => {
+                    keys.extend(translate(key));
+                    continue;
+                }
+                Input::Terminal(TerminalEvent::Paste(text)) => Msg::Paste(text),
+                Input::Terminal(TerminalEvent::Resize(columns, rows)) => Msg::Resize(columns, rows),
+                Input::Signal(SIGTSTP) => {
+                    screen.suspend()?;
+                    Msg::Resize(screen.size().0, screen.size().1)
+                }
+                Input::Signal(SIGCONT) => {
+                    screen.resume()?;
+                    Msg::Resize(screen.size().0, screen.size().1)
+                }
+                Input::Signal(_) | Input::Gone => Msg::Quit,
+                Input::Terminal(_) => continue,
+            };
+            if !keys.is_empty() && !self.take(Msg::Keys(std::mem::take(&mut keys)), screen)? {
+                return Ok(false);
+            }
+            if !self.take(msg, screen)? {
+                return Ok(false);
+            }
+        }
+        match keys.is_empty() {
+            true => Ok(true),
+            false => self.take(Msg::Keys(keys), screen),
+        }
+    }
+
+    /// Takes one message in; false when it is time to leave.
+    fn take(&mut self, msg: Msg, screen: &mut term::Screen) -> io::Result<bool> {
+        let msg = match msg {
+            Msg::ConfigChanged => self.runner.reload(),
+            msg => msg,
+        };
+        let moment = self.moment();
+        let effects = update(&mut self.model, moment, msg);
+        self.handle(effects, screen)
+    }
+
+    fn handle(&mut self, effects: Vec<Effect>, screen: &mut term::Screen) -> io::Result<bool> {
+        let mut stay = true;
+        for effect in effects {
+            match effect {
+                Effect::Quit => stay = false,
+                Effect::Suspend => {
+                    screen.suspend()?;
+                    let (columns, rows) = screen.size();
+                    update(
+                        &mut self.model,
+                        self.clock.1.moment(&self.clock.0),
+                        Msg::Resize(columns, rows),
+                    );
+                }
+                Effect::Redraw => {
+                    screen.forget()?;
+                    self.model.dirty = true;
+                }
+                effect => self.runner.carry_out(effect),
+            }
+        }
+        Ok(stay)
+    }
+
+    fn draw(&mut self, screen: &mut term::Screen) -> io::Result<()> {
+        screen.draw(&self.model, &self.theme)?;
+        self.model.dirty = false;
+        self.drawn = Some(self.clock.0.clock().instant());
+        Ok(())
+    }
+
+    fn until_frame(&self) -> Duration {
+        let now = self.clock.0.clock().instant();
+        self.drawn.map_or(Duration::ZERO, |drawn| {
+            (drawn + self.frame).saturating_duration_since(now)
+        })
+    }
+
+    fn moment(&self) -> Moment {
+        self.clock.1.moment(&self.clock.0)
+    }
+
+    /// Shows at once what the fleet looked like when it was looked at last.
+    fn remember(&mut self) {
+        let seen = self.clock.0.remembered();
+        let moment = self.moment();
+        update(&mut self.model, moment, Msg::Remembered(seen));
+    }
+}
+
+/// Reads keys and signals, each in a thread of its own.
+fn read_input() -> Result<Receiver<Input>> {
+    let (sender, receiver) = unbounded();
+    let failed = |error: io::Error| {
+        Error::io(
+            "watch for signals in",
+            std::path::Path::new("this process"),
+            &error,
+        )
+    };
+    // SIGIO: whoever opens a file that a lease is held on makes the kernel send
+    // it, and its default is to end the process.
+    let signals = [SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGTSTP, SIGCONT, SIGIO];
+    let mut signals = Signals::new(signals).map_err(failed)?;
+    let out = sender.clone();
+    thread::spawn(move || {
+        for signal in signals.forever().filter(|signal| *signal != SIGIO) {
+            if out.send(Input::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    });
+    thread::spawn(move || watch_terminal(&sender));
+    Ok(receiver)
+}
+
+fn watch_terminal(sender: &Sender<Input>) {
+    loop {
+        let input = match event::read() {
+            Ok(event) => Input::Terminal(event),
+            Err(_) => Input::Gone,
+        };
+        let gone = matches!(input, Input::Gone) || term::is_gone();
+        if sender.send(input).is_err() || gone {
+            let _ = sender.send(Input::Gone);
+            return;
+        }
+    }
+}
+
+/// A key of the terminal library as ours; none for keys that mean nothing here.
+///
+/// A terminal sends Alt as Escape before the key, so Escape and another key
+/// that come together over a slow line look the same. Nothing is bound to Alt:
+/// it is taken for the two keys.
+fn translate(key: event::KeyEvent) -> Vec<Key> {
+    let alt = key.modifiers.contains(KeyModifiers::ALT);
+    let code = match key.code {
+        KeyCode::Char(c) => Code::Char(c),
+        KeyCode::Enter => Code::Enter,
+        KeyCode::Esc => Code::Esc,
+        KeyCode::Tab => Code::Tab,
+        KeyCode::BackTab => Code::BackTab,
+        KeyCode::Backspace => Code::Backspace,
+        KeyCode::Up => Code::Up,
+        KeyCode::Down => Code::Down,
+        KeyCode::Left => Code::Left,
+        KeyCode::Right => Code::Right,
+        KeyCode::PageUp => Code::PageUp,
+        KeyCode::PageDown => Code::PageDown,
+        KeyCode::Home => Code::Home,
+        KeyCode::End => Code::End,
+        KeyCode::F(number) => Code::F(number),
+        _ => return Vec::new(),
+    };
+    let key = Key {
+        code,
+        ctrl: key.modifiers.contains(KeyModifiers::CONTROL),
+    };
+    match alt {
+        true => vec![Key::plain(Code::Esc), key],
+        false => vec![key],
+    }
 }

@@ -124,6 +124,7 @@ pub struct NewFile {
     folder: Arc<OwnedFd>,
     path: PathBuf,
     file: File,
+    synced: bool,
     provisional: Option<String>,
 }
 
@@ -149,6 +150,7 @@ impl NewFile {
             folder: Arc::clone(folder),
             path: path.to_path_buf(),
             file: File::from(file),
+            synced: false,
             provisional,
         })
     }
@@ -163,6 +165,7 @@ impl NewFile {
     /// # Errors
     /// What the system answered, a full disk for example.
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.synced = false;
         self.file
             .write_all(bytes)
             .path("write a new file in", &self.path)
@@ -176,7 +179,11 @@ impl NewFile {
     /// What the system answered. A failed sync is final.
     pub fn link(&mut self, name: &OsStr) -> Result<bool> {
         let path = self.path.join(name);
-        fs::fsync(&self.file).path("sync", &path)?;
+        // Once, however many names are tried.
+        if !self.synced {
+            fs::fsync(&self.file).path("sync", &path)?;
+            self.synced = true;
+        }
         let linked = match &self.provisional {
             Some(provisional) => fs::linkat(
                 &self.folder,

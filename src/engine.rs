@@ -31,6 +31,7 @@ use crate::baseline::{self, Versions};
 use crate::clock::Clock;
 use crate::config::{Agent, Config, Place};
 use crate::digest::Digest;
+use crate::durable;
 use crate::error::{Error, Kind, Result};
 use crate::transport::{Object, Transport};
 use ledger::Ledger;
@@ -39,6 +40,9 @@ use observe::Cached;
 
 /// How many earlier versions of its baseline are tried on a memory.
 const EARLIER: usize = 8;
+
+/// What the fleet looked like, among the archive's own files.
+const REMEMBERED: &str = "fleet.json";
 
 /// What the engine is made of.
 pub struct Setup {
@@ -284,6 +288,27 @@ impl Engine {
         Ok(expired)
     }
 
+    /// Keeps what the fleet looked like, for the first screen of the next time.
+    ///
+    /// # Errors
+    /// When the archive cannot be written.
+    pub fn remember(&self, seen: &[Observation]) -> Result<()> {
+        self.archive.folder(archive::OWN.as_ref())?;
+        let text = serde_json::to_vec(seen)
+            .map_err(|error| Error::new(Kind::Internal, format!("cannot write states: {error}")))?;
+        durable::replace(
+            &self.archive.own(REMEMBERED),
+            &text,
+            self.archive.file_mode(),
+        )
+    }
+
+    /// What the fleet looked like the last time; nothing when that is not known.
+    pub fn remembered(&self) -> Vec<Observation> {
+        let text = std::fs::read(self.archive.own(REMEMBERED)).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
+    }
+
     fn next_generation(&self) -> u64 {
         self.generation.fetch_add(1, Ordering::Relaxed)
     }
@@ -320,19 +345,21 @@ impl Engine {
         for record in &records[*seen..] {
             let event = &record.what;
             let history = histories.entry(event.agent.clone()).or_default();
-            if event.outcome == Outcome::Ok
+            if event.changed()
                 && let Some(pushed) = event.baseline
             {
                 history.pushed.retain(|digest| *digest != pushed);
                 history.pushed.insert(0, pushed);
                 history.pushed.truncate(EARLIER);
             }
-            history.last = Some(LastRun {
-                run: event.run.clone(),
-                time: record.time,
-                act: event.act,
-                outcome: event.outcome,
-            });
+            if event.act != Act::Repair {
+                history.last = Some(LastRun {
+                    run: event.run.clone(),
+                    time: record.time,
+                    act: event.act,
+                    outcome: event.outcome,
+                });
+            }
         }
         *seen = records.len();
         Ok(histories.get(agent).cloned().unwrap_or_default())

@@ -9,6 +9,7 @@
 //! | [`archive`] | entries: what was taken out of memories |
 //! | [`diff`] | line and word differences, pure |
 //! | [`untrusted`] | the one way foreign bytes become visible text |
+//! | [`console`] | the screens: a pure model and update, a view, and the wiring |
 //! | [`error`], [`digest`], [`clock`] | words that all of them use |
 //!
 //! Dependency rules, kept by `tests/suite/architecture.rs`: the modules above

@@ -18,12 +18,23 @@ pub enum Lease {
     Unavailable,
 }
 
+/// Chooses the signal of a descriptor (`asm-generic/fcntl.h`); the libc crate
+/// lacks it.
+const F_SETSIG: libc::c_int = 10;
+
 /// Takes a read lease on a file that was opened read-only (fcntl(2),
-/// `F_SETLEASE`). Whoever then opens it for writing waits until the lease goes,
-/// and this process is sent SIGIO, which it must handle.
+/// `F_SETLEASE`). Whoever then opens it for writing waits until the lease goes.
 pub fn take_lease(file: BorrowedFd<'_>) -> Lease {
-    // SAFETY: F_SETLEASE takes an int and touches no memory of ours.
-    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) };
+    // The kernel tells the holder of a lease that somebody waits, by SIGIO,
+    // whose default is to end the process. SIGURG is ignored by default; whether
+    // somebody waits is asked with `lease_is_whole`.
+    // SAFETY: F_SETSIG and F_SETLEASE take an int and touch no memory of ours.
+    let result = unsafe {
+        match libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG) {
+            0 => libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK),
+            failed => failed,
+        }
+    };
     if result == 0 {
         return Lease::Granted;
     }

@@ -32,7 +32,8 @@ pub enum Act {
     Reset,
     /// An undo of an earlier run.
     Undo,
-    /// An unfinished last line was cut off.
+    /// What an interrupted run left was put right: an unfinished last line of the
+    /// ledger, or files that it had displaced. No memory was changed.
     Repair,
 }
 
@@ -131,7 +132,7 @@ pub struct Event {
     pub trigger: Trigger,
     /// The operator's user name.
     pub user: String,
-    /// The agent; empty in a repair.
+    /// The agent; empty when the ledger itself was repaired.
     pub agent: String,
     /// The memory's host.
     pub host: String,
@@ -298,7 +299,7 @@ impl Ledger {
     /// What the system answered, a broken chain, or another process that keeps
     /// the ledger locked for longer than ten seconds.
     pub fn append(&mut self, events: Vec<Event>, clock: &dyn Clock) -> Result<()> {
-        self.archive.folder(Path::new(crate::archive::OWN))?;
+        let folder = self.archive.folder(Path::new(crate::archive::OWN))?;
         let mut file = OpenOptions::new()
             .read(true)
             .append(true)
@@ -346,6 +347,10 @@ impl Ledger {
         }
         file.write_all(&text).path("append to", &self.path)?;
         file.sync_data().path("sync", &self.path)?;
+        if self.read == 0 {
+            // The first record of a new file: its name, too.
+            rustix::fs::fsync(&folder).path("sync the folder of", &self.path)?;
+        }
         self.read += text.len() as u64;
         self.head = head;
         self.records.append(&mut records);

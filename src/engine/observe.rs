@@ -427,7 +427,10 @@ impl Engine {
                     let why = format!("over the limit of {} bytes", agent.max_memory_size);
                     conditions.push((State::Oversize, why));
                 }
-                conditions.push((verdict.state, verdict.why));
+                // Measured against nothing, every memory would be drift.
+                if against.is_some() {
+                    conditions.push((verdict.state, verdict.why));
+                }
                 observation.content = Some(verdict.content);
             }
             Err(error) => {
@@ -629,4 +632,30 @@ pub(super) fn with_xattrs(
 ) -> Attributes {
     attributes.xattrs = xattrs;
     attributes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reading_keeps_a_window_however_long_the_file_is() {
+        let piece = [b'x'; 1000];
+        let mut reading = Reading::default();
+        for _ in 0..5000 {
+            reading.take(&piece, WINDOW);
+        }
+        assert_eq!(reading.size, 5_000_000);
+        assert_eq!(reading.head.len(), WINDOW);
+        assert!(reading.head.capacity() <= 2 * WINDOW);
+        assert_eq!(reading.digest(), Digest::of(&vec![b'x'; 5_000_000]));
+        assert_eq!(reading.lines(), 1);
+    }
+
+    #[test]
+    fn the_window_is_bounded_by_the_largest_baseline() {
+        let baseline = |size| Baseline::new(vec![b'x'; size], "---");
+        assert_eq!(window(&baseline(10)), WINDOW);
+        assert_eq!(window(&baseline(1 << 20)), 4 << 20);
+    }
 }

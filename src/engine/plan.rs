@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ledger::{Act, Standing};
 use super::memory::{Boundary, Rule};
-use super::observe::{Observation, Protection, State, host};
+use super::observe::{Observation, Protection, State, WINDOW, host};
 use super::{Engine, Record, undo};
 use crate::archive::EntryKind;
 use crate::baseline;
@@ -50,9 +50,12 @@ impl Bound {
                     Rule::Behind(version) => format!("behind {version}"),
                     Rule::Aligned(version) => format!("aligned {version}"),
                 };
-                // An intact part is the baseline's, whatever its line end.
+                // An intact part is the baseline's, whatever its line end. A
+                // plan keeps WINDOW bytes, a reset maybe more.
                 let above = match found.rule {
-                    Rule::Aligned(_) => Digest::of(&head[..found.offset.min(head.len())]),
+                    Rule::Aligned(_) => {
+                        Digest::of(&head[..found.offset.min(head.len()).min(WINDOW)])
+                    }
                     _ => Digest::ZERO,
                 };
                 (rule, above)
@@ -243,11 +246,11 @@ impl Engine {
         if let Some(block) = &seen.block {
             return Err((Some(block.kind), block.why.clone()));
         }
-        if seen.protect == Protection::ReadOnly && !unlocked {
-            return Err((Some(Kind::Conflict), "protected as read-only".to_string()));
-        }
         if seen.state == State::Clean {
             return Err((None, "already equal to its baseline".to_string()));
+        }
+        if seen.protect == Protection::ReadOnly && !unlocked {
+            return Err((Some(Kind::Conflict), "protected as read-only".to_string()));
         }
         let baseline = baseline::load(&self.config().general, agent)
             .map_err(|refusal| (Some(refusal.error().kind()), refusal.error().to_string()))?;
@@ -337,9 +340,7 @@ impl Engine {
         let records = self.records()?;
         let wanted: Vec<(String, Option<&Record>)> = match target {
             UndoTarget::Run(run) => {
-                let of_run: Vec<_> = records
-                    .iter()
-                    .filter(|record| record.what.run == *run && record.what.changed())
+                let of_run: Vec<_> = undo::of_run(&records, run)
                     .map(|record| (record.what.agent.clone(), Some(record)))
                     .collect();
                 if of_run.is_empty() {
@@ -395,14 +396,16 @@ impl Engine {
         }
         let source = undo::source(self, agent, record)?;
         let mut step = self.step(agent, seen, source.digest())?;
-        let last = records
-            .iter()
-            .rev()
-            .find(|record| record.what.agent == agent.name && record.what.changed());
-        let left = last.and_then(|record| record.what.after.as_ref());
-        let now = seen.content.as_ref().map(|content| content.sha256);
-        let written_since = left.and_then(Standing::digest) != now
-            || (matches!(left, Some(Standing::Absent)) && step.action != Action::Create);
+        let now = match (&seen.content, step.action) {
+            (Some(content), _) => Some(Standing::File {
+                sha256: content.sha256,
+                size: content.size,
+                lines: content.lines,
+            }),
+            (None, Action::Create) => Some(Standing::Absent),
+            (None, _) => None,
+        };
+        let written_since = undo::written_since(records, &agent.name, now.as_ref());
         match source.standing {
             Standing::File { size, .. } => step.new_size = size,
             _ => step.action = Action::Remove,

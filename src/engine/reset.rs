@@ -33,8 +33,8 @@ use crate::archive::{self, Draft, EntryKind, OWN, Written};
 use crate::baseline;
 use crate::config::{Agent, Place};
 use crate::digest::{Digest, Hasher};
-use crate::durable;
-use crate::error::{Error, Kind};
+use crate::durable::{self, NewFile};
+use crate::error::{Error, Kind, PathContext};
 use crate::transport::{Attributes, Cause, Folder, Method, Object, Odd, Settled, TransportError};
 
 /// How long a writer may keep a displaced file open before it is left to the
@@ -147,12 +147,16 @@ impl Report {
 }
 
 /// The record of a transaction: what an interrupted run left, and what it was
-/// about. `<archive_dir>/.shepherd/tx/AGENT.json`, gone when the run is over.
+/// about. `<archive_dir>/.shepherd/tx/AGENT.RANDOM.json`, gone when its last
+/// displaced file is settled. A writer that never closes an old file keeps one
+/// record alive and holds up no later run.
 #[derive(Serialize, Deserialize)]
 struct Transaction {
     event: Event,
     memory: PathBuf,
     staged: String,
+    /// Inode of the file that stood there before; 0 where unknown.
+    inode: u64,
     /// Digests of contents that are archived already.
     known: Vec<Digest>,
 }
@@ -163,6 +167,7 @@ struct Turn<'e> {
     agent: &'e Agent,
     _lock: Lock,
     folder: Box<dyn Folder>,
+    record: PathBuf,
     event: Event,
     displaced: Vec<String>,
     known: Vec<Digest>,
@@ -170,6 +175,9 @@ struct Turn<'e> {
     deadline: Instant,
     scratch_lines: u64,
     notes: Vec<String>,
+    /// The most serious thing that happened, none of which kept the memory from
+    /// being replaced.
+    kind: Option<Kind>,
 }
 
 /// Why a turn ended early.
@@ -234,7 +242,10 @@ impl Engine {
                 continue;
             }
             match run.begin(step) {
-                Ok(Some(turn)) => open.push_back(turn),
+                Ok(Some(turn)) => {
+                    run.stage(step, Stage::Settle);
+                    open.push_back(turn);
+                }
                 Ok(None) => results.push(run.unchanged(step)),
                 Err((error, event)) => results.push(run.failed(error, *event)),
             }
@@ -260,7 +271,8 @@ impl Engine {
             head: (0, Digest::ZERO),
             duration_ms: 0,
         };
-        if plan.whole_fleet && plan.act == Act::Reset && report.kind().is_none() {
+        let everybody = plan.steps.len() + plan.skipped.len() == self.config().agents.len();
+        if everybody && plan.act == Act::Reset && report.kind().is_none() {
             report.retired = run.retire();
         }
         report.head = self.ledger_head();
@@ -297,17 +309,11 @@ impl<'a> Run<'a> {
         }
         self.stage(step, Stage::Lock);
         let agent = attempt!(engine.agent(&step.agent));
-        let holder = Holder {
-            pid: std::process::id(),
-            user: engine.setup.user.clone(),
-            since: engine.clock().now(),
-            run: self.id.clone(),
-        };
-        let lock = attempt!(lock::take(engine.archive(), &agent.name, &holder));
+        let lock = attempt!(self.lock(agent));
         let Place::Local { memory } = &agent.place else {
             return Err((Error::new(Kind::Host, super::NO_REMOTE), Box::new(event)));
         };
-        attempt!(self.recover(agent, false));
+        attempt!(self.recover(agent));
         for attempt in 1.. {
             let folder = attempt!(engine.transport().open(memory));
             match self.turn(agent, step, folder.as_ref(), &mut event) {
@@ -318,6 +324,7 @@ impl<'a> Run<'a> {
                         agent,
                         _lock: lock,
                         folder,
+                        record: done.record,
                         event,
                         displaced: done.displaced,
                         known: done.known,
@@ -325,13 +332,14 @@ impl<'a> Run<'a> {
                         deadline: engine.clock().instant() + SETTLE,
                         scratch_lines: done.scratch_lines,
                         notes: Vec::new(),
+                        kind: None,
                     }));
                 }
                 // What the agent wrote in between is in displaced files, which
                 // the transaction record names.
                 Err(trouble) => {
                     drop(folder);
-                    if let Err(error) = self.recover(agent, true) {
+                    if let Err(error) = self.recover(agent) {
                         self.say(&format!("{}: {error}", agent.name));
                     }
                     match trouble {
@@ -344,6 +352,16 @@ impl<'a> Run<'a> {
             }
         }
         Ok(None)
+    }
+
+    fn lock(&self, agent: &Agent) -> std::result::Result<Lock, Error> {
+        let holder = Holder {
+            pid: std::process::id(),
+            user: self.engine.setup.user.clone(),
+            since: self.engine.clock().now(),
+            run: self.id.clone(),
+        };
+        lock::take(self.engine.archive(), &agent.name, &holder)
     }
 
     /// Reads, archives and replaces, once.
@@ -360,6 +378,7 @@ impl<'a> Run<'a> {
         let Some(Taken {
             source,
             attributes,
+            inode,
             scratch_lines,
         }) = taken
         else {
@@ -374,9 +393,10 @@ impl<'a> Run<'a> {
             event: event.clone(),
             memory: memory.clone(),
             staged: staged.clone(),
+            inode,
             known: known.clone(),
         };
-        self.write_transaction(agent, &transaction)?;
+        let record = self.write_transaction(agent, &transaction)?;
         self.stage(step, Stage::Swap);
         let (method, displaced) = match &source.parts {
             None => {
@@ -396,6 +416,7 @@ impl<'a> Run<'a> {
         Ok(Some(Done {
             method,
             displaced,
+            record,
             known,
             scratch_lines,
         }))
@@ -414,13 +435,20 @@ impl<'a> Run<'a> {
         let history = engine.history(&agent.name)?;
         let loaded = baseline::load(&engine.config().general, agent);
         // An undo puts back what was there; a damaged baseline is no reason to
-        // refuse it, and then the memory is archived whole.
-        let current = match (loaded, &step.undo) {
-            (Ok(baseline), _) => Arc::new(baseline),
+        // refuse it, and then the memory is measured against the last one.
+        let (current, earlier) = match (loaded, &step.undo) {
+            (Ok(baseline), _) => {
+                let current = Arc::new(baseline);
+                let earlier = engine.earlier(agent, &history, Some(&current));
+                (current, earlier)
+            }
             (Err(refusal), None) => return Err(refusal.error().clone().into()),
-            (Err(_), Some(_)) => Arc::new(Baseline::new(Vec::new(), &agent.separator)),
+            (Err(_), Some(_)) => {
+                let earlier = engine.earlier(agent, &history, None);
+                let none = || Arc::new(Baseline::new(Vec::new(), &agent.separator));
+                (earlier.first().cloned().unwrap_or_else(none), earlier)
+            }
         };
-        let earlier = engine.earlier(agent, &history, Some(&current));
         let now = engine.clock().now();
         let subdir = Path::new(&agent.archive_subdir);
         let mut reading = Reading::default();
@@ -434,12 +462,14 @@ impl<'a> Run<'a> {
         };
         let object = folder.look()?;
         let mut attributes = None;
+        let mut inode = 0;
         match &object {
             Object::Absent => event.before = Some(Standing::Absent),
             Object::Odd(odd) => event.before = Some(Standing::Odd(odd.clone())),
             Object::File(_) => {
                 let file = folder.read(&mut |bytes| intake.take(&mut reading, bytes))?;
                 let xattrs = folder.xattrs()?;
+                inode = file.stamp.inode;
                 attributes = Some(with_xattrs(file.attributes, xattrs));
                 event.before = Some(Standing::File {
                     sha256: reading.digest(),
@@ -457,6 +487,14 @@ impl<'a> Run<'a> {
         };
         let mut source = self.source(agent, step, &current)?;
         let content = source.digest();
+        // Nothing to do also where an interrupted run was just finished, which
+        // the plan could not see.
+        if step.undo.is_none()
+            && event.before.as_ref().and_then(Standing::digest) == Some(content)
+            && (!self.bound || step.bound.content == content)
+        {
+            return Ok(None);
+        }
         if self.bound && Bound::new(content, &memory) != step.bound {
             return Err(Error::new(
                 Kind::Conflict,
@@ -465,9 +503,10 @@ impl<'a> Run<'a> {
             .hint("look at a new plan; nothing was changed")
             .into());
         }
+        let written_since = step.undo.is_some() && self.written_since(agent, event)?;
         if let Some(undo) = &step.undo
             && undo.mode == UndoMode::Refuse
-            && self.written_since(agent, event)?
+            && written_since
         {
             return Err(Error::new(
                 Kind::Conflict,
@@ -475,10 +514,6 @@ impl<'a> Run<'a> {
             )
             .hint("--append keeps its new notes below the restored file, --overwrite archives them")
             .into());
-        }
-        if event.before.as_ref().and_then(Standing::digest) == Some(content) && step.undo.is_none()
-        {
-            return Ok(None);
         }
         event.after = Some(source.standing.clone());
         if step.undo.is_some() {
@@ -491,6 +526,7 @@ impl<'a> Run<'a> {
             let taken = Taken {
                 source,
                 attributes: None,
+                inode,
                 scratch_lines: 0,
             };
             return Ok(taken.source.parts.is_some().then_some(taken));
@@ -508,6 +544,7 @@ impl<'a> Run<'a> {
             self.said_archived(agent, written, judgement.scratch_lines);
         }
         if let (Some(parts), Some(written)) = (&mut source.parts, &written)
+            && written_since
             && step
                 .undo
                 .as_ref()
@@ -528,6 +565,7 @@ impl<'a> Run<'a> {
         Ok(Some(Taken {
             source,
             attributes,
+            inode,
             scratch_lines: judgement.scratch_lines,
         }))
     }
@@ -550,9 +588,8 @@ impl<'a> Run<'a> {
             });
         };
         let records = self.engine.records()?;
-        let record = records
-            .iter()
-            .find(|record| record.what.run == undo.run && record.what.agent == agent.name)
+        let record = undo::of_run(&records, &undo.run)
+            .find(|record| record.what.agent == agent.name)
             .ok_or_else(|| {
                 let message = format!("the ledger has no run {} of {}", undo.run, agent.name);
                 Error::new(Kind::Conflict, message)
@@ -563,14 +600,11 @@ impl<'a> Run<'a> {
     /// Whether the agent wrote after the last run that changed its memory.
     fn written_since(&self, agent: &Agent, event: &Event) -> std::result::Result<bool, Error> {
         let records = self.engine.records()?;
-        let last = records
-            .iter()
-            .rev()
-            .find(|record| record.what.agent == agent.name && record.what.changed());
-        Ok(last
-            .and_then(|record| record.what.after.as_ref())
-            .and_then(Standing::digest)
-            != event.before.as_ref().and_then(Standing::digest))
+        Ok(undo::written_since(
+            &records,
+            &agent.name,
+            event.before.as_ref(),
+        ))
     }
 
     /// Writes the entry that describes something that is not read.
@@ -599,7 +633,6 @@ impl<'a> Run<'a> {
     ) -> VecDeque<Turn<'a>> {
         let mut open = VecDeque::new();
         for mut turn in waiting {
-            (self.progress)(Progress::Stage(turn.agent.name.clone(), Stage::Settle));
             match self.settle_once(&mut turn) {
                 Ok(true) => {
                     let result = self.end(turn);
@@ -615,6 +648,7 @@ impl<'a> Run<'a> {
                     results.push(result);
                 }
                 Err(error) => {
+                    turn.kind = Some(Kind::Partial.worst(error.kind()));
                     turn.notes
                         .push(format!("the displaced file stays: {error}"));
                     let result = self.end(turn);
@@ -704,7 +738,7 @@ impl<'a> Run<'a> {
     fn end(&mut self, mut turn: Turn<'_>) -> Result {
         (self.progress)(Progress::Stage(turn.agent.name.clone(), Stage::Verify));
         let verified = self.read_back(turn.folder.as_ref(), &turn.event);
-        let mut kind = None;
+        let mut kind = turn.kind;
         turn.event.outcome = Outcome::Ok;
         match verified {
             Ok(true) => {}
@@ -712,7 +746,7 @@ impl<'a> Run<'a> {
                 .notes
                 .push("the agent has already changed it again".to_string()),
             Err(error) => {
-                kind = Some(Kind::Partial.worst(error.kind()));
+                kind = Some(kind.unwrap_or(Kind::Partial).worst(error.kind()));
                 turn.event.outcome = Outcome::Failed;
                 turn.notes.push(format!("reading back failed: {error}"));
             }
@@ -728,11 +762,11 @@ impl<'a> Run<'a> {
             .ledger
             .append(vec![turn.event.clone()], self.engine.clock());
         match recorded {
-            Ok(()) if turn.displaced.is_empty() => self.end_transaction(turn.agent),
+            Ok(()) if turn.displaced.is_empty() => self.end_transaction(&turn.record),
             // The record stays, so that the next run settles what is left.
             Ok(()) => {}
             Err(error) => {
-                kind = Some(Kind::Partial.worst(error.kind()));
+                kind = Some(kind.unwrap_or(Kind::Partial).worst(error.kind()));
                 turn.event.outcome = Outcome::Failed;
                 turn.event.note = Some(format!(
                     "the memory was replaced, but not recorded: {error}"
@@ -781,43 +815,67 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Step 1: looks what an interrupted run left, and puts it right. `own` is
-    /// this very run, which reports its failure itself.
-    fn recover(&mut self, agent: &Agent, own: bool) -> std::result::Result<(), Error> {
-        let path = self.transaction_path(agent);
-        let text = match std::fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(Error::io("read", &path, &error)),
-        };
+    /// Step 1: looks what interrupted runs left, and puts it right. Under the
+    /// agent's lock.
+    fn recover(&mut self, agent: &Agent) -> std::result::Result<(), Error> {
+        for record in self.transactions(agent)? {
+            self.recover_one(agent, &record)?;
+        }
+        Ok(())
+    }
+
+    fn recover_one(&mut self, agent: &Agent, record: &Path) -> std::result::Result<(), Error> {
+        let text = std::fs::read(record).path("read", record)?;
         let transaction: Transaction = serde_json::from_slice(&text).map_err(|error| {
-            let message = format!("{} is no transaction record: {error}", path.display());
+            let message = format!("{} is no transaction record: {error}", record.display());
             Error::new(Kind::Integrity, message).hint(
                 "it names what an interrupted run left in the agent's folder: archive the \
                  .shepherd-* files there by hand, then delete the record",
             )
         })?;
-        let folder = self.engine.transport().open(&transaction.memory)?;
+        let folder = match self.engine.transport().open(&transaction.memory) {
+            Err(error) if error.cause == Cause::NoFolder => {
+                self.say(&format!(
+                    "{}: the folder in which run {} was interrupted is gone",
+                    agent.name, transaction.event.run
+                ));
+                self.end_transaction(record);
+                return Ok(());
+            }
+            folder => folder?,
+        };
         let Transaction {
             mut event,
             staged,
+            inode,
             mut known,
             ..
         } = transaction;
+        let own = event.run == self.id;
+        let recorded = self.engine.records()?.iter().any(|record| {
+            let past = &record.what;
+            (&past.run, &past.agent) == (&event.run, &event.agent)
+                && (&past.before, &past.after) == (&event.before, &event.after)
+        });
         let new = event.after.as_ref().and_then(Standing::digest);
         let is_new = |name: &str| match new {
             Some(new) => folder.holds(name, new),
             None => Ok(false),
         };
-        if is_new(&staged)? && folder.look()? == Object::Absent {
+        if !recorded && is_new(&staged)? && folder.look()? == Object::Absent {
             // Taken away, and interrupted before the new file took its place.
             folder.swap(&staged)?;
         }
         // The name holds the new file before the swap, the old one after it.
-        let swapped = match folder.stands(&staged)? {
-            true => !is_new(&staged)?,
-            false => self.read_back(folder.as_ref(), &event)?,
-        };
+        let swapped = recorded
+            || match folder.stands(&staged)? {
+                true => !is_new(&staged)?,
+                false => match folder.look()? {
+                    // The notes below it do not make the old file a new one.
+                    Object::File(file) if inode != 0 && file.stamp.inode == inode => false,
+                    _ => self.read_back(folder.as_ref(), &event)?,
+                },
+            };
         known.extend(new);
         let mut left = Vec::new();
         for name in folder.displaced_names(&staged)? {
@@ -827,79 +885,103 @@ impl<'a> Run<'a> {
             event.late.extend(late);
             match settled {
                 Settled::Open => left.push(name),
-                Settled::Odd(odd) if event.entry.is_none() => {
+                Settled::Odd(odd) if !matches!(event.before, Some(Standing::Odd(_))) => {
                     event.late.push(self.describe(agent, &odd)?);
                 }
                 _ => {}
             }
         }
         if !left.is_empty() {
-            let names = left.join(", ");
-            return Err(Error::new(
-                Kind::Busy,
-                format!(
-                    "{}: a writer still has {names} open, which an earlier run displaced",
-                    agent.name
-                ),
-            )
-            .hint("it is settled when the writer closes it; nothing is lost meanwhile"));
+            self.say(&format!(
+                "{}: a writer still has {} open, which run {} displaced; the next run settles it",
+                agent.name,
+                left.join(", "),
+                event.run
+            ));
         }
-        let records = self.engine.records()?;
-        let recorded = records
-            .iter()
-            .any(|r| r.what.run == event.run && r.what.agent == event.agent);
-        let note = match (swapped, recorded) {
-            (_, true) => "settled what an earlier run displaced",
-            (true, _) => "interrupted after the memory was replaced; finished by the next run",
-            (false, _) => "interrupted before the memory was replaced",
+        let (note, tell) = match (recorded, swapped) {
+            (true, _) => ("settled what this run displaced", !event.late.is_empty()),
+            (false, true) => (
+                "interrupted after the memory was replaced; finished since",
+                true,
+            ),
+            (false, false) => (
+                "interrupted before the memory was replaced",
+                !event.late.is_empty() || !own && left.is_empty(),
+            ),
         };
-        let tell = match recorded {
-            true => !event.late.is_empty(),
-            false => swapped || !own,
-        };
-        if tell {
-            event.outcome = match swapped && !recorded {
+        if recorded || !swapped && own {
+            event.act = Act::Repair;
+        }
+        if !swapped {
+            event.after = None;
+            event.outcome = match own {
                 true => Outcome::Ok,
                 false => Outcome::Failed,
             };
+        }
+        if tell {
             event.note = Some(note.to_string());
-            self.say(&format!("{}: {note}", agent.name));
+            self.say(&format!("{}: run {}: {note}", agent.name, event.run));
             self.engine
                 .book()
                 .ledger
                 .append(vec![event], self.engine.clock())?;
         }
-        self.end_transaction(agent);
+        if left.is_empty() {
+            self.end_transaction(record);
+        }
         Ok(())
     }
 
-    fn transaction_path(&self, agent: &Agent) -> PathBuf {
-        self.engine
-            .archive()
-            .own("tx")
-            .join(format!("{}.json", agent.name))
+    /// The transaction records of an agent: what its runs left unsettled.
+    fn transactions(&self, agent: &Agent) -> std::result::Result<Vec<PathBuf>, Error> {
+        let path = self.engine.archive().own("tx");
+        let items = match std::fs::read_dir(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            items => items.path("list", &path)?,
+        };
+        // A name of an agent has no dot.
+        let prefix = format!("{}.", agent.name);
+        let mut records = Vec::new();
+        for item in items {
+            let name = item.path("list", &path)?.file_name();
+            if name.to_string_lossy().starts_with(&prefix) {
+                records.push(path.join(name));
+            }
+        }
+        records.sort();
+        Ok(records)
     }
 
     fn write_transaction(
         &self,
         agent: &Agent,
         transaction: &Transaction,
-    ) -> std::result::Result<(), Error> {
+    ) -> std::result::Result<PathBuf, Error> {
         let archive = self.engine.archive();
-        archive.folder(&Path::new(OWN).join("tx"))?;
+        let folder = Arc::new(archive.folder(&Path::new(OWN).join("tx"))?);
+        let path = archive.own("tx");
         let text = serde_json::to_vec(transaction).map_err(|error| {
             Error::new(
                 Kind::Internal,
                 format!("cannot write a transaction: {error}"),
             )
         })?;
-        durable::replace(&self.transaction_path(agent), &text, archive.file_mode())
+        let mut file = NewFile::create(&folder, &path, archive.file_mode())?;
+        file.write(&text)?;
+        let name = format!("{}{}.json", agent.name, transaction.staged);
+        if !file.link(name.as_ref())? {
+            let message = format!("{} exists already", path.join(name).display());
+            return Err(Error::new(Kind::Internal, message));
+        }
+        rustix::fs::fsync(&*folder).path("sync the folder", &path)?;
+        Ok(path.join(name))
     }
 
-    fn end_transaction(&mut self, agent: &Agent) {
-        let path = self.transaction_path(agent);
-        if let Err(error) = std::fs::remove_file(&path) {
-            self.say(&Error::io("remove", &path, &error).to_string());
+    fn end_transaction(&mut self, record: &Path) {
+        if let Err(error) = std::fs::remove_file(record) {
+            self.say(&Error::io("remove", record, &error).to_string());
         }
     }
 
@@ -937,8 +1019,28 @@ impl<'a> Run<'a> {
         )
     }
 
+    /// An agent that is not to be reset may still have what an interrupted run
+    /// left: after a crash behind the swap its memory is clean.
+    fn settle_skipped(&mut self, skipped: &super::Skipped) -> std::result::Result<(), Error> {
+        let engine = self.engine;
+        let agent = engine.agent(&skipped.agent)?;
+        if self.transactions(agent)?.is_empty() {
+            return Ok(());
+        }
+        let _lock = self.lock(agent)?;
+        self.recover(agent)
+    }
+
     fn skip(&mut self, skipped: &super::Skipped) -> Result {
         let mut event = self.event(&skipped.agent);
+        if skipped.kind != Some(Kind::Busy)
+            && let Err(error) = self.settle_skipped(skipped)
+        {
+            if skipped.kind.is_none() {
+                return self.refused(error, event);
+            }
+            self.say(&format!("{}: {error}", skipped.agent));
+        }
         event.note = Some(skipped.why.clone());
         let Some(kind) = skipped.kind else {
             event.outcome = Outcome::Unchanged;
@@ -1038,6 +1140,7 @@ impl<'a> Run<'a> {
 struct Done {
     method: Method,
     displaced: Vec<String>,
+    record: PathBuf,
     known: Vec<Digest>,
     scratch_lines: u64,
 }
@@ -1046,6 +1149,7 @@ struct Done {
 struct Taken {
     source: Source,
     attributes: Option<Attributes>,
+    inode: u64,
     scratch_lines: u64,
 }
 

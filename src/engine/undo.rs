@@ -45,6 +45,37 @@ pub(super) fn last<'a>(records: &'a [Record], agent: &str, redo: bool) -> Option
     None
 }
 
+/// The records of a run that changed a memory, one for each agent. A run that
+/// had to replace a memory twice is about what it took out the last time.
+pub(super) fn of_run<'a>(records: &'a [Record], run: &str) -> impl Iterator<Item = &'a Record> {
+    let mut found: Vec<&Record> = Vec::new();
+    for record in records
+        .iter()
+        .filter(|r| r.what.run == run && r.what.changed())
+    {
+        match found.iter_mut().find(|r| r.what.agent == record.what.agent) {
+            Some(earlier) => *earlier = record,
+            None => found.push(record),
+        }
+    }
+    found.into_iter()
+}
+
+/// Whether something else stands there now than what the last run that changed
+/// this agent's memory left.
+/// (no `now`: something that no run leaves).
+pub(super) fn written_since(records: &[Record], agent: &str, now: Option<&Standing>) -> bool {
+    let last = records
+        .iter()
+        .rev()
+        .find(|record| record.what.agent == agent && record.what.changed());
+    match (last.and_then(|record| record.what.after.as_ref()), now) {
+        (Some(Standing::Absent), Some(Standing::Absent)) => false,
+        (Some(left), Some(now)) => left.digest().is_none() || left.digest() != now.digest(),
+        _ => true,
+    }
+}
+
 /// A piece of the content to be installed.
 #[derive(Clone)]
 pub(super) enum Part {
@@ -134,6 +165,7 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
             format!("run {} cannot be undone: {why}", event.run),
         ))
     };
+    let because = |error: Error| error.context(format!("run {} cannot be undone", event.run));
     let before = match &event.before {
         Some(Standing::Absent) => {
             return Ok(Source {
@@ -156,7 +188,12 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
     };
     let mut tried = Vec::new();
     let mut expected = before;
-    match (event.late.last(), &event.entry) {
+    let late = event
+        .late
+        .iter()
+        .rev()
+        .find(|written| written.kind == EntryKind::Late);
+    match (late, &event.entry) {
         // What a late writer added belongs to the file that was displaced.
         (Some(late), _) => {
             expected = late.digest;
@@ -167,9 +204,10 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
         }
         (None, Some(entry)) => match event.split {
             Some(split) => {
-                let version = Baseline::new(engine.versions.get(split)?.to_vec(), &agent.separator);
+                let bytes = engine.versions.get(split).map_err(because)?;
+                let version = Baseline::new(bytes.to_vec(), &agent.separator);
                 let above = Arc::new(version.operator_part().to_vec());
-                let skip = header_length(engine, entry)?;
+                let skip = header_length(engine, entry).map_err(because)?;
                 tried.push(Parts(vec![
                     Part::Bytes(above),
                     Part::Entry(entry.path.clone(), skip),
@@ -184,7 +222,7 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
         // Nothing of the agent's was there: the version says it all.
         (None, None) => {
             let bytes = match event.split {
-                Some(split) => engine.versions.get(split)?,
+                Some(split) => engine.versions.get(split).map_err(because)?,
                 None => return refuse("it archived nothing".to_string()),
             };
             let version = Baseline::new(bytes.to_vec(), &agent.separator);
@@ -194,7 +232,7 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
         }
     }
     for parts in tried {
-        let (standing, _) = parts.measure(engine)?;
+        let (standing, _) = parts.measure(engine).map_err(because)?;
         if standing.digest() == Some(expected) {
             return Ok(Source {
                 parts: Some(parts),

@@ -1,8 +1,15 @@
-//! One integration binary.
+//! One integration binary: it links once, and nothing is forgotten.
 
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
 mod cli;
 mod configs;
+mod contract;
+mod crashes;
 mod demo;
+mod engine;
 mod fixture;
+mod screenshots;
+mod undo;
+mod world;
+mod writers;

@@ -1,0 +1,100 @@
+//! What help and palette offer, and which of it a few letters choose.
+
+use super::command::{self, Category, Command, TABLE};
+use super::filter;
+use super::model::{Chooser, Item, Model, Overlay, Sort};
+
+/// One line of a chooser.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// What it does.
+    pub item: Item,
+    /// Its name.
+    pub id: String,
+    /// What it does, in words.
+    pub title: String,
+    /// Its keys, the first ones.
+    pub keys: String,
+    /// Why it cannot be chosen now.
+    pub disabled: Option<String>,
+    /// The heading it stands under, in help.
+    pub category: Option<Category>,
+}
+
+/// What an overlay offers now, in the order in which it is shown.
+pub fn choices(model: &Model, overlay: &Overlay) -> Vec<Choice> {
+    match overlay {
+        Overlay::Help(chooser) => {
+            let mut choices: Vec<Choice> = command::of(model.context())
+                .map(|spec| of_command(model, spec.command))
+                .collect();
+            choices.sort_by_key(|choice| choice.category);
+            let found = |choice: &Choice| {
+                let text = format!("{} {} {}", choice.id, choice.keys, choice.title).to_lowercase();
+                chooser
+                    .query
+                    .to_lowercase()
+                    .split_whitespace()
+                    .all(|word| text.contains(word))
+            };
+            choices.retain(found);
+            choices
+        }
+        Overlay::Palette(chooser) => palette(model, chooser),
+        Overlay::Unlock => Vec::new(),
+    }
+}
+
+fn palette(model: &Model, chooser: &Chooser) -> Vec<Choice> {
+    let commands = TABLE.iter().filter(|spec| {
+        let here = command::of(model.context()).any(|other| other.command == spec.command);
+        here && spec.command != Command::Palette
+    });
+    let mut choices: Vec<Choice> = commands
+        .map(|spec| of_command(model, spec.command))
+        .collect();
+    choices.extend(Sort::ALL.into_iter().map(|sort| Choice {
+        item: Item::Sort(sort),
+        id: format!("sort {}", sort.word()),
+        title: format!("Order the fleet by {}", sort.word()),
+        keys: String::new(),
+        disabled: None,
+        category: None,
+    }));
+    choices.extend(model.rows.iter().map(|row| Choice {
+        item: Item::Agent(row.name.clone()),
+        id: format!("agent {}", row.name),
+        title: format!("Open {}, {}", row.name, row.state()),
+        keys: String::new(),
+        disabled: None,
+        category: None,
+    }));
+    let query = chooser.query.trim();
+    if query.is_empty() {
+        return choices;
+    }
+    let mut scored: Vec<(bool, u32, Choice)> = choices
+        .into_iter()
+        .filter_map(|choice| {
+            let text = format!("{} {}", choice.id, choice.title);
+            let score = filter::score(query, &text)?;
+            // `:q` is quit, whatever else has a q.
+            let exact = choice.id.starts_with(query) || (query == "q" && choice.id == "quit");
+            Some((exact, score, choice))
+        })
+        .collect();
+    scored.sort_by_key(|(exact, score, _)| std::cmp::Reverse((*exact, *score)));
+    scored.into_iter().map(|(_, _, choice)| choice).collect()
+}
+
+fn of_command(model: &Model, command: Command) -> Choice {
+    let spec = command::spec(command);
+    Choice {
+        item: Item::Command(command),
+        id: spec.id.to_string(),
+        title: spec.title.to_string(),
+        keys: spec.keys.join(" "),
+        disabled: command::enabled(command, model).err(),
+        category: Some(spec.category),
+    }
+}

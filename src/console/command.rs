@@ -1,0 +1,331 @@
+//! THE table: every command with its keys, its words and where it holds. Keys,
+//! footer, help, palette and the key table of the README come from here.
+
+use super::keymap;
+use super::model::{Model, Stage, Tab};
+
+/// Where a command holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Context {
+    /// Everywhere.
+    Any,
+    /// The fleet.
+    Fleet,
+    /// One agent: diff and scratch.
+    Agent,
+    /// A plan that waits for its confirmation.
+    Plan,
+    /// A run in progress.
+    Run,
+    /// The result of a run.
+    Result,
+    /// The log.
+    Log,
+}
+
+/// For the order of help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Category {
+    /// What this program is for.
+    Act,
+    /// Looking at something.
+    Look,
+    /// Marks, filters and order.
+    Select,
+    /// Getting somewhere.
+    Move,
+    /// Everything else.
+    Program,
+}
+
+impl Category {
+    /// The heading in help.
+    pub fn title(self) -> &'static str {
+        match self {
+            Category::Act => "Act",
+            Category::Look => "Look",
+            Category::Select => "Select",
+            Category::Move => "Move",
+            Category::Program => "Program",
+        }
+    }
+}
+
+/// What can be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the table below says what each one does")]
+pub enum Command {
+    PlanReset,
+    PlanUndo,
+    PlanRedo,
+    Confirm,
+    Append,
+    Overwrite,
+    KeepHidden,
+    DropHidden,
+    Retry,
+    OpenDiff,
+    Open,
+    Read,
+    ReadAll,
+    NextTab,
+    PreviousTab,
+    Wrap,
+    Reveal,
+    Search,
+    NextHit,
+    PreviousHit,
+    NextHunk,
+    PreviousHunk,
+    Mark,
+    MarkRange,
+    MarkAll,
+    ClearMarks,
+    Filter,
+    Sort,
+    Reverse,
+    Down,
+    Up,
+    HalfDown,
+    HalfUp,
+    PageDown,
+    PageUp,
+    Top,
+    Bottom,
+    NextAgent,
+    PreviousAgent,
+    Back,
+    Last,
+    GoFleet,
+    GoAgent,
+    GoReset,
+    GoLog,
+    Help,
+    Palette,
+    ReadOnly,
+    Redraw,
+    Suspend,
+    Quit,
+}
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Spec {
+    /// The command.
+    pub command: Command,
+    /// Its name in the palette.
+    pub id: &'static str,
+    /// What it does, in a line.
+    pub title: &'static str,
+    /// Its word in the footer; empty where it is not shown there.
+    pub hint: &'static str,
+    /// Where it stands in help.
+    pub category: Category,
+    /// Where it holds.
+    pub contexts: &'static [Context],
+    /// Key sequences, the one to show first.
+    pub keys: &'static [&'static str],
+}
+
+use Context::{Agent, Any, Fleet, Log, Plan, Result as Outcome, Run};
+
+/// Where a list or a text can be moved through.
+const SCROLLED: &[Context] = &[Fleet, Agent, Plan, Run, Outcome, Log];
+
+macro_rules! table {
+    ($($command:ident $id:literal $hint:literal $category:ident $contexts:expr, [$($key:literal)*], $title:literal;)*) => {
+        /// All commands, in the order of help and of the footer.
+        pub const TABLE: &[Spec] = &[$(Spec {
+            command: Command::$command,
+            id: $id,
+            title: $title,
+            hint: $hint,
+            category: Category::$category,
+            contexts: $contexts,
+            keys: &[$($key),*],
+        }),*];
+    };
+}
+
+table! {
+    OpenDiff      "diff"          "diff"        Look    &[Fleet, Outcome], ["d"], "Open the live diff of the agent under the cursor";
+    PlanReset     "reset"         "reset plan"  Act     &[Fleet, Agent], ["X"], "Plan a reset of the marked agents, else of the one under the cursor; changes nothing yet";
+    PlanUndo      "undo"          "undo"        Act     &[Fleet, Agent, Outcome], ["z" "u"], "Plan to undo the last reset of the marked agents, else of the one under the cursor";
+    PlanRedo      "redo"          ""            Act     &[Fleet, Agent, Outcome], ["Z"], "Plan to take the last undo back";
+    Confirm       "confirm"       "run it"      Act     &[Plan], ["y"], "Run the plan, where one key is enough";
+    Append        "undo-append"   "append newer notes" Act &[Plan], ["a"], "Undo, and append what the agent wrote since below the restored file";
+    Overwrite     "undo-overwrite" "overwrite"  Act     &[Plan], ["o"], "Undo, and archive what the agent wrote since";
+    KeepHidden    "keep-hidden"   "keep hidden" Act     &[Plan], ["h"], "Keep marked agents in the plan that the filter hides";
+    DropHidden    "drop-hidden"   "drop hidden" Act     &[Plan], ["v"], "Take marked agents out of the plan that the filter hides";
+    Retry         "retry"         "retry failed" Act    &[Outcome], ["r"], "Plan a reset of the agents that failed";
+    Mark          "mark"          "mark"        Select  &[Fleet], ["Space"], "Mark or unmark the agent under the cursor";
+    Filter        "filter"        "filter"      Select  &[Fleet], ["/"], "Show only some agents: words, !not, ~fuzzy, is:drifted, is:marked";
+    MarkRange     "mark-range"    ""            Select  &[Fleet], ["v"], "Mark from the last marked agent to the cursor";
+    MarkAll       "mark-all"      ""            Select  &[Fleet], ["a"], "Mark all agents that are shown";
+    ClearMarks    "clear-marks"   ""            Select  &[Fleet], ["A"], "Clear all marks, also hidden ones";
+    Sort          "sort"          ""            Select  &[Fleet], ["s"], "Choose the order of the fleet";
+    Reverse       "reverse"       ""            Select  &[Fleet], ["S"], "Reverse the order";
+    NextHunk      "next-hunk"     "hunk"        Look    &[Agent], ["}"], "Go to the next hunk";
+    PreviousHunk  "previous-hunk" ""            Look    &[Agent], ["{"], "Go to the previous hunk";
+    NextAgent     "next-agent"    "agent"       Move    &[Agent], ["]"], "Go to the next agent, staying on this screen";
+    PreviousAgent "previous-agent" ""           Move    &[Agent], ["["], "Go to the previous agent";
+    NextTab       "next-tab"      "tab"         Look    &[Agent], ["Tab"], "Go to the next tab: diff, scratch";
+    PreviousTab   "previous-tab"  ""            Look    &[Agent], ["S-Tab"], "Go to the previous tab";
+    Search        "search"        "search"      Look    &[Agent, Log], ["/"], "Search in the text";
+    NextHit       "next-hit"      ""            Look    &[Agent, Log], ["n"], "Go to the next hit, or to the next hunk when nothing is searched for";
+    PreviousHit   "previous-hit"  ""            Look    &[Agent, Log], ["N"], "Go to the previous hit, or hunk";
+    Wrap          "wrap"          "wrap"        Look    &[Agent], ["w"], "Wrap long lines, or cut them";
+    Reveal        "reveal"        "invisibles"  Look    &[Agent], ["."], "Show ordinary white space, too; what is dangerous always shows";
+    Open          "open"          "open"        Look    &[Fleet, Outcome, Log], ["Enter" "l" "Right"], "Open what is under the cursor";
+    Read          "read"          ""            Look    &[Fleet, Agent], ["r"], "Read this agent again";
+    ReadAll       "read-all"      ""            Look    &[Fleet, Agent, Outcome, Log], ["R" "^r"], "Read all agents again";
+    Down          "down"          ""            Move    SCROLLED, ["j" "Down"], "Down";
+    Up            "up"            ""            Move    SCROLLED, ["k" "Up"], "Up";
+    HalfDown      "half-down"     ""            Move    SCROLLED, ["^d"], "Half a page down";
+    HalfUp        "half-up"       ""            Move    SCROLLED, ["^u"], "Half a page up";
+    PageDown      "page-down"     ""            Move    SCROLLED, ["PgDn" "^f"], "A page down";
+    PageUp        "page-up"       ""            Move    SCROLLED, ["PgUp" "^b"], "A page up";
+    Top           "top"           ""            Move    SCROLLED, ["gg" "Home"], "To the beginning";
+    Bottom        "bottom"        ""            Move    SCROLLED, ["G" "End"], "To the end";
+    Back          "back"          "back"        Move    SCROLLED, ["q" "Esc" "h" "Left"], "Back one level; q at the fleet quits";
+    Last          "last"          ""            Move    &[Any], ["-"], "The screen before this one";
+    GoFleet       "fleet"         ""            Move    &[Any], ["1"], "The fleet";
+    GoAgent       "agent"         ""            Move    &[Any], ["2"], "The agent under the cursor";
+    GoReset       "plan"          ""            Move    &[Any], ["5"], "The plan, run or result";
+    GoLog         "log"           "log"         Move    &[Any], ["7"], "The log";
+    ReadOnly      "read-only"     ""            Program &[Any], ["!"], "Switch read-only on; or off, for 30 minutes, after y";
+    Redraw        "redraw"        ""            Program &[Any], ["^l"], "Draw the whole screen again";
+    Suspend       "suspend"       ""            Program &[Any], ["^z"], "Back to the shell; fg returns";
+    Quit          "quit"          ""            Program &[Any], ["^c"], "Quit; during a run: finish the agent in hand, do not start the rest";
+    Palette       "palette"       "commands"    Program &[Any], [":"], "Every command, screen, order and agent, by a few letters";
+    Help          "help"          "help"        Program &[Any], ["?" "F1"], "Keys of this screen; Enter runs one";
+}
+
+/// The row of a command.
+pub fn spec(command: Command) -> &'static Spec {
+    // The test below proves that every command has a row.
+    TABLE
+        .iter()
+        .find(|spec| spec.command == command)
+        .unwrap_or(&TABLE[0])
+}
+
+/// The commands that hold in a context, in the order of the table.
+pub fn of(context: Context) -> impl Iterator<Item = &'static Spec> {
+    TABLE.iter().filter(move |spec| {
+        spec.contexts.contains(&context)
+            || (spec.contexts.contains(&Any)
+                && spec
+                    .keys
+                    .iter()
+                    .filter_map(|text| keymap::parse(text))
+                    .any(|keys| {
+                        keymap::meaning(context, &keys) == keymap::Meaning::Command(spec.command)
+                    }))
+    })
+}
+
+/// Whether a command can be run now; if not, why.
+///
+/// # Errors
+/// The reason, for the operator.
+pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
+    let need = |condition: bool, why: &str| match condition {
+        true => Ok(()),
+        false => Err(why.to_string()),
+    };
+    match command {
+        Command::PlanReset | Command::PlanUndo | Command::PlanRedo | Command::Retry => {
+            need(!model.is_running(), "a run is in progress; 5 shows it")?;
+            need(
+                !model.targets(command).is_empty(),
+                "there is no agent to do it to",
+            )?;
+            match model.why_read_only() {
+                Some(why) => Err(why),
+                None => Ok(()),
+            }
+        }
+        Command::Confirm | Command::Append | Command::Overwrite => match &model.reset.stage {
+            Stage::Plan(view) => view.offers(command, model),
+            _ => Err("there is no plan".to_string()),
+        },
+        Command::DropHidden => match &model.reset.stage {
+            Stage::Plan(view) => need(!view.hidden.is_empty(), "the filter hides none of them"),
+            _ => Err("there is no plan".to_string()),
+        },
+        Command::NextHunk | Command::PreviousHunk => need(
+            model.agent.tab == Tab::Diff && !model.agent.diff.hunks.is_empty(),
+            "there is no hunk: nothing above the separator differs",
+        ),
+        Command::OpenDiff | Command::GoAgent | Command::Mark | Command::MarkRange => {
+            need(model.cursor.is_some(), "there is no agent under the cursor")
+        }
+        Command::ClearMarks => need(!model.marks.is_empty(), "nothing is marked"),
+        Command::GoReset => need(
+            !matches!(model.reset.stage, Stage::Empty),
+            "there is no plan yet; X makes one",
+        ),
+        Command::Last => need(model.previous.is_some(), "there was no other screen yet"),
+        Command::ReadOnly => need(
+            !model.read_only.forced,
+            "started with --read-only; leave and start without it",
+        ),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn the_table_is_consistent() {
+        let mut ids = HashSet::new();
+        let mut commands = HashSet::new();
+        for spec in TABLE {
+            assert!(ids.insert(spec.id), "{} stands twice", spec.id);
+            assert!(commands.insert(spec.command), "{} stands twice", spec.id);
+            assert!(
+                !spec.title.is_empty() && !spec.title.ends_with('.'),
+                "{}",
+                spec.id
+            );
+            assert!(
+                !spec.keys.is_empty() && !spec.contexts.is_empty(),
+                "{}",
+                spec.id
+            );
+            assert_eq!(super::spec(spec.command).id, spec.id);
+        }
+    }
+
+    #[test]
+    fn no_key_means_two_things_in_one_context() {
+        for context in [Fleet, Agent, Plan, Run, Outcome, Log, Any] {
+            let mut seen: HashSet<&str> = HashSet::new();
+            for spec in TABLE.iter().filter(|spec| spec.contexts.contains(&context)) {
+                for key in spec.keys {
+                    // On a plan, h and v answer a question while it is asked.
+                    let asked = context == Plan && spec.command == Command::Back && *key == "h";
+                    assert!(seen.insert(key) || asked, "{key} in {context:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn no_key_is_taken_that_terminals_and_multiplexers_need() {
+        for spec in TABLE {
+            for key in spec.keys {
+                let taken = [
+                    "^s", "^q", "^\\", "^h", "^i", "^j", "^m", "^[", "^a", "^g", "^p", "^t", "^n",
+                    "^o", "F10", "F11",
+                ];
+                assert!(!taken.contains(key), "{key} of {}", spec.id);
+            }
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Carries effects out against the engine, away from the screen's thread; the
+//! answers come back as messages. The only bridge between the two.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+
+use super::model::{Fleet as FleetInfo, Level, Request, RunSummary};
+use super::text;
+use super::update::{Effect, Msg, Texts};
+use crate::config::{self, Config, Env, Protect};
+use crate::engine::{Act, Detail, Engine, Fleet, FleetEvent, Observation, Plan};
+use crate::error::{Error, Result};
+
+/// How long a diff for the screen may take before it is shown coarser.
+const DIFF_TIME: Duration = Duration::from_millis(500);
+
+/// How many messages may wait for the screen; then whoever sends waits.
+const WAITING: usize = 64;
+
+/// Makes an engine for a config that was changed.
+pub type Rebuild = Box<dyn Fn(Config) -> Engine + Send>;
+
+/// Runs effects.
+pub struct Runner {
+    engine: Arc<Engine>,
+    fleet: Fleet,
+    messages: Sender<Msg>,
+    texts: Sender<String>,
+    jobs: Sender<Job>,
+    run: Option<JoinHandle<()>>,
+    cancel: Arc<AtomicBool>,
+    env: Env,
+    rebuild: Rebuild,
+}
+
+enum Job {
+    Plan(u64, Request, bool),
+    LoadLog,
+}
+
+impl Runner {
+    /// Starts watching the fleet, and everything that answers effects.
+    pub fn start(engine: Arc<Engine>, env: Env, rebuild: Rebuild) -> (Runner, Receiver<Msg>) {
+        let (messages, inbox) = bounded(WAITING);
+        let (texts, jobs, fleet) = workers(&engine, &messages);
+        let runner = Runner {
+            engine,
+            fleet,
+            messages,
+            texts,
+            jobs,
+            run: None,
+            cancel: Arc::default(),
+            env,
+            rebuild,
+        };
+        (runner, inbox)
+    }
+
+    /// Carries out an effect that concerns the engine.
+    pub fn carry_out(&mut self, effect: Effect) {
+        // A worker that is gone has said so by itself.
+        match effect {
+            Effect::Read(agents) => self.fleet.read(agents),
+            Effect::Texts(agent) => drop(self.texts.send(agent)),
+            Effect::Plan(id, request, unlocked) => {
+                drop(self.jobs.send(Job::Plan(id, request, unlocked)));
+            }
+            Effect::LoadLog => drop(self.jobs.send(Job::LoadLog)),
+            Effect::Apply(plan) => self.apply(*plan),
+            Effect::Cancel => self.cancel.store(true, Ordering::Relaxed),
+            Effect::Redraw | Effect::Suspend | Effect::Quit => {}
+        }
+    }
+
+    fn apply(&mut self, plan: Plan) {
+        self.wait_for_run();
+        self.cancel = Arc::default();
+        let (engine, cancel) = (Arc::clone(&self.engine), Arc::clone(&self.cancel));
+        let messages = self.messages.clone();
+        self.run = Some(guarded(self.messages.clone(), move || {
+            let report = engine.apply(&plan, true, &cancel, &mut |progress| {
+                // The screen may be gone; the run goes on all the same.
+                let _ = messages.send(Msg::Progress(progress));
+            });
+            let _ = messages.send(Msg::Ended(Box::new(report)));
+        }));
+    }
+
+    /// Waits until a run has ended: what it has in hand is finished.
+    fn wait_for_run(&mut self) {
+        if let Some(run) = self.run.take() {
+            // A panic in it was caught and said already.
+            let _ = run.join();
+        }
+    }
+
+    /// Takes the config anew, after its file changed.
+    pub fn reload(&mut self) -> Msg {
+        let config = match config::load(&self.engine.config().path, &self.env) {
+            Ok(config) => config,
+            Err(problems) => return Msg::ConfigBroken(problems.to_string()),
+        };
+        self.wait_for_run();
+        let names = config
+            .agents
+            .iter()
+            .map(|agent| agent.name.clone())
+            .collect();
+        let info = info(&config);
+        let read_only = config.general.protect == Protect::ReadOnly;
+        self.engine = Arc::new((self.rebuild)(config));
+        (self.texts, self.jobs, self.fleet) = workers(&self.engine, &self.messages);
+        Msg::ConfigLoaded(info, names, read_only)
+    }
+
+    /// Ends: lets a run finish the agent in hand, and remembers what the fleet
+    /// looked like.
+    pub fn end(mut self, inbox: Receiver<Msg>, seen: &[Observation]) {
+        // A run that waits for the screen must not wait for ever.
+        drop(inbox);
+        self.wait_for_run();
+        // Only a convenience: an archive that cannot be written has none.
+        let _ = self.engine.remember(seen);
+    }
+}
+
+/// What the console shows of a config.
+pub fn info(config: &Config) -> FleetInfo {
+    FleetInfo {
+        name: config.general.fleet_name.clone(),
+        tag: config.general.fleet_tag.clone(),
+        config: config.path.display().to_string(),
+        retention_days: config.general.archive_retention_days,
+    }
+}
+
+/// Starts what answers effects for one engine. It ends when the senders go.
+fn workers(engine: &Arc<Engine>, messages: &Sender<Msg>) -> (Sender<String>, Sender<Job>, Fleet) {
+    let (texts, wanted) = unbounded::<String>();
+    let (own, out) = (Arc::clone(engine), messages.clone());
+    guarded(messages.clone(), move || prepare_texts(&own, &wanted, &out));
+    let (jobs, queue) = unbounded();
+    let (own, out) = (Arc::clone(engine), messages.clone());
+    guarded(messages.clone(), move || do_jobs(&own, &queue, &out));
+    let (events, seen) = bounded(WAITING);
+    let fleet = Fleet::start(Arc::clone(engine), events);
+    let out = messages.clone();
+    guarded(messages.clone(), move || pass_on(&seen, &out));
+    (texts, jobs, fleet)
+}
+
+/// A thread whose panic is said on the screen instead of taking it down.
+fn guarded(messages: Sender<Msg>, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    thread::spawn(move || {
+        if catch_unwind(AssertUnwindSafe(work)).is_err() {
+            let text = "a fault in this program stopped a part of it; leave and start it again, and please report it";
+            let _ = messages.send(Msg::Note(Level::Error, text.to_string()));
+        }
+    })
+}
+
+fn pass_on(events: &Receiver<FleetEvent>, messages: &Sender<Msg>) {
+    for event in events {
+        let message = match event {
+            FleetEvent::Observed(seen) => Msg::Observed(seen),
+            FleetEvent::ConfigChanged => Msg::ConfigChanged,
+            FleetEvent::Note(text) => Msg::Note(Level::Warn, text),
+        };
+        if messages.send(message).is_err() {
+            return;
+        }
+    }
+}
+
+/// Prepares texts. When several are wanted, only the last one is.
+fn prepare_texts(engine: &Engine, wanted: &Receiver<String>, messages: &Sender<Msg>) {
+    while let Ok(mut name) = wanted.recv() {
+        while let Ok(newer) = wanted.try_recv() {
+            name = newer;
+        }
+        let Ok(agent) = engine.agent(&name) else {
+            continue;
+        };
+        let detail = engine.detail(agent);
+        let deadline = engine.clock().instant() + DIFF_TIME;
+        let texts = Texts {
+            agent: name,
+            generation: detail.observation.generation,
+            diff: text::diff(&detail, Some(deadline)),
+            scratch: text::scratch(&detail),
+            findings: findings(&detail),
+        };
+        if messages.send(Msg::Texts(Box::new(texts))).is_err() {
+            return;
+        }
+    }
+}
+
+/// What is remarkable about a file, in a line.
+fn findings(detail: &Detail) -> String {
+    let Some(content) = &detail.observation.content else {
+        return detail.observation.why.clone();
+    };
+    let mut found = Vec::new();
+    match &content.boundary {
+        Some(boundary) if boundary.line > 0 => {
+            found.push(format!(
+                "separator L{} ({} of {})",
+                boundary.line, boundary.nth, boundary.of
+            ));
+        }
+        Some(_) => found.push("the baseline has no separator".to_string()),
+        None => found.push("no separator".to_string()),
+    }
+    let hidden = content.hidden;
+    for (count, what) in [
+        (hidden.invisible, "invisible characters"),
+        (hidden.controls, "control characters"),
+        (hidden.escapes, "of them escapes"),
+        (hidden.invalid, "bytes that are no UTF-8"),
+    ] {
+        if count > 0 {
+            found.push(format!("{count} {what}"));
+        }
+    }
+    if crate::untrusted::mixed_scripts(&detail.memory) {
+        found.push("words of mixed scripts".to_string());
+    }
+    if content.size > detail.observation.limit {
+        found.push(format!(
+            "over the limit by {} bytes",
+            content.size - detail.observation.limit
+        ));
+    }
+    if let Some(block) = &detail.observation.block {
+        found.push(format!("resets are BLOCKED: {}", block.why));
+    }
+    found.join(" · ")
+}
+
+fn do_jobs(engine: &Engine, queue: &Receiver<Job>, messages: &Sender<Msg>) {
+    for job in queue {
+        let message = match job {
+            Job::Plan(id, request, unlocked) => {
+                let plan = make_plan(engine, &request, unlocked);
+                Msg::Planned(id, plan.map(Box::new))
+            }
+            Job::LoadLog => Msg::Log(runs(engine).map_err(|error| error.to_string())),
+        };
+        if messages.send(message).is_err() {
+            return;
+        }
+    }
+}
+
+fn make_plan(engine: &Engine, request: &Request, unlocked: bool) -> Result<Plan, Error> {
+    match request {
+        Request::Reset(agents) => engine.plan_reset(agents, unlocked),
+        Request::Undo(target, mode) => engine.plan_undo(target, *mode, unlocked),
+    }
+}
+
+/// The records of the ledger as runs, the youngest first.
+///
+/// # Errors
+/// A ledger that cannot be read or is broken.
+pub fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
+    let mut runs: Vec<RunSummary> = Vec::new();
+    for record in engine.records()? {
+        let event = record.what;
+        if event.act == Act::Undo
+            && let Some(undone) = &event.undoes
+            && let Some(run) = runs.iter_mut().rev().find(|run| run.run == *undone)
+        {
+            run.undone.push(event.agent.clone());
+        }
+        match runs.last_mut() {
+            Some(last) if last.run == event.run => {
+                last.time = record.time;
+                last.events.push(event);
+            }
+            _ => runs.push(RunSummary {
+                run: event.run.clone(),
+                time: record.time,
+                events: vec![event],
+                undone: Vec::new(),
+            }),
+        }
+    }
+    runs.reverse();
+    Ok(runs)
+}

@@ -1,0 +1,91 @@
+//! Which agents a filter shows. Words are joined by AND; `!word` excludes,
+//! `~word` matches loosely, `is:drifted` and `is:marked` ask for a state.
+
+use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
+use nucleo_matcher::{Config, Matcher, Utf32Str};
+
+/// What a filter looks at.
+pub struct Subject<'a> {
+    /// The agent's name.
+    pub name: &'a str,
+    /// Its host.
+    pub host: &'a str,
+    /// The word of its state.
+    pub state: &'a str,
+    /// Why it is in that state.
+    pub why: &'a str,
+    /// Whether it is marked.
+    pub marked: bool,
+}
+
+/// Whether `filter` shows an agent. An empty filter shows all.
+pub fn shows(filter: &str, subject: &Subject<'_>) -> bool {
+    filter
+        .split_whitespace()
+        .all(|term| match term.strip_prefix('!') {
+            Some("") => true,
+            Some(term) => !matches(term, subject),
+            None => matches(term, subject),
+        })
+}
+
+fn matches(term: &str, subject: &Subject<'_>) -> bool {
+    let term = term.to_lowercase();
+    if let Some(state) = term.strip_prefix("is:") {
+        return match state {
+            "marked" => subject.marked,
+            state => subject.state.to_lowercase().starts_with(state),
+        };
+    }
+    if let Some(loose) = term.strip_prefix('~') {
+        return score(loose, subject.name).is_some();
+    }
+    [subject.name, subject.host, subject.state, subject.why]
+        .iter()
+        .any(|text| text.to_lowercase().contains(&term))
+}
+
+/// How well a few letters match a text; higher is better, none not at all.
+pub fn score(letters: &str, text: &str) -> Option<u32> {
+    let pattern = Pattern::parse(letters, CaseMatching::Ignore, Normalization::Smart);
+    let mut buffer = Vec::new();
+    pattern.score(
+        Utf32Str::new(text, &mut buffer),
+        &mut Matcher::new(Config::DEFAULT),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_are_joined_negated_loosened_and_ask_for_states() {
+        let subject = Subject {
+            name: "code-reviewer",
+            host: "local",
+            state: "DRIFTED",
+            why: "rules edited: L31",
+            marked: true,
+        };
+        for (filter, expected) in [
+            ("", true),
+            ("code", true),
+            ("CODE rev", true),
+            ("code bot", false),
+            ("!bot", true),
+            ("!code", false),
+            ("!", true),
+            ("~cdrv", true),
+            ("~xyz", false),
+            ("is:drifted", true),
+            ("is:dr", true),
+            ("!is:clean", true),
+            ("is:clean", false),
+            ("is:marked local", true),
+            ("l31", true),
+        ] {
+            assert_eq!(shows(filter, &subject), expected, "{filter:?}");
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Draws the model. Nothing here changes anything; only what is visible is
+//! built.
+
+mod agent;
+mod fleet;
+mod log;
+mod overlay;
+mod reset;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use unicode_segmentation::UnicodeSegmentation;
+use unicode_width::UnicodeWidthStr;
+
+use super::command::{self, Command, Context};
+use super::model::{Level, Model, Prompt, SMALLEST, Screen};
+use super::theme::{Role, Theme, of_state};
+use crate::engine::State;
+use crate::untrusted::{self, View};
+
+/// Draws everything, from the bottom up: the screen, then what lies over it.
+pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
+    let mut canvas = Canvas::new(buffer, theme);
+    if model.size.0 < SMALLEST.0 || model.size.1 < SMALLEST.1 {
+        too_small(model, &mut canvas);
+        return;
+    }
+    match model.screen {
+        Screen::Fleet => fleet::draw(model, &mut canvas),
+        Screen::Agent => agent::draw(model, &mut canvas),
+        Screen::Reset => reset::draw(model, &mut canvas),
+        Screen::Log => log::draw(model, &mut canvas),
+    }
+    hints(model, &mut canvas);
+    if let Some(overlay) = &model.overlay {
+        overlay::draw(model, overlay, &mut canvas);
+    }
+}
+
+fn too_small(model: &Model, canvas: &mut Canvas<'_>) {
+    let (width, height) = model.size;
+    let text = format!(
+        "{}x{} needed (now {width}x{height}) - q quits",
+        SMALLEST.0, SMALLEST.1
+    );
+    let y = height / 2;
+    let x = width.saturating_sub(text.width() as u16) / 2;
+    canvas.put(x, y, &text, Role::Text);
+    let worst: Vec<(State, usize)> = model
+        .counts()
+        .into_iter()
+        .filter(|(state, _)| !state.is_fine())
+        .collect();
+    let mut x = 0;
+    for (state, count) in worst {
+        x = canvas.put(x, y + 1, &format!("{count} {state} "), of_state(state));
+    }
+}
+
+/// The last line: what can be done here. Help is the last hint to go.
+fn hints(model: &Model, canvas: &mut Canvas<'_>) {
+    let (width, height) = model.size;
+    let y = height - 1;
+    if let Some(prompt) = &model.prompt {
+        let (label, text) = match prompt {
+            Prompt::Filter(_) => ("filter: ", &model.filter),
+            Prompt::Search(_) if model.screen == Screen::Log => ("search: ", &model.log.query),
+            Prompt::Search(_) => ("search: ", &model.agent.pane().query),
+        };
+        let x = canvas.put(0, y, label, Role::Key);
+        let x = canvas.foreign(x, y, text.as_bytes(), Role::Prompt);
+        let x = canvas.put(x, y, "_", Role::Prompt);
+        canvas.put(x + 2, y, "Enter keeps it, Esc takes it back", Role::Dim);
+        return;
+    }
+    let help = "? help";
+    let room = width.saturating_sub(help.width() as u16 + 1);
+    let mut x = 1;
+    let context = model.context();
+    for spec in command::of(context).filter(|spec| !spec.hint.is_empty()) {
+        if matches!(spec.command, Command::Help) || !fits_stage(spec.command, model) {
+            continue;
+        }
+        let key = match spec.command {
+            Command::NextHunk => "} {",
+            Command::NextAgent => "] [",
+            _ => spec.keys[0],
+        };
+        let length = (key.width() + spec.hint.width() + 3) as u16;
+        if x + length > room {
+            continue;
+        }
+        let role = match command::enabled(spec.command, model) {
+            Ok(()) => Role::Text,
+            Err(_) => Role::Disabled,
+        };
+        let after = canvas.put(x, y, key, if role == Role::Text { Role::Key } else { role });
+        x = canvas.put(after + 1, y, spec.hint, role) + 2;
+    }
+    let x = canvas.put(room, y, "?", Role::Key);
+    canvas.put(x, y, " help", Role::Text);
+}
+
+/// Whether a hint belongs to what is asked right now.
+fn fits_stage(command: Command, model: &Model) -> bool {
+    use super::model::{Form, Stage};
+    if model.context() != Context::Plan {
+        return true;
+    }
+    let Stage::Plan(view) = &model.reset.stage else {
+        return command == Command::Back;
+    };
+    match command {
+        Command::KeepHidden | Command::DropHidden => !view.hidden.is_empty(),
+        _ if !view.hidden.is_empty() => command == Command::Back,
+        Command::Confirm => view.form == Form::Key,
+        Command::Append | Command::Overwrite => view.has_newer_notes(),
+        // Everything that is typed goes into the confirmation.
+        Command::Palette | Command::GoLog => !matches!(view.form, Form::Typed(_)),
+        _ => true,
+    }
+}
+
+/// The message row: what was said last.
+fn message(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> bool {
+    let Some(message) = &model.message else {
+        return false;
+    };
+    let role = match message.level {
+        Level::Info => Role::Text,
+        Level::Warn => Role::Warn,
+        Level::Error => Role::Bad,
+    };
+    let x = canvas.foreign(1, y, message.text.as_bytes(), role);
+    if message.count > 1 {
+        canvas.put(x + 1, y, &format!("x{}", message.count), Role::Dim);
+    }
+    true
+}
+
+/// Cells to draw into, with what every screen needs.
+struct Canvas<'a> {
+    buffer: &'a mut Buffer,
+    theme: &'a Theme,
+    area: Rect,
+}
+
+impl<'a> Canvas<'a> {
+    fn new(buffer: &'a mut Buffer, theme: &'a Theme) -> Canvas<'a> {
+        let area = buffer.area;
+        Canvas {
+            buffer,
+            theme,
+            area,
+        }
+    }
+
+    fn width(&self) -> u16 {
+        self.area.width
+    }
+
+    /// Puts our own text and returns the column behind it.
+    fn put(&mut self, x: u16, y: u16, text: &str, role: Role) -> u16 {
+        self.put_styled(x, y, text, self.theme.style(role))
+    }
+
+    fn put_styled(&mut self, x: u16, y: u16, text: &str, style: Style) -> u16 {
+        if x >= self.area.width || y >= self.area.height {
+            return x;
+        }
+        let room = usize::from(self.area.width - x);
+        let (x, _) = self.buffer.set_stringn(x, y, text, room, style);
+        x
+    }
+
+    /// Puts text that is not ours, made visible.
+    fn foreign(&mut self, mut x: u16, y: u16, text: &[u8], role: Role) -> u16 {
+        for token in untrusted::reveal(text, View::PROSE) {
+            let role = if token.mark { Role::Revealed } else { role };
+            x = self.put(x, y, &token.text, role);
+        }
+        x
+    }
+
+    /// Puts text that ends at a column.
+    fn put_right(&mut self, end: u16, y: u16, text: &str, role: Role) {
+        self.put(end.saturating_sub(text.width() as u16), y, text, role);
+    }
+
+    fn rule(&mut self, y: u16) {
+        let line = "─".repeat(usize::from(self.area.width));
+        self.put(0, y, &line, Role::Rule);
+    }
+
+    /// Adds the cursor's look to some cells of a row.
+    fn highlight(&mut self, x: u16, y: u16, width: u16) {
+        let area = Rect::new(x, y, width, 1).intersection(self.area);
+        self.buffer.set_style(area, self.theme.style(Role::Cursor));
+    }
+
+    /// Empties a region.
+    fn clear(&mut self, area: Rect) {
+        let area = area.intersection(self.area);
+        for y in area.top()..area.bottom() {
+            for x in area.left()..area.right() {
+                if let Some(cell) = self.buffer.cell_mut((x, y)) {
+                    cell.reset();
+                }
+            }
+        }
+    }
+}
+
+/// Foreign text for a column of `width` cells: made visible, and shortened in
+/// the middle when it is too long.
+fn shorten(text: &str, width: usize) -> String {
+    let text = untrusted::line(text);
+    if text.width() <= width {
+        return text;
+    }
+    let room = width.saturating_sub(1);
+    let take = |graphemes: &mut dyn Iterator<Item = &str>, room: usize| {
+        let mut used = 0;
+        let mut taken = Vec::new();
+        for grapheme in graphemes {
+            used += grapheme.width();
+            if used > room {
+                break;
+            }
+            taken.push(grapheme.to_string());
+        }
+        taken
+    };
+    let end = take(&mut text.graphemes(true).rev(), room / 2);
+    let start = take(&mut text.graphemes(true), room - room / 2);
+    let end: String = end.into_iter().rev().collect();
+    format!("{}…{end}", start.concat())
+}
+
+/// Foreign text for a column of `width` cells: made visible, and cut at its end.
+fn cut(text: &str, width: usize) -> String {
+    let text = untrusted::line(text);
+    if text.width() <= width {
+        return text;
+    }
+    let mut used = 0;
+    let mut kept = String::new();
+    for grapheme in text.graphemes(true) {
+        used += grapheme.width();
+        if used > width.saturating_sub(1) {
+            break;
+        }
+        kept.push_str(grapheme);
+    }
+    kept + "…"
+}
+
+/// Bytes for people: `812`, `14.1K`, `3.2M`. K is 1024 bytes.
+fn size(bytes: u64) -> String {
+    let scaled = |unit: f64| bytes as f64 / unit;
+    match bytes {
+        0..1024 => format!("{bytes}"),
+        1024..1_048_576 => format!("{:.1}K", scaled(1024.0)),
+        1_048_576..1_073_741_824 => format!("{:.1}M", scaled(1_048_576.0)),
+        _ => format!("{:.1}G", scaled(1_073_741_824.0)),
+    }
+}
+
+/// `1 line`, `2 lines`.
+fn count(number: u64, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        number => format!("{number} {noun}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_shortened_in_the_middle_and_sentences_cut() {
+        assert_eq!(shorten("code-reviewer", 13), "code-reviewer");
+        assert_eq!(shorten("code-reviewer", 9), "code…ewer");
+        assert_eq!(shorten("日本語日本語", 7), "日…語");
+        assert_eq!(cut("rules edited", 6), "rules…");
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        assert_eq!(
+            [size(812), size(14438), size(41 << 20), size(10 << 30)],
+            ["812", "14.1K", "41.0M", "10.0G"]
+        );
+    }
+}

@@ -1,0 +1,474 @@
+//! All agents, the worst first.
+
+use chrono::{DateTime, FixedOffset};
+use unicode_width::UnicodeWidthStr;
+
+use super::{Canvas, count, cut, message, shorten, size};
+use crate::console::model::{Model, Row, Sort, age, modified};
+use crate::console::theme::{Role, of_state};
+use crate::engine::{Act, Observation, Outcome, State};
+use crate::untrusted;
+
+/// A column: its head, its width, and from which width of the screen on it is
+/// shown. As the screen shrinks the least needed goes first.
+struct Column {
+    head: &'static str,
+    width: u16,
+    from: u16,
+    right: bool,
+}
+
+const HOST: Column = column("HOST", 8, 110, false);
+const SIZE: Column = column("SIZE", 6, 96, true);
+const LIMIT: Column = column("LIM", 4, 100, true);
+const SCRATCH: Column = column("SCRATCH", 7, 0, true);
+const ABOVE: Column = column("ABOVE---", 8, 0, true);
+const CHANGED: Column = column("CHANGED", 7, 0, true);
+const LAST: Column = column("LAST RUN", 12, 72, true);
+const COLUMNS: [&Column; 7] = [&HOST, &SIZE, &LIMIT, &SCRATCH, &ABOVE, &CHANGED, &LAST];
+
+const fn column(head: &'static str, width: u16, from: u16, right: bool) -> Column {
+    Column {
+        head,
+        width,
+        from,
+        right,
+    }
+}
+
+/// Where the state word begins, behind cursor, mark and glyph.
+const STATE_X: u16 = 5;
+const STATE_WIDTH: u16 = 10;
+
+const PROGRAM: &str = "memory-shepherd  ";
+
+/// What WHY keeps, however long the names are.
+const WHY_WIDTH: u16 = 24;
+
+/// From this width on there is room for WHY; below, it is in the strip alone.
+const WHY_FROM: u16 = 100;
+
+pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
+    header(model, canvas);
+    canvas.rule(2);
+    let mut y = 3;
+    if let Some(error) = &model.config_error {
+        let text = cut(&error.replace('\n', " "), usize::from(canvas.width()));
+        canvas.put(0, y, &text, Role::Bad);
+        y += 1;
+    }
+    let names = name_width(model, canvas.width());
+    heads(canvas, y, names);
+    y += 1;
+    let height = model.list_height();
+    if model.rows.is_empty() {
+        canvas.foreign(
+            1,
+            y + 1,
+            format!(
+                "No agents in {}. See the example there, or run: memory-shepherd demo",
+                model.fleet.config
+            )
+            .as_bytes(),
+            Role::Text,
+        );
+    } else if model.order.is_empty() {
+        let bad = model
+            .rows
+            .iter()
+            .filter(|row| !row.state().is_fine())
+            .count();
+        let text = format!(
+            "0 of {} match \"{}\" (Esc clears) - {bad} not-ok agents hidden",
+            model.rows.len(),
+            model.filter
+        );
+        canvas.foreign(1, y + 1, text.as_bytes(), Role::Warn);
+    }
+    let shown = model.order.iter().skip(model.top).take(height);
+    for (index, name) in shown.enumerate() {
+        if let Some(agent) = model.row(name) {
+            row(model, canvas, y + index as u16, agent, names);
+        }
+    }
+    let bottom = y + height as u16;
+    canvas.rule(bottom);
+    strip(model, canvas, bottom + 1);
+}
+
+fn header(model: &Model, canvas: &mut Canvas<'_>) {
+    let wide = canvas.width() >= 110;
+    let loading = model.rows.iter().filter(|row| row.seen.is_none()).count();
+    let fresh = match (loading, remembered_time(model)) {
+        (0, _) => "live".to_string(),
+        (_, Some(time)) => format!("from {}", time.format("%H:%M")),
+        (count, None) => format!("reading {count}"),
+    };
+    let name = format!("{} ", model.fleet.name).width()
+        + model.fleet.tag.as_ref().map_or(0, |tag| tag.width() + 3)
+        + "RW unlocked  ".len();
+    let room = usize::from(canvas.width()).saturating_sub(name + fresh.width() + 1);
+    // As the screen shrinks the program's name goes first, then the total, then
+    // what is fine becomes one number.
+    let total = format!("{}: ", count(model.rows.len() as u64, "agent"));
+    let mut all = counts(model);
+    let length = |counts: &[(String, Role)]| {
+        counts
+            .iter()
+            .map(|(text, _)| text.width() + 1)
+            .sum::<usize>()
+    };
+    let spare = room.saturating_sub(length(&all));
+    if length(&all) > room {
+        all = folded(model);
+    }
+    let mut x = 0;
+    if spare > total.len() + PROGRAM.len() {
+        x = canvas.put(x, 0, PROGRAM, Role::Dim);
+    }
+    x = fleet_name(model, canvas, x, 0);
+    if spare > total.len() {
+        x = canvas.put(x, 0, &total, Role::Text);
+    }
+    canvas.put_right(canvas.width(), 0, &fresh, Role::Dim);
+    let end = canvas.width().saturating_sub(fresh.width() as u16 + 1);
+    for (text, role) in all {
+        if usize::from(end.saturating_sub(x)) < text.width() {
+            canvas.put(end.saturating_sub(1), 0, "…", Role::Text);
+            break;
+        }
+        x = canvas.put(x, 0, &text, role) + 1;
+    }
+    let mut parts = Vec::new();
+    if let Some(error) = &model.ledger_error {
+        let room = usize::from(canvas.width()) / 2;
+        parts.push((cut(error, room), Role::Bad));
+    } else if let Some(last) = model.log.runs.first() {
+        let failed = last.failed();
+        let what = match last.events.first().map(|event| event.act) {
+            Some(Act::Undo) => "undo",
+            _ => "run",
+        };
+        let mut text = format!(
+            "last {what} {}: {} ok",
+            clock(model, last.time),
+            last.count(Outcome::Ok)
+        );
+        let role = if failed.is_empty() {
+            Role::Dim
+        } else {
+            Role::Bad
+        };
+        if !failed.is_empty() {
+            text.push_str(&format!(
+                ", {} FAILED {}",
+                failed.len(),
+                shorten(&failed.join(" "), 24)
+            ));
+        }
+        parts.push((text, role));
+    }
+    if !model.marks.is_empty() {
+        let hidden = model.hidden_marks().len();
+        let text = match hidden {
+            0 => format!("marked {}", model.marks.len()),
+            hidden => format!("marked {} ({hidden} hidden by filter)", model.marks.len()),
+        };
+        parts.push((text, Role::Mark));
+    }
+    if wide || !model.filter.is_empty() {
+        let filter = if model.filter.is_empty() {
+            "none"
+        } else {
+            &model.filter
+        };
+        parts.push((format!("filter: {}", cut(filter, 24)), Role::Dim));
+    }
+    if wide || model.sort != Sort::default() {
+        let down = if model.reverse { ", reversed" } else { "" };
+        parts.push((format!("sort: {}{down}", model.sort.word()), Role::Dim));
+    }
+    let mut x = 0;
+    for (text, role) in parts {
+        x = canvas.put(x, 1, &text, role) + 3;
+    }
+}
+
+/// The fleet's name and tag, and whether it can be changed: on every screen.
+pub(super) fn fleet_name(model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) -> u16 {
+    let mut x = canvas.foreign(x, y, model.fleet.name.as_bytes(), Role::Title) + 1;
+    if let Some(tag) = &model.fleet.tag {
+        x = canvas.foreign(x, y, format!("[{tag}]").as_bytes(), Role::Tag) + 1;
+    }
+    let (word, role) = match (model.why_read_only().is_some(), model.unlocked()) {
+        (true, _) => ("RO", Role::Tag),
+        (false, true) => ("RW unlocked", Role::Warn),
+        (false, false) => ("RW", Role::Text),
+    };
+    canvas.put(x, y, word, role) + 2
+}
+
+/// Counts of the header, the worst first.
+fn counts(model: &Model) -> Vec<(String, Role)> {
+    model.counts().into_iter().map(words).collect()
+}
+
+/// The same with one number for what is fine.
+fn folded(model: &Model) -> Vec<(String, Role)> {
+    let fine = |state: State| matches!(state, State::Scratch | State::Clean);
+    let (ok, bad): (Vec<_>, Vec<_>) = model
+        .counts()
+        .into_iter()
+        .partition(|(state, _)| fine(*state));
+    let ok: usize = ok.into_iter().map(|(_, number)| number).sum();
+    bad.into_iter()
+        .map(words)
+        .chain([(format!("{ok} ok"), Role::Text)])
+        .collect()
+}
+
+fn words((state, number): (State, usize)) -> (String, Role) {
+    (format!("{number} {state}"), of_state(state))
+}
+
+fn remembered_time(model: &Model) -> Option<DateTime<FixedOffset>> {
+    model
+        .rows
+        .iter()
+        .filter_map(|row| row.remembered.as_ref())
+        .map(|seen| seen.read)
+        .max()
+}
+
+/// Columns that fit a width.
+fn columns(width: u16) -> impl Iterator<Item = &'static Column> {
+    COLUMNS
+        .into_iter()
+        .filter(move |column| width >= column.from)
+}
+
+fn name_width(model: &Model, width: u16) -> u16 {
+    let longest = model
+        .rows
+        .iter()
+        .map(|row| row.name.width())
+        .max()
+        .unwrap_or(0);
+    let fixed: u16 = columns(width).map(|column| column.width + 1).sum();
+    let why = if width >= WHY_FROM { WHY_WIDTH } else { 0 };
+    let room = width.saturating_sub(STATE_X + STATE_WIDTH + fixed + why);
+    (longest as u16 + 1).clamp(8, room.max(8))
+}
+
+fn heads(canvas: &mut Canvas<'_>, y: u16, names: u16) {
+    canvas.put(STATE_X, y, "STATE", Role::Heading);
+    let mut x = STATE_X + STATE_WIDTH;
+    canvas.put(x, y, "AGENT", Role::Heading);
+    x += names;
+    for column in columns(canvas.width()) {
+        cell(canvas, x, y, column, column.head, Role::Heading);
+        x += column.width + 1;
+    }
+    if canvas.width() >= WHY_FROM {
+        canvas.put(x + 1, y, "WHY", Role::Heading);
+    }
+}
+
+fn cell(canvas: &mut Canvas<'_>, x: u16, y: u16, column: &Column, text: &str, role: Role) {
+    if column.right {
+        canvas.put_right(x + column.width, y, text, role);
+    } else {
+        canvas.put(x, y, &cut(text, usize::from(column.width)), role);
+    }
+}
+
+fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &Row, names: u16) {
+    let state = row.state();
+    let role = of_state(state);
+    let here = model.cursor.as_ref() == Some(&row.name);
+    if model.marks.contains(&row.name) {
+        canvas.put(1, y, "*", Role::Mark);
+    }
+    if here {
+        canvas.put(0, y, ">", Role::Text);
+    }
+    canvas.put(2, y, state.glyph().trim_end(), role);
+    canvas.put(STATE_X, y, state.word(), role);
+    let name_x = STATE_X + STATE_WIDTH;
+    canvas.put(
+        name_x,
+        y,
+        &shorten(&row.name, usize::from(names) - 1),
+        Role::Text,
+    );
+    if here {
+        canvas.highlight(name_x, y, names - 1);
+    }
+    let mut x = name_x + names;
+    let stale = row.seen.is_none();
+    let rest = if stale { Role::Dim } else { Role::Text };
+    let Some(seen) = row.best() else {
+        return;
+    };
+    for column in columns(canvas.width()) {
+        let text = value(model, seen, column.head);
+        let text = if stale && text != "-" {
+            format!("({text})")
+        } else {
+            text
+        };
+        let role = match (column.head, &seen.last) {
+            ("LAST RUN", Some(last))
+                if !matches!(last.outcome, Outcome::Ok | Outcome::Unchanged) =>
+            {
+                Role::Bad
+            }
+            _ => rest,
+        };
+        cell(canvas, x, y, column, &text, role);
+        x += column.width + 1;
+    }
+    if canvas.width() >= WHY_FROM {
+        let room = usize::from(canvas.width().saturating_sub(x + 1));
+        canvas.put(x + 1, y, &cut(&seen.why, room), rest);
+    }
+}
+
+fn value(model: &Model, seen: &Observation, head: &str) -> String {
+    let none = || "-".to_string();
+    let now = model.now.wall;
+    let Some(content) = &seen.content else {
+        return match (head, &seen.last) {
+            ("HOST", _) => seen.host.clone(),
+            ("LAST RUN", Some(last)) => {
+                format!("{} {}", clock(model, last.time), last.outcome.word())
+            }
+            _ => none(),
+        };
+    };
+    match head {
+        "HOST" => seen.host.clone(),
+        "SIZE" => size(content.size),
+        "LIM" => format!("{}%", content.size.saturating_mul(100) / seen.limit.max(1)),
+        "SCRATCH" => content.scratch_lines.to_string(),
+        "ABOVE---" => match &content.boundary {
+            Some(boundary) if boundary.drifted() => {
+                format!("+{} -{}", boundary.added, boundary.removed)
+            }
+            Some(_) => "0".to_string(),
+            None => none(),
+        },
+        "CHANGED" => age(now, modified(content.modified, now)),
+        _ => match &seen.last {
+            Some(last) => format!("{} {}", clock(model, last.time), last.outcome.word()),
+            None => none(),
+        },
+    }
+}
+
+/// A time of today as `09:00`, an older one as `11-20`.
+pub(super) fn clock(model: &Model, time: DateTime<FixedOffset>) -> String {
+    let time = time.with_timezone(model.now.wall.offset());
+    match time.date_naive() == model.now.wall.date_naive() {
+        true => time.format("%H:%M").to_string(),
+        false => time.format("%m-%d").to_string(),
+    }
+}
+
+/// What there is to know of the agent under the cursor, and what was said last.
+fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
+    let tall = model.strip_height() > 1;
+    let said = tall && message(model, canvas, y + 1);
+    if !tall
+        && model
+            .message
+            .as_ref()
+            .is_some_and(|m| m.time == model.now.wall)
+    {
+        message(model, canvas, y);
+        return;
+    }
+    let Some(row) = model.strip.as_deref().and_then(|name| model.row(name)) else {
+        return;
+    };
+    let Some(seen) = row.best() else {
+        canvas.foreign(
+            1,
+            y,
+            format!("{}: not read yet", row.name).as_bytes(),
+            Role::Dim,
+        );
+        return;
+    };
+    let mut text = row.name.clone();
+    if !seen.why.is_empty() {
+        text.push_str(&format!(": {}", seen.why));
+    } else if let Some(content) = &seen.content {
+        text.push_str(&format!(
+            ": {}",
+            count(content.scratch_lines, "scratch line")
+        ));
+    }
+    if let Some(block) = &seen.block {
+        let why = if seen.why.contains(&block.why) {
+            String::new()
+        } else {
+            format!(": {}", block.why)
+        };
+        text.push_str(&format!("; resets are BLOCKED{why}"));
+    }
+    let room = usize::from(canvas.width()) - 2;
+    let shown = untrusted::line(&text);
+    let (first, rest) = match tall {
+        true => split(&shown, room),
+        false => (shown.as_str(), ""),
+    };
+    canvas.put(1, y, &cut(first, room), Role::Text);
+    canvas.put(1, y, &cut(&row.name, room), of_state(row.state()));
+    if tall && !said {
+        match rest {
+            "" => canvas.put(1, y + 1, next_step(seen), Role::Dim),
+            rest => canvas.put(1, y + 1, &cut(rest, room), Role::Text),
+        };
+    }
+}
+
+/// Splits text that is safe to draw at the last blank that fits.
+fn split(text: &str, room: usize) -> (&str, &str) {
+    if text.width() <= room {
+        return (text, "");
+    }
+    let mut end = 0;
+    for (at, _) in text.match_indices(' ') {
+        if text[..at].width() > room {
+            break;
+        }
+        end = at;
+    }
+    (&text[..end], text[end..].trim_start())
+}
+
+/// What to press now.
+fn next_step(seen: &Observation) -> &'static str {
+    match seen.state {
+        State::Tampered => {
+            "The baseline file is not what was sealed. Nothing was changed; compare it before you seal it again."
+        }
+        State::Drifted => {
+            "The agent changed what stands above the separator. d shows the lines, X plans a reset."
+        }
+        State::NoSep => {
+            "There is no separator line. d shows the file, X plans a reset that archives all of it."
+        }
+        State::Error => "It cannot be read as it is. WHY says what stands in the way.",
+        State::Missing => {
+            "The folder is there, the file is not. X plans to create it from the baseline."
+        }
+        State::Oversize => {
+            "The agent has to read all of this. X plans a reset that archives its notes."
+        }
+        State::Busy => "A run holds its lock. Wait until it has ended.",
+        State::Scratch => "d shows the diff, Tab there the notes, X plans a reset.",
+        State::Clean | State::Loading => "Nothing to do.",
+    }
+}

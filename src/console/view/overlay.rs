@@ -1,0 +1,106 @@
+//! What lies over a screen: help, the palette, a question.
+
+use ratatui::layout::Rect;
+
+use super::{Canvas, cut};
+use crate::console::chooser::{Choice, choices};
+use crate::console::model::{Chooser, Model, Overlay};
+use crate::console::theme::Role;
+
+pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
+    let (width, height) = model.size;
+    match overlay {
+        Overlay::Unlock => {
+            let y = height - 2;
+            canvas.clear(Rect::new(0, y, width, 2));
+            let what = "Switch read-only off for 30 minutes?  ";
+            let x = canvas.put(1, y, what, Role::Warn);
+            let x = canvas.put(x, y, "y", Role::Key);
+            canvas.put(x, y, " does, any other key leaves it on", Role::Text);
+        }
+        Overlay::Help(chooser) => {
+            let title = "Keys of this screen   j k move, Enter runs, / searches, Esc leaves";
+            list(canvas, title, chooser, &choices(model, overlay), true);
+        }
+        Overlay::Palette(chooser) => {
+            let title = "Commands   type a few letters, Enter runs, Esc leaves";
+            list(canvas, title, chooser, &choices(model, overlay), false);
+        }
+    }
+}
+
+/// A list over the whole screen but its first line, so that the fleet's name
+/// stays in sight.
+fn list(canvas: &mut Canvas<'_>, title: &str, chooser: &Chooser, choices: &[Choice], headed: bool) {
+    let area = Rect::new(0, 1, canvas.area.width, canvas.area.height - 1);
+    canvas.clear(area);
+    canvas.rule(1);
+    canvas.put(1, 2, &cut(title, usize::from(area.width) - 2), Role::Title);
+    if chooser.typing || !chooser.query.is_empty() {
+        let x = canvas.put(1, 3, if headed { "/ " } else { ": " }, Role::Key);
+        let x = canvas.foreign(x, 3, chooser.query.as_bytes(), Role::Prompt);
+        if chooser.typing {
+            canvas.put(x, 3, "_", Role::Prompt);
+        }
+    }
+    // Rows with their headings, so that scrolling counts both.
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    let mut category = None;
+    for (index, choice) in choices.iter().enumerate() {
+        if headed && choice.category != category {
+            category = choice.category;
+            rows.extend(category.map(|category| Row::Head(category.title())));
+        }
+        rows.push(Row::Choice(index, choice));
+    }
+    let height = usize::from(area.height).saturating_sub(3);
+    let cursor = rows
+        .iter()
+        .position(|row| matches!(row, Row::Choice(index, _) if *index == chooser.cursor));
+    let cursor = cursor.unwrap_or(0);
+    let from = (cursor + 1).saturating_sub(height);
+    if rows.is_empty() {
+        canvas.put(3, 4, "nothing matches", Role::Dim);
+    }
+    for (line, row) in rows.iter().skip(from).take(height).enumerate() {
+        let y = 4 + line as u16;
+        match row {
+            Row::Head(title) => {
+                canvas.put(1, y, title, Role::Heading);
+            }
+            Row::Choice(index, choice) => {
+                choice_row(canvas, y, choice, *index == chooser.cursor, headed)
+            }
+        }
+    }
+}
+
+enum Row<'a> {
+    Head(&'static str),
+    Choice(usize, &'a Choice),
+}
+
+fn choice_row(canvas: &mut Canvas<'_>, y: u16, choice: &Choice, here: bool, headed: bool) {
+    let (role, key) = match choice.disabled {
+        Some(_) => (Role::Disabled, Role::Disabled),
+        None => (Role::Text, Role::Key),
+    };
+    if here {
+        canvas.put(1, y, ">", Role::Text);
+    }
+    canvas.put(3, y, &cut(&choice.keys, 15), key);
+    let mut x = 19;
+    if !headed {
+        canvas.put(x, y, &cut(&choice.id, 21), role);
+        x += 22;
+    }
+    let text = match &choice.disabled {
+        Some(why) => format!("{} ({why})", choice.title),
+        None => choice.title.clone(),
+    };
+    let room = usize::from(canvas.width().saturating_sub(x + 1));
+    canvas.put(x, y, &cut(&text, room), role);
+    if here {
+        canvas.highlight(3, y, 15);
+    }
+}

@@ -1,0 +1,476 @@
+//! A plan, a run, its result.
+
+use unicode_width::UnicodeWidthStr;
+
+use super::fleet::{clock, fleet_name};
+use super::{Canvas, count, cut, message, shorten, size};
+use crate::console::model::{Form, Model, PlanView, Request, ResultView, RunView, SMALLEST, Stage};
+use crate::console::theme::{Role, of_outcome, of_state};
+use crate::engine::{
+    Act, Action, Outcome, Plan, Stage as Step, Step as PlanStep, UndoMode, UndoTarget,
+};
+
+/// Lines below the list: a rule, three lines, and the hints.
+const FOOT: u16 = 5;
+
+pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
+    match &model.reset.stage {
+        Stage::Empty => {
+            canvas.put(0, 0, "RESET", Role::Title);
+            canvas.rule(1);
+            canvas.put(
+                1,
+                3,
+                "There is no plan. Mark agents in the fleet and press X.",
+                Role::Text,
+            );
+        }
+        Stage::Planning(request) => {
+            canvas.put(0, 0, title(request), Role::Title);
+            canvas.rule(1);
+            canvas.put(1, 3, "looking at the agents …", Role::Dim);
+        }
+        Stage::Plan(view) => plan(model, view, canvas),
+        Stage::Run(view) => run(model, view, canvas),
+        Stage::Result(view) => result(model, view, canvas),
+    }
+}
+
+fn title(request: &Request) -> &'static str {
+    match request {
+        Request::Reset(_) => "RESET PLAN",
+        Request::Undo(UndoTarget::Redo(_), _) => "REDO PLAN",
+        Request::Undo(..) => "UNDO PLAN",
+    }
+}
+
+/// The first of `count` rows to draw so that the cursor is among them.
+fn first(cursor: usize, count: usize, height: usize) -> usize {
+    (cursor + 1)
+        .saturating_sub(height)
+        .min(count.saturating_sub(height))
+}
+
+fn list_height(canvas: &Canvas<'_>) -> usize {
+    usize::from(canvas.area.height.max(SMALLEST.1) - FOOT - 3)
+}
+
+fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
+    let plan = &view.plan;
+    let wide = canvas.width() >= 110;
+    let x = canvas.put(0, 0, title(&view.request), Role::Title) + 2;
+    let x = fleet_name(model, canvas, x, 0);
+    let lines: u64 = plan.steps.iter().map(|step| step.scratch_lines).sum();
+    let bytes: u64 = plan.steps.iter().map(|step| step.archive_bytes).sum();
+    let agents = count(plan.steps.len() as u64, "agent");
+    let text = match wide {
+        true => format!(
+            "{agents}  would archive {} ({})",
+            count(lines, "line"),
+            size(bytes)
+        ),
+        false => format!("{agents}, archive {}", count(lines, "line")),
+    };
+    canvas.put(x, 0, &text, Role::Text);
+    canvas.put_right(canvas.width(), 0, "nothing done yet", Role::Good);
+    canvas.rule(1);
+    let columns = Columns::new(plan, canvas.width());
+    heads(canvas, &columns, plan.act);
+    let height = list_height(canvas);
+    let total = plan.steps.len() + plan.skipped.len();
+    let from = first(model.reset.cursor, total, height);
+    for index in from..total.min(from + height) {
+        let y = 3 + (index - from) as u16;
+        let here = index == model.reset.cursor;
+        if here {
+            canvas.put(0, y, ">", Role::Text);
+        }
+        match plan.steps.get(index) {
+            Some(step) => plan_row(canvas, y, index + 1, step, &columns),
+            None => {
+                let skipped = &plan.skipped[index - plan.steps.len()];
+                let room = usize::from(columns.state - columns.name) - 1;
+                canvas.put(columns.name, y, &shorten(&skipped.agent, room), Role::Dim);
+                canvas.put(
+                    columns.state,
+                    y,
+                    skipped.state.word(),
+                    of_state(skipped.state),
+                );
+                let x = canvas.put(columns.archive, y, "skipped: ", Role::Dim);
+                let room = usize::from(canvas.width().saturating_sub(x));
+                canvas.put(x, y, &cut(&skipped.why, room), Role::Text);
+            }
+        }
+    }
+    let y = canvas.area.height - FOOT;
+    canvas.rule(y);
+    notes(model, view, canvas, y + 1);
+    let command = cut(
+        &same_as(model, view),
+        usize::from(canvas.width()).saturating_sub(12),
+    );
+    let x = canvas.put(1, y + 2, "same as:  ", Role::Dim);
+    canvas.put(x, y + 2, &command, Role::Text);
+    confirmation(model, view, canvas, y + 3);
+}
+
+/// Columns of a plan: where state, archive, restore and checks begin.
+struct Columns {
+    name: u16,
+    state: u16,
+    archive: u16,
+    restore: u16,
+    checks: Option<u16>,
+}
+
+impl Columns {
+    fn new(plan: &Plan, width: u16) -> Columns {
+        let names = plan.steps.iter().map(|step| step.agent.width());
+        let longest = names
+            .chain(plan.skipped.iter().map(|skipped| skipped.agent.width()))
+            .max();
+        let name = 5;
+        let state = name + (longest.unwrap_or(0) as u16 + 2).clamp(12, width / 4);
+        let archive = state + 10;
+        let restore = archive + 24;
+        Columns {
+            name,
+            state,
+            archive,
+            restore,
+            checks: (width >= 110).then_some(restore + 27),
+        }
+    }
+}
+
+fn heads(canvas: &mut Canvas<'_>, columns: &Columns, act: Act) {
+    canvas.put(columns.name, 2, "AGENT", Role::Heading);
+    canvas.put(columns.state, 2, "STATE", Role::Heading);
+    canvas.put(columns.archive, 2, "ARCHIVE", Role::Heading);
+    let what = if act == Act::Undo {
+        "PUT BACK"
+    } else {
+        "RESTORE"
+    };
+    canvas.put(columns.restore, 2, what, Role::Heading);
+    if let Some(checks) = columns.checks {
+        canvas.put(checks, 2, "CHECKS", Role::Heading);
+    }
+}
+
+fn plan_row(canvas: &mut Canvas<'_>, y: u16, number: usize, step: &PlanStep, columns: &Columns) {
+    let room = |from: u16, to: u16| usize::from(to - from) - 1;
+    canvas.put_right(4, y, &number.to_string(), Role::Dim);
+    let name = shorten(&step.agent, room(columns.name, columns.state));
+    canvas.put(columns.name, y, &name, Role::Text);
+    canvas.put(columns.state, y, step.state.word(), of_state(step.state));
+    let archive = match (step.action, step.entry) {
+        (Action::Create, _) => "nothing (no file)".to_string(),
+        (_, None) => "nothing of its own".to_string(),
+        (_, Some(crate::archive::EntryKind::Odd)) => "a description".to_string(),
+        (_, Some(crate::archive::EntryKind::FullBackup)) if step.added + step.removed > 0 => {
+            format!(
+                "all, {} above +{} -{}",
+                size(step.archive_bytes),
+                step.added,
+                step.removed
+            )
+        }
+        (_, Some(crate::archive::EntryKind::FullBackup)) => {
+            format!("all, {}", size(step.archive_bytes))
+        }
+        _ => count(step.scratch_lines, "line"),
+    };
+    canvas.put(
+        columns.archive,
+        y,
+        &cut(&archive, room(columns.archive, columns.restore)),
+        Role::Text,
+    );
+    let content = step.bound.content.short(4);
+    let restore = match (step.action, &step.undo) {
+        (Action::Remove, _) => "remove the file".to_string(),
+        (Action::Create, None) => format!("create, {} sha {content}", size(step.new_size)),
+        (_, Some(undo)) => format!("{} from before {}", size(step.new_size), undo.run),
+        _ => format!("{} sha {content} ok", size(step.new_size)),
+    };
+    let end = columns.checks.unwrap_or(canvas.width());
+    canvas.put(
+        columns.restore,
+        y,
+        &cut(&restore, room(columns.restore, end)),
+        Role::Text,
+    );
+    if let Some(checks) = columns.checks {
+        let text = step.notes.first().map_or("", String::as_str);
+        canvas.put(
+            checks,
+            y,
+            &cut(text, room(checks, canvas.width())),
+            Role::Text,
+        );
+    }
+}
+
+/// What has to be known before this is confirmed.
+fn notes(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16) {
+    if !view.hidden.is_empty() {
+        let text = format!(
+            "the filter hides {}: {}   h keeps them in the plan, v drops them",
+            count(view.hidden.len() as u64, "marked agent"),
+            view.hidden.join(" ")
+        );
+        canvas.put(
+            1,
+            y,
+            &cut(&text, usize::from(canvas.width()) - 2),
+            Role::Warn,
+        );
+        return;
+    }
+    let under = view.plan.steps.get(model.reset.cursor);
+    let told = under.into_iter().chain(&view.plan.steps).find_map(|step| {
+        let note = step.notes.last()?;
+        Some(format!("{}: {note}", step.agent))
+    });
+    if let Some(text) = told {
+        canvas.put(
+            1,
+            y,
+            &cut(&text, usize::from(canvas.width()) - 2),
+            Role::Text,
+        );
+    }
+}
+
+/// The command that does the same.
+fn same_as(model: &Model, view: &PlanView) -> String {
+    let names = |names: &[String]| match names.len() == model.rows.len() && names.len() > 1 {
+        true => "--all".to_string(),
+        false => names.join(" "),
+    };
+    let mode = |mode: &UndoMode| match mode {
+        UndoMode::Refuse => "",
+        UndoMode::Append => " --append",
+        UndoMode::Overwrite => " --overwrite",
+    };
+    match &view.request {
+        Request::Reset(agents) => {
+            format!(
+                "memory-shepherd reset {} --plan {}",
+                names(agents),
+                view.plan.hash
+            )
+        }
+        Request::Undo(UndoTarget::Agents(agents), how) => {
+            format!("memory-shepherd undo {}{}", agents.join(" "), mode(how))
+        }
+        Request::Undo(UndoTarget::Run(run), how) => {
+            format!("memory-shepherd undo --run {run}{}", mode(how))
+        }
+        Request::Undo(UndoTarget::Redo(_), how) => {
+            let run = view.plan.steps.first().and_then(|step| step.undo.as_ref());
+            let run = run.map_or("RUN", |undo| undo.run.as_str());
+            format!("memory-shepherd undo --run {run}{}", mode(how))
+        }
+    }
+}
+
+fn confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16) {
+    if message(model, canvas, y) {
+        return;
+    }
+    let verb = view.verb();
+    match &view.form {
+        Form::Nothing => {
+            canvas.put(1, y, "Nothing to run. Esc leaves.", Role::Text);
+        }
+        Form::Key => {
+            let x = canvas.put(1, y, "Press ", Role::Text);
+            let x = canvas.put(x, y, "y", Role::Key);
+            let text = format!(" to {verb}, Esc to leave.   (Enter alone does nothing)");
+            canvas.put(x, y, &text, Role::Text);
+        }
+        Form::Choice => {
+            let x = canvas.put(1, y, "The agent has written since:  ", Role::Warn);
+            let x = canvas.put(x, y, "a", Role::Key);
+            let x = canvas.put(x, y, " appends its new notes below,  ", Role::Text);
+            let x = canvas.put(x, y, "o", Role::Key);
+            canvas.put(x, y, " archives them and overwrites", Role::Text);
+        }
+        Form::Typed(word) => {
+            let x = canvas.put(1, y, "Type  ", Role::Text);
+            let x = canvas.foreign(x, y, word.as_bytes(), Role::Key);
+            let x = canvas.put(x, y, "  and Enter to run, Esc leaves:  ", Role::Text);
+            let x = canvas.foreign(x, y, view.typed.as_bytes(), Role::Prompt);
+            canvas.put(x, y, "_", Role::Prompt);
+        }
+    }
+}
+
+fn run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
+    let verb = if view.plan.act == Act::Undo {
+        "UNDO"
+    } else {
+        "RESET"
+    };
+    let done = view.outcomes.len();
+    let total = view.plan.steps.len().max(1);
+    let bad = view
+        .outcomes
+        .values()
+        .filter(|(outcome, _)| is_bad(*outcome))
+        .count();
+    let seconds = (model.now.since.saturating_sub(view.began)).as_secs();
+    let x = canvas.put(0, 0, &format!("{verb} running  "), Role::Title);
+    let x = fleet_name(model, canvas, x, 0);
+    let bar = 20;
+    let full = done * bar / total;
+    let x = canvas.put(x, 0, &"█".repeat(full), Role::Good);
+    let x = canvas.put(x, 0, &"░".repeat(bar - full), Role::Dim) + 2;
+    let role = if bad > 0 { Role::Bad } else { Role::Text };
+    canvas.put(
+        x,
+        0,
+        &format!(
+            "{done}/{total}  {} ok  {bad} failed  {seconds}s",
+            done - bad
+        ),
+        role,
+    );
+    canvas.rule(1);
+    let height = list_height(canvas) + 1;
+    // The agent in hand stays in sight.
+    let active = view
+        .plan
+        .steps
+        .iter()
+        .position(|step| !view.outcomes.contains_key(&step.agent));
+    let from = first(
+        active.unwrap_or(0).max(model.reset.cursor),
+        view.plan.steps.len(),
+        height,
+    );
+    for (index, step) in view.plan.steps.iter().enumerate().skip(from).take(height) {
+        let y = 2 + (index - from) as u16;
+        let stage = view.stages.get(&step.agent);
+        let outcome = view.outcomes.get(&step.agent);
+        if stage.is_some() && outcome.is_none() {
+            canvas.put(1, y, ">", Role::Busy);
+        }
+        canvas.put(4, y, &shorten(&step.agent, 20), Role::Text);
+        let mut x = 26;
+        match outcome {
+            Some((outcome, note)) => {
+                x = canvas.put(x, y, outcome.word(), of_outcome(*outcome)) + 2;
+                let room = usize::from(canvas.width().saturating_sub(x));
+                canvas.put(x, y, &cut(note.as_deref().unwrap_or(""), room), Role::Text);
+            }
+            None => steps(canvas, x, y, stage.copied()),
+        }
+    }
+    let y = canvas.area.height - FOOT;
+    canvas.rule(y);
+    let text = match view.cancelled {
+        true => "Stopping: the agent in hand is finished, the rest is not started.",
+        false => "^c: the agent in hand is finished, the rest is not started.",
+    };
+    canvas.put(1, y + 1, text, Role::Text);
+}
+
+fn steps(canvas: &mut Canvas<'_>, mut x: u16, y: u16, stage: Option<Step>) {
+    for step in Step::ALL {
+        let (sign, role) = match stage {
+            Some(now) if step < now => ("✓", Role::Good),
+            Some(now) if step == now => ("…", Role::Busy),
+            _ => ("·", Role::Dim),
+        };
+        x = canvas.put(x, y, &format!("{} {sign}  ", step.word()), role);
+    }
+}
+
+fn is_bad(outcome: Outcome) -> bool {
+    !matches!(outcome, Outcome::Ok | Outcome::Unchanged)
+}
+
+fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
+    let verb = if view.act == Act::Undo {
+        "UNDO"
+    } else {
+        "RESET"
+    };
+    let tally = |outcome: Outcome| {
+        view.lines
+            .iter()
+            .filter(|line| line.outcome == outcome)
+            .count()
+    };
+    let bad = view
+        .lines
+        .iter()
+        .filter(|line| is_bad(line.outcome))
+        .count();
+    let x = canvas.put(0, 0, &format!("{verb} {} ", view.run), Role::Title);
+    let seconds = view.duration_ms as f64 / 1000.0;
+    let x = canvas.put(
+        x,
+        0,
+        &format!("of {} in {seconds:.1}s   ", clock(model, view.time)),
+        Role::Text,
+    );
+    let x = canvas.put(x, 0, &format!("{} ok   ", tally(Outcome::Ok)), Role::Good);
+    let role = if bad > 0 { Role::Bad } else { Role::Dim };
+    let x = canvas.put(x, 0, &format!("{bad} FAILED   "), role);
+    canvas.put(
+        x,
+        0,
+        &format!("{} unchanged", tally(Outcome::Unchanged)),
+        Role::Dim,
+    );
+    canvas.rule(1);
+    let height = list_height(canvas) + 1;
+    let from = first(model.reset.cursor, view.lines.len(), height);
+    for (index, line) in view.lines.iter().enumerate().skip(from).take(height) {
+        let y = 2 + (index - from) as u16;
+        if index == model.reset.cursor {
+            canvas.put(0, y, ">", Role::Text);
+        }
+        if is_bad(line.outcome) {
+            canvas.put(2, y, "!", Role::Bad);
+        }
+        canvas.put(4, y, &shorten(&line.agent, 20), Role::Text);
+        let x = canvas
+            .put(26, y, line.outcome.word(), of_outcome(line.outcome))
+            .max(37);
+        let mut text = line.entry.clone().unwrap_or_default();
+        if let Some(note) = &line.note {
+            let gap = if text.is_empty() { "" } else { "   " };
+            text.push_str(&format!("{gap}{note}"));
+        }
+        let room = usize::from(canvas.width().saturating_sub(x));
+        canvas.put(x, y, &cut(&text, room), Role::Text);
+    }
+    let y = canvas.area.height - FOOT;
+    canvas.rule(y);
+    let days = count(u64::from(model.fleet.retention_days), "day");
+    let mut text = format!("z plans to undo it, for {days}");
+    if view.retired > 0 {
+        text.push_str(&format!(
+            "; retention deleted {}",
+            count(view.retired as u64, "old entry").replace("entrys", "entries")
+        ));
+    }
+    canvas.put(1, y + 1, &text, Role::Text);
+    if let Some(line) = view.lines.get(model.reset.cursor)
+        && let Some(note) = &line.note
+    {
+        canvas.put(
+            1,
+            y + 2,
+            &cut(note, usize::from(canvas.width()) - 2),
+            Role::Text,
+        );
+    }
+    message(model, canvas, y + 3);
+}

@@ -1,0 +1,854 @@
+//! The obligations of `src/transport.rs`, on every transport.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+
+use memory_shepherd::digest::Digest;
+use memory_shepherd::error::{Error, Kind};
+use memory_shepherd::transport::fake::Fake;
+use memory_shepherd::transport::local::Local;
+use memory_shepherd::transport::{
+    Attributes, Cause, Folder, Method, Object, Odd, Settled, Transport,
+};
+use tempfile::TempDir;
+
+use super::world::{TestClock, names};
+
+const NEW: &str = ".shepherd-new";
+
+/// Where a transport is tried, and what an agent can do there behind its back.
+trait Ground {
+    fn transport(&self) -> &dyn Transport;
+    /// A folder that exists and is empty at first.
+    fn folder(&self) -> PathBuf;
+    /// Another path to that folder, through a link.
+    fn alias(&self) -> PathBuf;
+    fn exchanges(&self) -> bool;
+    fn write(&self, name: &str, bytes: &[u8]);
+    fn bytes(&self, name: &str) -> Option<Vec<u8>>;
+    fn names(&self) -> Vec<String>;
+    fn put_odd(&self, name: &str, odd: &Odd);
+    fn odd(&self, name: &str) -> Option<Odd>;
+    /// Opens a file for appending; the answer writes, and closes when dropped.
+    fn writer(&self, name: &str) -> Box<dyn FnMut(&[u8])>;
+    fn attributes(&self, name: &str) -> Attributes;
+
+    fn memory(&self) -> PathBuf {
+        self.folder().join("MEMORY.md")
+    }
+
+    fn open(&self) -> Box<dyn Folder> {
+        self.transport().open(&self.memory()).unwrap()
+    }
+
+    fn probe(&self) -> Object {
+        let mut found = self.transport().probe(&[&self.memory()]);
+        found.pop().unwrap().unwrap()
+    }
+}
+
+struct OnDisk {
+    dir: TempDir,
+    transport: Local,
+    exchanges: bool,
+}
+
+impl OnDisk {
+    fn new(exchanges: bool) -> OnDisk {
+        let dir = TempDir::new().unwrap();
+        fs::create_dir(dir.path().join("agent")).unwrap();
+        symlink("agent", dir.path().join("alias")).unwrap();
+        let clock = TestClock::new();
+        OnDisk {
+            dir,
+            transport: match exchanges {
+                true => Local::new(clock),
+                false => Local::without_kernel_help(clock),
+            },
+            exchanges,
+        }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder().join(name)
+    }
+}
+
+impl Ground for OnDisk {
+    fn transport(&self) -> &dyn Transport {
+        &self.transport
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join("agent")
+    }
+
+    fn alias(&self) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join("alias")
+    }
+
+    fn exchanges(&self) -> bool {
+        self.exchanges
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        fs::write(self.at(name), bytes).unwrap();
+    }
+
+    fn bytes(&self, name: &str) -> Option<Vec<u8>> {
+        let meta = fs::symlink_metadata(self.at(name)).ok()?;
+        meta.is_file().then(|| fs::read(self.at(name)).unwrap())
+    }
+
+    fn names(&self) -> Vec<String> {
+        names(&self.folder())
+    }
+
+    fn put_odd(&self, name: &str, odd: &Odd) {
+        let path = self.at(name);
+        match odd {
+            Odd::Symlink(target) => symlink(str::from_utf8(target).unwrap(), path).unwrap(),
+            Odd::Directory => fs::create_dir(path).unwrap(),
+            Odd::Fifo => assert!(Command::new("mkfifo").arg(path).status().unwrap().success()),
+            Odd::Socket => drop(UnixListener::bind(path).unwrap()),
+            Odd::Device | Odd::ForeignLink(_) => panic!("needs root"),
+        }
+    }
+
+    fn odd(&self, name: &str) -> Option<Odd> {
+        let kind = fs::symlink_metadata(self.at(name)).ok()?.file_type();
+        if kind.is_symlink() {
+            let target = fs::read_link(self.at(name)).unwrap();
+            return Some(Odd::Symlink(target.into_os_string().into_encoded_bytes()));
+        }
+        [
+            (kind.is_dir(), Odd::Directory),
+            (kind.is_fifo(), Odd::Fifo),
+            (kind.is_socket(), Odd::Socket),
+        ]
+        .into_iter()
+        .find_map(|(is, odd)| is.then_some(odd))
+    }
+
+    fn writer(&self, name: &str) -> Box<dyn FnMut(&[u8])> {
+        let options = fs::File::options().append(true).open(self.at(name));
+        let mut file = options.unwrap();
+        Box::new(move |bytes| file.write_all(bytes).unwrap())
+    }
+
+    fn attributes(&self, name: &str) -> Attributes {
+        let meta = fs::metadata(self.at(name)).unwrap();
+        Attributes {
+            uid: meta.uid(),
+            gid: meta.gid(),
+            mode: meta.mode() & 0o7777,
+            xattrs: Vec::new(),
+        }
+    }
+}
+
+struct InMemory(Fake);
+
+impl InMemory {
+    fn new() -> InMemory {
+        let fake = Fake::new(TestClock::new());
+        fake.make_folder("/home/agent", 1000, 100, 0o755);
+        fake.put_odd("/home/alias", Odd::Symlink(b"agent".to_vec()));
+        InMemory(fake)
+    }
+}
+
+impl Ground for InMemory {
+    fn transport(&self) -> &dyn Transport {
+        &self.0
+    }
+
+    fn folder(&self) -> PathBuf {
+        PathBuf::from("/home/agent")
+    }
+
+    fn alias(&self) -> PathBuf {
+        PathBuf::from("/home/alias")
+    }
+
+    fn exchanges(&self) -> bool {
+        true
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        self.0.write(self.folder().join(name), bytes);
+    }
+
+    fn bytes(&self, name: &str) -> Option<Vec<u8>> {
+        self.0.bytes(self.folder().join(name))
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.0.names(self.folder())
+    }
+
+    fn put_odd(&self, name: &str, odd: &Odd) {
+        self.0.put_odd(self.folder().join(name), odd.clone());
+    }
+
+    fn odd(&self, name: &str) -> Option<Odd> {
+        let found = self.0.probe(&[&self.folder().join(name)]).pop().unwrap();
+        match found.unwrap() {
+            Object::Odd(odd) => Some(odd),
+            _ => None,
+        }
+    }
+
+    fn writer(&self, name: &str) -> Box<dyn FnMut(&[u8])> {
+        let mut writer = self.0.open_writer(self.folder().join(name)).unwrap();
+        Box::new(move |bytes| writer.write(bytes))
+    }
+
+    fn attributes(&self, name: &str) -> Attributes {
+        self.0.attributes(self.folder().join(name)).unwrap()
+    }
+}
+
+macro_rules! contract {
+    ($($case:ident)*) => {
+        mod local {
+            $(#[test] fn $case() { super::$case(&super::OnDisk::new(true)); })*
+        }
+        mod without_kernel_help {
+            $(#[test] fn $case() { super::$case(&super::OnDisk::new(false)); })*
+        }
+        mod fake {
+            $(#[test] fn $case() { super::$case(&super::InMemory::new()); })*
+        }
+    };
+}
+
+contract! {
+    absent_is_said_only_of_an_existing_folder
+    a_path_through_a_link_is_refused
+    probes_answer_in_order_each_for_itself
+    odd_objects_are_told_and_never_read
+    a_file_is_read_to_its_end
+    an_error_of_the_sink_ends_the_read_and_comes_back
+    a_staged_file_is_exact
+    a_failed_stage_leaves_nothing
+    an_existing_name_is_not_staged_over
+    a_swap_displaces_exactly_what_stood_there
+    a_swap_displaces_whatever_stood_there
+    a_swap_into_an_empty_place_creates
+    a_swap_of_nothing_fails
+    a_memory_is_taken_away
+    settling_inspects_and_removes
+    settling_waits_for_a_writer_and_reads_what_it_wrote
+    settling_leaves_the_file_when_the_inspection_fails
+    settling_removes_odd_objects_and_keeps_folders
+    names_are_told
+    extended_attributes_are_kept
+}
+
+fn read(folder: &dyn Folder) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let file = folder.read(&mut |piece| {
+        bytes.extend_from_slice(piece);
+        Ok(())
+    });
+    assert_eq!(file.unwrap().stamp.size, bytes.len() as u64);
+    bytes
+}
+
+fn stage(ground: &dyn Ground, folder: &dyn Folder, bytes: &[u8]) {
+    let attributes = folder.inherited().unwrap();
+    let staged = folder.stage(NEW, &mut |sink| sink(bytes), &attributes);
+    staged.unwrap();
+    assert_eq!(ground.bytes(NEW).unwrap(), bytes);
+}
+
+/// Settles, and gives what was inspected, each time.
+fn settle(folder: &dyn Folder, name: &str) -> (Settled, Vec<Vec<u8>>) {
+    let mut seen = Vec::new();
+    let settled = folder.settle(name, &mut |read| {
+        let mut bytes = Vec::new();
+        read(&mut |piece| {
+            bytes.extend_from_slice(piece);
+            Ok(())
+        })?;
+        seen.push(bytes);
+        Ok(())
+    });
+    (settled.unwrap(), seen)
+}
+
+fn absent_is_said_only_of_an_existing_folder(ground: &dyn Ground) {
+    assert_eq!(ground.probe(), Object::Absent);
+    assert_eq!(ground.open().look().unwrap(), Object::Absent);
+    let lost = ground.folder().join("gone/MEMORY.md");
+    let probed = ground.transport().probe(&[&lost]).pop().unwrap();
+    assert_eq!(probed.unwrap_err().cause, Cause::NoFolder);
+    let opened = ground.transport().open(&lost).map(drop);
+    assert_eq!(opened.unwrap_err().cause, Cause::NoFolder);
+    ground.write("file", b"no folder");
+    let inside = ground.folder().join("file/MEMORY.md");
+    let probed = ground.transport().probe(&[&inside]).pop().unwrap();
+    assert_eq!(probed.unwrap_err().cause, Cause::Refused);
+}
+
+fn a_path_through_a_link_is_refused(ground: &dyn Ground) {
+    ground.write("MEMORY.md", b"x");
+    ground.put_odd("sub", &Odd::Directory);
+    for path in [
+        ground.alias().join("MEMORY.md"),
+        ground.alias().join("sub/MEMORY.md"),
+    ] {
+        let probed = ground.transport().probe(&[&path]).pop().unwrap();
+        assert_eq!(probed.unwrap_err().cause, Cause::Refused, "{path:?}");
+        let opened = ground.transport().open(&path).map(drop);
+        assert_eq!(opened.unwrap_err().cause, Cause::Refused, "{path:?}");
+    }
+}
+
+fn probes_answer_in_order_each_for_itself(ground: &dyn Ground) {
+    ground.write("a", b"1");
+    ground.write("c", b"333");
+    let folder = ground.folder();
+    let paths = ["a", "gone/b", "c", "d"].map(|name| folder.join(name));
+    let found = ground
+        .transport()
+        .probe(&paths.each_ref().map(PathBuf::as_path));
+    let size = |found: &Result<Object, _>| match found {
+        Ok(Object::File(file)) => file.stamp.size,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(found.len(), 4);
+    assert_eq!(size(&found[0]), 1);
+    assert_eq!(found[1].as_ref().unwrap_err().cause, Cause::NoFolder);
+    assert_eq!(size(&found[2]), 3);
+    assert_eq!(*found[3].as_ref().unwrap(), Object::Absent);
+}
+
+fn odds() -> [Odd; 4] {
+    [
+        Odd::Symlink(b"/etc/passwd".to_vec()),
+        Odd::Directory,
+        Odd::Fifo,
+        Odd::Socket,
+    ]
+}
+
+fn odd_objects_are_told_and_never_read(ground: &dyn Ground) {
+    for (number, odd) in odds().into_iter().enumerate() {
+        let name = format!("memory-{number}");
+        ground.put_odd(&name, &odd);
+        let path = ground.folder().join(name);
+        let probed = ground.transport().probe(&[&path]).pop().unwrap();
+        assert_eq!(probed.unwrap(), Object::Odd(odd.clone()));
+        let folder = ground.transport().open(&path).unwrap();
+        assert_eq!(folder.look().unwrap(), Object::Odd(odd.clone()));
+        // A FIFO does not hold us.
+        let read = folder.read(&mut |_| panic!("{odd} was read"));
+        assert!(read.is_err());
+        assert!(folder.xattrs().is_err());
+    }
+}
+
+fn a_file_is_read_to_its_end(ground: &dyn Ground) {
+    let big: Vec<u8> = (0..400_000u32).flat_map(u32::to_le_bytes).collect();
+    for bytes in [&b""[..], b"no newline", b"\r\n\0\xff", &big] {
+        ground.write("MEMORY.md", bytes);
+        let folder = ground.open();
+        assert!(read(folder.as_ref()) == bytes);
+        assert!(read(folder.as_ref()) == bytes, "again from its beginning");
+        let Object::File(looked) = folder.look().unwrap() else {
+            panic!("no file")
+        };
+        let done = folder.read(&mut |_| Ok(())).unwrap();
+        assert_eq!(done.stamp, looked.stamp);
+        assert_eq!(done.attributes, ground.attributes("MEMORY.md"));
+    }
+}
+
+fn an_error_of_the_sink_ends_the_read_and_comes_back(ground: &dyn Ground) {
+    ground.write("MEMORY.md", &[b'x'; 1 << 20]);
+    let mut calls = 0;
+    let error = ground.open().read(&mut |_| {
+        calls += 1;
+        Err(Error::new(Kind::Integrity, "mine"))
+    });
+    let error = error.unwrap_err();
+    assert_eq!((error.cause, calls), (Cause::Caller, 1));
+    assert_eq!(Error::from(error), Error::new(Kind::Integrity, "mine"));
+}
+
+fn a_staged_file_is_exact(ground: &dyn Ground) {
+    let folder = ground.open();
+    let attributes = Attributes {
+        mode: 0o640,
+        ..folder.inherited().unwrap()
+    };
+    let content = &mut |sink: memory_shepherd::transport::Sink<'_>| {
+        sink(b"first ")?;
+        sink(b"")?;
+        sink(b"second\0\xff")
+    };
+    folder.stage(NEW, content, &attributes).unwrap();
+    assert_eq!(ground.bytes(NEW).unwrap(), b"first second\0\xff");
+    assert_eq!(ground.attributes(NEW), attributes);
+    assert_eq!(ground.probe(), Object::Absent);
+    assert_eq!(ground.names(), [NEW]);
+}
+
+fn a_failed_stage_leaves_nothing(ground: &dyn Ground) {
+    let folder = ground.open();
+    let attributes = folder.inherited().unwrap();
+    let staged = folder.stage(
+        NEW,
+        &mut |sink| {
+            sink(b"half")?;
+            Err(Error::new(Kind::Integrity, "mine"))
+        },
+        &attributes,
+    );
+    assert_eq!(Error::from(staged.unwrap_err()).message(), "mine");
+    assert!(ground.names().is_empty());
+}
+
+fn an_existing_name_is_not_staged_over(ground: &dyn Ground) {
+    for odd in [None, Some(Odd::Symlink(b"elsewhere".to_vec()))] {
+        match &odd {
+            None => ground.write(NEW, b"theirs"),
+            Some(odd) => ground.put_odd("link", odd),
+        }
+        let name = if odd.is_some() { "link" } else { NEW };
+        let folder = ground.open();
+        let attributes = folder.inherited().unwrap();
+        let staged = folder.stage(name, &mut |sink| sink(b"ours"), &attributes);
+        assert_eq!(staged.unwrap_err().cause, Cause::Refused);
+        assert_eq!(ground.odd(name), odd);
+    }
+    assert_eq!(ground.bytes(NEW).unwrap(), b"theirs");
+    assert_eq!(ground.names(), [NEW, "link"]);
+}
+
+fn a_swap_displaces_exactly_what_stood_there(ground: &dyn Ground) {
+    ground.write("MEMORY.md", b"old");
+    let folder = ground.open();
+    stage(ground, folder.as_ref(), b"new");
+    // A save that comes after everything was looked at.
+    ground.write("MEMORY.md", b"saved just now");
+    let swapped = folder.swap(NEW).unwrap();
+    let method = match ground.exchanges() {
+        true => Method::Exchange,
+        false => Method::TakeAway,
+    };
+    assert_eq!(swapped.method, method);
+    let [displaced] = swapped.displaced.as_slice() else {
+        panic!("{swapped:?}")
+    };
+    assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"new");
+    assert_eq!(ground.bytes(displaced).unwrap(), b"saved just now");
+    assert_eq!(ground.names().len(), 2);
+    let names = folder.displaced_names(NEW).unwrap();
+    assert_eq!(names, swapped.displaced);
+}
+
+fn a_swap_displaces_whatever_stood_there(ground: &dyn Ground) {
+    for odd in odds() {
+        ground.put_odd("MEMORY.md", &odd);
+        let folder = ground.open();
+        stage(ground, folder.as_ref(), b"new");
+        let swapped = folder.swap(NEW).unwrap();
+        assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"new");
+        assert_eq!(ground.odd(&swapped.displaced[0]), Some(odd.clone()));
+        // Make room for the next one.
+        folder
+            .take_away(&format!("done-{}", ground.names().len()))
+            .unwrap();
+        if odd == Odd::Directory {
+            assert_eq!(
+                settle(folder.as_ref(), &swapped.displaced[0]).0,
+                Settled::Kept
+            );
+            return; // It stays under that name; the others were tried before.
+        }
+        settle(folder.as_ref(), &swapped.displaced[0]);
+    }
+}
+
+fn a_swap_into_an_empty_place_creates(ground: &dyn Ground) {
+    let folder = ground.open();
+    stage(ground, folder.as_ref(), b"new");
+    let swapped = folder.swap(NEW).unwrap();
+    assert_eq!(swapped.method, Method::Create);
+    assert!(swapped.displaced.is_empty());
+    assert_eq!(ground.names(), ["MEMORY.md"]);
+    assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"new");
+}
+
+fn a_swap_of_nothing_fails(ground: &dyn Ground) {
+    let folder = ground.open();
+    assert!(folder.swap(NEW).is_err());
+    ground.write("MEMORY.md", b"old");
+    assert!(folder.swap(NEW).is_err());
+    // Whatever it did, nothing is lost.
+    let kept = ground
+        .names()
+        .into_iter()
+        .any(|name| ground.bytes(&name).unwrap() == b"old");
+    assert!(kept);
+}
+
+fn a_memory_is_taken_away(ground: &dyn Ground) {
+    let folder = ground.open();
+    assert_eq!(folder.take_away("aside").unwrap_err().cause, Cause::Moved);
+    ground.write("MEMORY.md", b"old");
+    ground.write("occupied", b"theirs");
+    assert!(folder.take_away("occupied").is_err());
+    assert_eq!(ground.bytes("occupied").unwrap(), b"theirs");
+    assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"old");
+    folder.take_away("aside").unwrap();
+    assert_eq!(ground.probe(), Object::Absent);
+    assert_eq!(ground.bytes("aside").unwrap(), b"old");
+}
+
+fn settling_inspects_and_removes(ground: &dyn Ground) {
+    ground.write("displaced", b"content");
+    let folder = ground.open();
+    let (settled, seen) = settle(folder.as_ref(), "displaced");
+    assert_eq!(settled, Settled::Removed { watched: true });
+    assert_eq!(seen, [b"content"]);
+    assert!(ground.names().is_empty());
+    // What is gone is settled.
+    let (settled, seen) = settle(folder.as_ref(), "displaced");
+    assert_eq!(settled, Settled::Removed { watched: true });
+    assert!(seen.is_empty());
+}
+
+fn settling_waits_for_a_writer_and_reads_what_it_wrote(ground: &dyn Ground) {
+    ground.write("MEMORY.md", b"old");
+    let folder = ground.open();
+    let mut writer = ground.writer("MEMORY.md");
+    stage(ground, folder.as_ref(), b"new");
+    let displaced = folder.swap(NEW).unwrap().displaced.remove(0);
+    assert_eq!(
+        settle(folder.as_ref(), &displaced),
+        (Settled::Open, Vec::new())
+    );
+    writer(b" and late");
+    assert_eq!(settle(folder.as_ref(), &displaced).0, Settled::Open);
+    assert_eq!(ground.bytes(&displaced).unwrap(), b"old and late");
+    drop(writer);
+    let (settled, seen) = settle(folder.as_ref(), &displaced);
+    assert_eq!(settled, Settled::Removed { watched: true });
+    assert_eq!(seen, [b"old and late"]);
+    assert_eq!(ground.names(), ["MEMORY.md"]);
+}
+
+fn settling_leaves_the_file_when_the_inspection_fails(ground: &dyn Ground) {
+    ground.write("displaced", b"content");
+    let folder = ground.open();
+    let settled = folder.settle("displaced", &mut |_| {
+        Err(Error::new(Kind::Host, "disk full"))
+    });
+    assert_eq!(Error::from(settled.unwrap_err()).message(), "disk full");
+    assert_eq!(ground.bytes("displaced").unwrap(), b"content");
+    // No lease is left behind: a writer can open it at once.
+    ground.writer("displaced")(b"!");
+    let (_, seen) = settle(folder.as_ref(), "displaced");
+    assert_eq!(seen, [b"content!"]);
+}
+
+fn settling_removes_odd_objects_and_keeps_folders(ground: &dyn Ground) {
+    let folder = ground.open();
+    for odd in odds() {
+        ground.put_odd("displaced", &odd);
+        let (settled, seen) = settle(folder.as_ref(), "displaced");
+        assert!(seen.is_empty());
+        if odd == Odd::Directory {
+            assert_eq!(settled, Settled::Kept);
+            assert_eq!(ground.names(), ["displaced"]);
+            return; // It stays under that name.
+        }
+        assert_eq!(settled, Settled::Odd(odd));
+        assert!(ground.names().is_empty());
+    }
+}
+
+fn names_are_told(ground: &dyn Ground) {
+    let folder = ground.open();
+    assert!(!folder.stands("name").unwrap());
+    assert!(!folder.holds("name", Digest::of(b"")).unwrap());
+    assert!(folder.displaced_names("name").unwrap().is_empty());
+    ground.write("name", b"content");
+    assert!(folder.stands("name").unwrap());
+    assert!(folder.holds("name", Digest::of(b"content")).unwrap());
+    assert!(!folder.holds("name", Digest::of(b"contents")).unwrap());
+    assert_eq!(folder.displaced_names("name").unwrap(), ["name"]);
+    ground.put_odd("link", &Odd::Symlink(b"name".to_vec()));
+    assert!(folder.stands("link").unwrap());
+    assert!(!folder.holds("link", Digest::of(b"content")).unwrap());
+    ground.put_odd("dangling", &Odd::Symlink(b"nowhere".to_vec()));
+    assert!(folder.stands("dangling").unwrap());
+    folder.remove("link").unwrap();
+    assert_eq!(ground.bytes("name").unwrap(), b"content");
+    folder.remove("name").unwrap();
+    folder.remove("name").unwrap();
+    assert_eq!(ground.names(), ["dangling"]);
+}
+
+fn extended_attributes_are_kept(ground: &dyn Ground) {
+    let folder = ground.open();
+    let attributes = Attributes {
+        xattrs: vec![(b"user.colour".to_vec(), b"blue\0".to_vec())],
+        ..folder.inherited().unwrap()
+    };
+    if let Err(error) = folder.stage(NEW, &mut |sink| sink(b"new"), &attributes) {
+        println!("skipped: no user attributes here: {error}");
+        assert!(ground.names().is_empty());
+        return;
+    }
+    folder.swap(NEW).unwrap();
+    let have = folder.xattrs().unwrap();
+    assert!(have.contains(&attributes.xattrs[0]), "{have:?}");
+}
+
+// What only a disk can show.
+
+fn on_disks(case: impl Fn(&OnDisk)) {
+    for exchanges in [true, false] {
+        case(&OnDisk::new(exchanges));
+    }
+}
+
+#[test]
+fn the_size_that_a_file_claims_is_ignored() {
+    on_disks(|ground| {
+        // Files in /proc claim to be empty.
+        let path = format!("/proc/{}/status", std::process::id());
+        let folder = ground.transport.open(Path::new(&path)).unwrap();
+        let mut bytes = Vec::new();
+        let file = folder.read(&mut |piece| {
+            bytes.extend_from_slice(piece);
+            Ok(())
+        });
+        assert_eq!(file.unwrap().stamp.size, 0);
+        assert!(bytes.starts_with(b"Name:"));
+        // One that grows is read to its new end.
+        ground.write("MEMORY.md", b"old ");
+        let mut bytes = Vec::new();
+        let mut writer = ground.writer("MEMORY.md");
+        let folder = ground.open();
+        let file = folder.read(&mut |piece| {
+            if bytes.is_empty() {
+                writer(b"and new");
+            }
+            bytes.extend_from_slice(piece);
+            Ok(())
+        });
+        assert_eq!(file.unwrap().stamp.size, bytes.len() as u64);
+        assert_eq!(bytes, b"old and new");
+    });
+}
+
+#[test]
+fn an_open_folder_stays_the_same_whatever_is_swapped_into_its_path() {
+    on_disks(|ground| {
+        ground.write("MEMORY.md", b"old");
+        let folder = ground.open();
+        let elsewhere = ground.dir.path().join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        fs::write(elsewhere.join("MEMORY.md"), "precious").unwrap();
+        let away = ground.dir.path().join("away");
+        fs::rename(ground.folder(), &away).unwrap();
+        symlink(&elsewhere, ground.dir.path().join("agent")).unwrap();
+        assert_eq!(read(folder.as_ref()), b"old");
+        let attributes = folder.inherited().unwrap();
+        folder
+            .stage(NEW, &mut |sink| sink(b"new"), &attributes)
+            .unwrap();
+        let swapped = folder.swap(NEW).unwrap();
+        settle(folder.as_ref(), &swapped.displaced[0]);
+        assert_eq!(fs::read(away.join("MEMORY.md")).unwrap(), b"new");
+        assert_eq!(names(&elsewhere), ["MEMORY.md"]);
+        assert_eq!(fs::read(elsewhere.join("MEMORY.md")).unwrap(), b"precious");
+    });
+}
+
+#[test]
+fn a_created_memory_takes_after_its_folder() {
+    on_disks(|ground| {
+        let permissions = fs::Permissions::from_mode(0o2751);
+        fs::set_permissions(ground.folder(), permissions).unwrap();
+        let inherited = ground.open().inherited().unwrap();
+        assert_eq!(inherited.mode, 0o640);
+        let meta = fs::metadata(ground.folder()).unwrap();
+        assert_eq!((inherited.uid, inherited.gid), (meta.uid(), meta.gid()));
+    });
+}
+
+#[test]
+fn a_staged_file_gets_any_owner_and_mode() {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        println!("skipped: needs root");
+        return;
+    }
+    on_disks(|ground| {
+        let attributes = Attributes {
+            uid: 65534,
+            gid: 1234,
+            mode: 0o4751,
+            xattrs: Vec::new(),
+        };
+        let folder = ground.open();
+        folder
+            .stage(NEW, &mut |sink| sink(b"new"), &attributes)
+            .unwrap();
+        assert_eq!(ground.attributes(NEW), attributes);
+    });
+}
+
+#[test]
+fn a_further_name_of_a_foreign_file_is_odd_and_its_only_name_is_not() {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        println!("skipped: needs root");
+        return;
+    }
+    on_disks(|ground| {
+        chown(ground.folder(), Some(65534), Some(65534)).unwrap();
+        ground.write("MEMORY.md", b"theirs");
+        chown(ground.memory(), Some(1234), None).unwrap();
+        assert!(matches!(ground.probe(), Object::File(_)));
+        let other = ground.dir.path().join("other");
+        fs::hard_link(ground.memory(), &other).unwrap();
+        assert_eq!(ground.probe(), Object::Odd(Odd::ForeignLink(1234)));
+        assert!(ground.open().read(&mut |_| panic!("it was read")).is_err());
+        // A link to a file of the folder's owner is the agent's own affair.
+        chown(&other, Some(65534), None).unwrap();
+        assert!(matches!(ground.probe(), Object::File(_)));
+    });
+}
+
+#[test]
+fn a_device_is_odd_and_not_read() {
+    on_disks(|ground| {
+        let folder = ground.transport.open(Path::new("/dev/null")).unwrap();
+        assert_eq!(folder.look().unwrap(), Object::Odd(Odd::Device));
+        assert!(folder.read(&mut |_| panic!("it was read")).is_err());
+    });
+}
+
+#[test]
+fn whoever_opens_a_file_while_it_is_settled_gets_it() {
+    on_disks(|ground| {
+        ground.write("displaced", b"old");
+        let path = ground.folder().join("displaced");
+        let folder = ground.open();
+        let mut looks = 0;
+        let settled = folder.settle("displaced", &mut |_| {
+            looks += 1;
+            // The lease makes this fail at once, and asks for it to be given up.
+            let opened = fs::File::options()
+                .append(true)
+                .custom_flags(0o4000) // O_NONBLOCK
+                .open(&path);
+            assert_eq!(opened.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+            Ok(())
+        });
+        assert_eq!((settled.unwrap(), looks), (Settled::Open, 1));
+        // It was given up: the agent can write, and is heard.
+        ground.writer("displaced")(b" and new");
+        let (settled, seen) = settle(folder.as_ref(), "displaced");
+        assert_eq!(settled, Settled::Removed { watched: true });
+        assert_eq!(seen, [b"old and new"]);
+    });
+}
+
+#[test]
+fn an_opener_that_waits_for_the_lease_is_let_in() {
+    on_disks(|ground| {
+        ground.write("displaced", b"old");
+        let path = ground.folder().join("displaced");
+        let folder = ground.open();
+        let mut opener = None;
+        let settled = folder.settle("displaced", &mut |_| {
+            if opener.is_none() {
+                let theirs = path.clone();
+                let thread = thread::spawn(move || fs::File::options().append(true).open(theirs));
+                // It waits in the kernel as soon as somebody else is turned away.
+                let nonblocking = || {
+                    fs::File::options()
+                        .append(true)
+                        .custom_flags(0o4000)
+                        .open(&path)
+                };
+                assert!(nonblocking().is_err());
+                opener = Some(thread);
+            }
+            Ok(())
+        });
+        assert_eq!(settled.unwrap(), Settled::Open);
+        let mut file = opener.unwrap().join().unwrap().unwrap();
+        file.write_all(b" and new").unwrap();
+        drop(file);
+        assert_eq!(settle(folder.as_ref(), "displaced").1, [b"old and new"]);
+    });
+}
+
+#[test]
+fn racing_swaps_and_renames_lose_nothing() {
+    on_disks(|ground| {
+        const SAVES: usize = 300;
+        ground.write("MEMORY.md", b"start");
+        let path = ground.folder();
+        let racer = thread::spawn({
+            let path = path.clone();
+            move || {
+                for number in 0..SAVES {
+                    let temporary = path.join("temporary");
+                    fs::write(&temporary, format!("save {number};")).unwrap();
+                    // What it replaces itself is its own loss: it says so.
+                    fs::rename(&temporary, path.join("MEMORY.md")).unwrap();
+                }
+            }
+        });
+        let folder = ground.open();
+        let mut number = 0;
+        let mut seen = String::new();
+        loop {
+            let finished = racer.is_finished();
+            number += 1;
+            let name = format!("{NEW}{number}");
+            let attributes = folder.inherited().unwrap();
+            folder
+                .stage(&name, &mut |sink| sink(b"new"), &attributes)
+                .unwrap();
+            match folder.swap(&name) {
+                Ok(_) => {}
+                Err(error) => assert_eq!(error.cause, Cause::Moved),
+            }
+            for displaced in folder.displaced_names(&name).unwrap() {
+                let (settled, content) = settle(folder.as_ref(), &displaced);
+                assert_eq!(settled, Settled::Removed { watched: true });
+                seen.push_str(str::from_utf8(&content[0]).unwrap());
+            }
+            // At no instant is it empty or half.
+            let memory = fs::read_to_string(path.join("MEMORY.md"));
+            match memory {
+                Ok(text) => assert!(text == "new" || text.ends_with(';'), "{text}"),
+                Err(_) => assert!(!ground.exchanges, "absent"),
+            }
+            if finished {
+                break;
+            }
+        }
+        racer.join().unwrap();
+        assert_eq!(ground.names(), ["MEMORY.md"]);
+        assert!(
+            seen.contains(&format!("save {};", SAVES - 1)),
+            "the last save"
+        );
+    });
+}

@@ -1,0 +1,483 @@
+//! A world of its own for each test: a temporary folder with a config, agents'
+//! folders and baselines, a clock that the test owns, and an engine on it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, FixedOffset};
+use memory_shepherd::archive::Written;
+use memory_shepherd::clock::Clock;
+use memory_shepherd::config::{self, Env};
+use memory_shepherd::digest::Digest;
+use memory_shepherd::engine::{
+    AgentResult, Engine, Observation, Outcome, Plan, Progress, Record, Report, Setup, Trigger,
+    UndoMode, UndoTarget,
+};
+use memory_shepherd::error::Error;
+use memory_shepherd::transport::local::Local;
+use memory_shepherd::transport::{
+    Attributes, File, Folder, Object, Reader, Settled, Sink, Swapped, Transport, TransportError,
+    Xattr,
+};
+use tempfile::TempDir;
+
+/// The baseline of every agent that asks for no other.
+pub const BASELINE: &str = "# Rules\n\n- be kind\n- be brief\n\n---\n";
+
+/// A clock that only moves when told: `sleep` advances it and yields, after
+/// running what the test wants to happen meanwhile.
+pub struct TestClock {
+    began: Instant,
+    start: DateTime<FixedOffset>,
+    passed: Mutex<Duration>,
+    meanwhile: Mutex<Option<Box<dyn FnMut() + Send>>>,
+}
+
+impl TestClock {
+    pub fn new() -> Arc<TestClock> {
+        Arc::new(TestClock {
+            began: Instant::now(),
+            start: DateTime::parse_from_rfc3339("2026-03-14T09:00:30+01:00").unwrap(),
+            passed: Mutex::default(),
+            meanwhile: Mutex::default(),
+        })
+    }
+
+    pub fn advance(&self, by: Duration) {
+        *self.passed.lock().unwrap() += by;
+    }
+
+    /// Runs `act` at every further sleep.
+    pub fn meanwhile(&self, act: impl FnMut() + Send + 'static) {
+        *self.meanwhile.lock().unwrap() = Some(Box::new(act));
+    }
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> DateTime<FixedOffset> {
+        self.start + *self.passed.lock().unwrap()
+    }
+
+    fn instant(&self) -> Instant {
+        self.began + *self.passed.lock().unwrap()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        if let Some(act) = self.meanwhile.lock().unwrap().as_mut() {
+            act();
+        }
+        self.advance(duration);
+        std::thread::yield_now();
+    }
+}
+
+pub struct World {
+    _dir: TempDir,
+    pub root: PathBuf,
+    pub clock: Arc<TestClock>,
+    general: String,
+    agents: BTreeMap<String, String>,
+}
+
+impl World {
+    /// A world with these agents, each with [`BASELINE`] and an empty folder.
+    pub fn new(agents: &[&str]) -> World {
+        let dir = TempDir::new().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        fs::create_dir(root.join("baselines")).unwrap();
+        let mut world = World {
+            _dir: dir,
+            root,
+            clock: TestClock::new(),
+            general: "min_baseline_size = 10\n".to_string(),
+            agents: BTreeMap::new(),
+        };
+        for agent in agents {
+            world.add(agent, "");
+            world.set_baseline(agent, BASELINE);
+        }
+        world
+    }
+
+    /// Adds a line to `[general]`, in the place of one with that key.
+    pub fn general(mut self, line: &str) -> World {
+        let key = line.split_once(" =").map_or("=", |(key, _)| key);
+        let others = self.general.lines().filter(|line| !line.starts_with(key));
+        self.general = others
+            .chain([line])
+            .map(|line| format!("{line}\n"))
+            .collect();
+        self
+    }
+
+    /// Adds an agent with further lines of its section.
+    pub fn add(&mut self, agent: &str, lines: &str) {
+        fs::create_dir_all(self.folder(agent)).unwrap();
+        self.agents.insert(agent.to_string(), lines.to_string());
+    }
+
+    pub fn folder(&self, agent: &str) -> PathBuf {
+        self.root.join("agents").join(agent)
+    }
+
+    pub fn memory(&self, agent: &str) -> PathBuf {
+        self.folder(agent).join("MEMORY.md")
+    }
+
+    pub fn archive(&self) -> PathBuf {
+        self.root.join("archives")
+    }
+
+    pub fn set_baseline(&self, agent: &str, text: impl AsRef<[u8]>) {
+        fs::write(self.baseline(agent), text).unwrap();
+    }
+
+    pub fn baseline(&self, agent: &str) -> PathBuf {
+        self.root.join("baselines").join(format!("{agent}.md"))
+    }
+
+    /// Writes a seal over all baselines as they are now.
+    pub fn seal(&self) {
+        let mut text = String::new();
+        for item in fs::read_dir(self.root.join("baselines")).unwrap() {
+            let path = item.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if name.ends_with(".md") {
+                let digest = Digest::of(&fs::read(&path).unwrap());
+                text.push_str(&format!("{digest}  {name}\n"));
+            }
+        }
+        fs::write(self.root.join("baselines/.checksums"), text).unwrap();
+    }
+
+    /// Writes a memory in place, as most agents do.
+    pub fn write(&self, agent: &str, bytes: impl AsRef<[u8]>) {
+        fs::write(self.memory(agent), bytes).unwrap();
+    }
+
+    /// Writes a memory that is the baseline and this scratch.
+    pub fn write_scratch(&self, agent: &str, scratch: impl AsRef<[u8]>) {
+        let mut bytes = fs::read(self.baseline(agent)).unwrap();
+        bytes.extend_from_slice(scratch.as_ref());
+        self.write(agent, bytes);
+    }
+
+    pub fn read(&self, agent: &str) -> Vec<u8> {
+        fs::read(self.memory(agent)).unwrap()
+    }
+
+    /// The bytes of an entry.
+    pub fn entry(&self, written: &Written) -> Vec<u8> {
+        fs::read(self.archive().join(&written.path)).unwrap()
+    }
+
+    /// The names of an agent's entries, sorted.
+    pub fn entries(&self, agent: &str) -> Vec<String> {
+        names(&self.archive().join(agent))
+    }
+
+    /// All entries of an agent, one after the other.
+    pub fn archived(&self, agent: &str) -> Vec<u8> {
+        let folder = self.archive().join(agent);
+        let entries = self.entries(agent).into_iter();
+        entries
+            .flat_map(|name| fs::read(folder.join(name)).unwrap())
+            .collect()
+    }
+
+    /// What stands beside an agent's memory.
+    pub fn litter(&self, agent: &str) -> Vec<String> {
+        let mut names = names(&self.folder(agent));
+        names.retain(|name| name != "MEMORY.md");
+        names
+    }
+
+    /// Transaction records that are not over.
+    pub fn pending(&self) -> Vec<String> {
+        names(&self.archive().join(".shepherd/tx"))
+    }
+
+    pub fn config(&self) -> config::Config {
+        let mut text = format!("[general]\n{}", self.general);
+        for (agent, lines) in &self.agents {
+            text.push_str(&format!("[{agent}]\n{lines}\n"));
+            if !lines.contains("memory_file") {
+                text.push_str(&format!("memory_file = agents/{agent}/MEMORY.md\n"));
+            }
+            if !lines.contains("baseline") {
+                text.push_str(&format!("baseline = {agent}.md\n"));
+            }
+        }
+        let path = self.root.join("memory-shepherd.conf");
+        fs::write(&path, text).unwrap();
+        let env = Env {
+            cwd: self.root.clone(),
+            home: Some(self.root.clone()),
+            xdg_config_home: None,
+            config_variable: None,
+            uid: 1000,
+        };
+        config::load(&path, &env).unwrap_or_else(|problems| panic!("{problems}"))
+    }
+
+    pub fn local(&self) -> Arc<dyn Transport> {
+        Arc::new(Local::new(self.clock.clone()))
+    }
+
+    pub fn engine(&self) -> Engine {
+        self.engine_on(self.local())
+    }
+
+    pub fn engine_on(&self, transport: Arc<dyn Transport>) -> Engine {
+        self.engine_of(self.clock.clone(), transport)
+    }
+
+    pub fn engine_of(&self, clock: Arc<dyn Clock>, transport: Arc<dyn Transport>) -> Engine {
+        Engine::new(Setup {
+            config: self.config(),
+            clock,
+            transport,
+            user: "tester".to_string(),
+            trigger: Trigger::Cli,
+            archive_group: None,
+        })
+    }
+
+    /// An engine on the same files whose clock was never advanced.
+    pub fn with_clock_at_start(&self) -> Engine {
+        self.engine_of(TestClock::new(), self.local())
+    }
+
+    pub fn observe(&self, agent: &str) -> Observation {
+        let engine = self.engine();
+        engine.observe(engine.agent(agent).unwrap())
+    }
+
+    /// Plans and applies a reset of all agents by a fresh engine.
+    pub fn reset(&self) -> Ran {
+        self.reset_by(&self.engine())
+    }
+
+    pub fn reset_by(&self, engine: &Engine) -> Ran {
+        let names: Vec<String> = self.agents.keys().cloned().collect();
+        apply(engine, &engine.plan_reset(&names, false).unwrap())
+    }
+
+    /// Plans and applies an undo by a fresh engine.
+    pub fn undo(&self, agent: &str, mode: UndoMode) -> Ran {
+        let target = UndoTarget::Agents(vec![agent.to_string()]);
+        self.undo_of(&target, mode)
+    }
+
+    pub fn redo(&self, agent: &str) -> Ran {
+        let target = UndoTarget::Redo(vec![agent.to_string()]);
+        self.undo_of(&target, UndoMode::Refuse)
+    }
+
+    pub fn undo_of(&self, target: &UndoTarget, mode: UndoMode) -> Ran {
+        let engine = self.engine();
+        apply(&engine, &engine.plan_undo(target, mode, false).unwrap())
+    }
+
+    /// The ledger, read anew and verified.
+    pub fn records(&self) -> Vec<Record> {
+        self.engine().records().unwrap()
+    }
+
+    /// Whether every byte of `text` is in the memory or in one entry.
+    pub fn holds(&self, agent: &str, text: &[u8]) -> bool {
+        let found = |bytes: &[u8]| {
+            text.is_empty() || bytes.windows(text.len()).any(|window| window == text)
+        };
+        let folder = self.archive().join(agent);
+        fs::read(self.memory(agent)).is_ok_and(|memory| found(&memory))
+            || self
+                .entries(agent)
+                .iter()
+                .any(|name| found(&fs::read(folder.join(name)).unwrap()))
+    }
+}
+
+/// The names in a folder, sorted; none where there is no folder.
+pub fn names(folder: &Path) -> Vec<String> {
+    let items = fs::read_dir(folder).into_iter().flatten();
+    let mut names: Vec<String> = items
+        .map(|item| item.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+pub fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+}
+
+/// A run, with what it said.
+pub struct Ran {
+    pub report: Report,
+    pub lines: Vec<String>,
+}
+
+impl Ran {
+    /// The result of the only agent, or of the one of this name.
+    pub fn of(&self, agent: &str) -> &AgentResult {
+        let mut results = self.report.results.iter();
+        results.find(|result| result.agent == agent).unwrap()
+    }
+
+    /// The first result, which must have ended so.
+    #[track_caller]
+    pub fn ended(&self, outcome: Outcome) -> &AgentResult {
+        let result = &self.report.results[0];
+        assert_eq!(result.outcome, outcome, "{:?}\n{:?}", result, self.lines);
+        result
+    }
+
+    /// The first result, which must be a success.
+    #[track_caller]
+    pub fn ok(&self) -> &AgentResult {
+        let result = self.ended(Outcome::Ok);
+        assert_eq!(result.kind, None, "{result:?}");
+        result
+    }
+
+    pub fn note(&self) -> &str {
+        self.report.results[0].note.as_deref().unwrap_or("")
+    }
+}
+
+pub fn apply(engine: &Engine, plan: &Plan) -> Ran {
+    let mut lines = Vec::new();
+    let report = engine.apply(plan, true, &AtomicBool::new(false), &mut |progress| {
+        if let Progress::Line(line) = progress {
+            lines.push(line);
+        }
+    });
+    Ran { report, lines }
+}
+
+/// A moment of an operation on a folder: its method's name, before or after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    Before(&'static str),
+    After(&'static str),
+}
+
+type Interposed = Arc<Mutex<dyn FnMut(Moment) -> Result<(), TransportError> + Send>>;
+
+/// A transport that tells a test about every moment; the test may act as an
+/// agent then, fail the operation, or end the run as a crash would.
+pub struct Interposer {
+    inner: Arc<dyn Transport>,
+    hook: Interposed,
+}
+
+impl Interposer {
+    pub fn new(
+        inner: Arc<dyn Transport>,
+        hook: impl FnMut(Moment) -> Result<(), TransportError> + Send + 'static,
+    ) -> Arc<Interposer> {
+        let hook = Arc::new(Mutex::new(hook));
+        Arc::new(Interposer { inner, hook })
+    }
+}
+
+impl Transport for Interposer {
+    fn probe(&self, memories: &[&Path]) -> Vec<Result<Object, TransportError>> {
+        self.inner.probe(memories)
+    }
+
+    fn open(&self, memory: &Path) -> Result<Box<dyn Folder>, TransportError> {
+        Ok(Box::new(InterposedFolder {
+            inner: self.inner.open(memory)?,
+            hook: Arc::clone(&self.hook),
+        }))
+    }
+}
+
+struct InterposedFolder {
+    inner: Box<dyn Folder>,
+    hook: Interposed,
+}
+
+impl InterposedFolder {
+    fn wrap<T>(
+        &self,
+        name: &'static str,
+        act: impl FnOnce() -> Result<T, TransportError>,
+    ) -> Result<T, TransportError> {
+        let tell = |moment| {
+            // A hook that ended an earlier run by unwinding may be called again.
+            let mut hook = self.hook.lock().unwrap_or_else(|hook| hook.into_inner());
+            hook(moment)
+        };
+        tell(Moment::Before(name))?;
+        let done = act()?;
+        tell(Moment::After(name))?;
+        Ok(done)
+    }
+}
+
+impl Folder for InterposedFolder {
+    fn look(&self) -> Result<Object, TransportError> {
+        self.wrap("look", || self.inner.look())
+    }
+
+    fn read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
+        self.wrap("read", || self.inner.read(sink))
+    }
+
+    fn xattrs(&self) -> Result<Vec<Xattr>, TransportError> {
+        self.wrap("xattrs", || self.inner.xattrs())
+    }
+
+    fn inherited(&self) -> Result<Attributes, TransportError> {
+        self.wrap("inherited", || self.inner.inherited())
+    }
+
+    fn stage(
+        &self,
+        name: &str,
+        content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
+        attributes: &Attributes,
+    ) -> Result<(), TransportError> {
+        self.wrap("stage", || self.inner.stage(name, content, attributes))
+    }
+
+    fn swap(&self, staged: &str) -> Result<Swapped, TransportError> {
+        self.wrap("swap", || self.inner.swap(staged))
+    }
+
+    fn take_away(&self, aside: &str) -> Result<(), TransportError> {
+        self.wrap("take_away", || self.inner.take_away(aside))
+    }
+
+    fn settle(
+        &self,
+        displaced: &str,
+        inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
+    ) -> Result<Settled, TransportError> {
+        self.wrap("settle", || self.inner.settle(displaced, inspect))
+    }
+
+    fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
+        self.wrap("displaced_names", || self.inner.displaced_names(staged))
+    }
+
+    fn stands(&self, name: &str) -> Result<bool, TransportError> {
+        self.wrap("stands", || self.inner.stands(name))
+    }
+
+    fn holds(&self, name: &str, content: Digest) -> Result<bool, TransportError> {
+        self.wrap("holds", || self.inner.holds(name, content))
+    }
+
+    fn remove(&self, name: &str) -> Result<(), TransportError> {
+        self.wrap("remove", || self.inner.remove(name))
+    }
+}

@@ -1,0 +1,447 @@
+//! Agents that write while they are reset. What they wrote is in the memory, in
+//! an entry, or in a displaced file that the next run archives.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use memory_shepherd::archive::EntryKind;
+use memory_shepherd::clock::System;
+use memory_shepherd::digest::Digest;
+use memory_shepherd::engine::{Act, Engine, Outcome, State, UndoMode, WINDOW};
+use memory_shepherd::error::{Error, Kind};
+use memory_shepherd::transport::local::Local;
+use memory_shepherd::transport::{Cause, Transport, TransportError};
+
+use super::world::{BASELINE, Interposer, Moment, World};
+
+/// A descriptor that an agent opened long ago.
+fn appender(path: &Path) -> fs::File {
+    fs::File::options().append(true).open(path).unwrap()
+}
+
+#[test]
+fn a_late_write_through_an_old_descriptor_gets_an_entry() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- early\n");
+    let mut file = Some(appender(&world.memory("scout")));
+    let mut sleeps = 0;
+    world.clock.meanwhile(move || {
+        sleeps += 1;
+        match sleeps {
+            3 => file.as_mut().unwrap().write_all(b"- late\n").unwrap(),
+            5 => drop(file.take()),
+            _ => {}
+        }
+    });
+    let ran = world.reset();
+    let [first, late] = ran.ok().entries.as_slice() else {
+        panic!("{:?}", ran.ok().entries)
+    };
+    assert_eq!(
+        (first.kind, late.kind),
+        (EntryKind::Scratch, EntryKind::Late)
+    );
+    assert!(late.path.ends_with("2026-03-14_0900-late.md"));
+    let whole = format!("{BASELINE}- early\n- late\n");
+    assert_eq!(world.entry(late), whole.as_bytes());
+    assert!(
+        ran.note().contains("a late write was archived"),
+        "{}",
+        ran.note()
+    );
+    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    assert!(world.litter("scout").is_empty());
+    assert_eq!(world.records()[0].what.late, [late.clone()]);
+}
+
+#[test]
+fn an_old_descriptor_that_writes_nothing_makes_no_late_entry() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- early\n");
+    let mut file = Some(appender(&world.memory("scout")));
+    world.clock.meanwhile(move || drop(file.take()));
+    assert_eq!(world.reset().ok().entries.len(), 1);
+    assert!(world.litter("scout").is_empty());
+}
+
+#[test]
+fn a_writer_that_stays_is_settled_by_the_next_run_of_the_clean_agent() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- early\n");
+    let mut file = appender(&world.memory("scout"));
+    let ran = world.reset();
+    // No failure, but it is said.
+    assert_eq!(ran.ok().entries.len(), 1);
+    let [left] = world.litter("scout").try_into().unwrap();
+    assert!(
+        ran.note().contains(&format!("it stays as {left}")),
+        "{}",
+        ran.note()
+    );
+    assert_eq!(world.pending().len(), 1);
+    file.write_all(b"- late\n").unwrap();
+    // Still open: the next run says so, and waits for nobody.
+    let ran = world.reset();
+    ran.ended(Outcome::Unchanged);
+    assert!(
+        ran.lines
+            .iter()
+            .any(|line| line.contains("a writer still has")),
+        "{:?}",
+        ran.lines
+    );
+    assert_eq!(world.litter("scout"), [left.as_str()]);
+    drop(file);
+    world.reset().ended(Outcome::Unchanged);
+    assert!(world.litter("scout").is_empty());
+    assert!(world.pending().is_empty());
+    assert!(world.holds("scout", b"- early\n- late\n"));
+    let records = world.records();
+    let repair = records.iter().find(|r| r.what.act == Act::Repair).unwrap();
+    assert_eq!(repair.what.run, records[0].what.run);
+    assert_eq!(repair.what.late.len(), 1);
+    assert_eq!(repair.what.outcome, Outcome::Ok);
+    // It is no run of its own: the last one is still what the operator did.
+    assert_eq!(world.observe("scout").last.unwrap().act, Act::Reset);
+    world.undo("scout", UndoMode::Refuse).ok();
+    assert!(world.read("scout").ends_with(b"---\n- early\n"));
+}
+
+#[test]
+fn a_writer_that_never_closes_holds_up_no_later_reset() {
+    let world = World::new(&["scout"]);
+    let mut files = Vec::new();
+    for note in ["- one\n", "- two\n", "- three\n"] {
+        world.write_scratch("scout", note);
+        files.push(appender(&world.memory("scout")));
+        world.reset().ok();
+        assert_eq!(world.litter("scout").len(), files.len());
+    }
+    for file in &mut files {
+        file.write_all(b"- late\n").unwrap();
+    }
+    drop(files);
+    world.reset().ended(Outcome::Unchanged);
+    assert!(world.litter("scout").is_empty());
+    assert!(world.pending().is_empty());
+    for note in ["- one\n- late\n", "- two\n- late\n", "- three\n- late\n"] {
+        assert!(world.holds("scout", note.as_bytes()), "{note}");
+    }
+}
+
+#[test]
+fn a_save_between_reading_and_replacing_is_archived() {
+    for by_rename in [false, true] {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "- early\n");
+        let memory = world.memory("scout");
+        let transport = Interposer::new(world.local(), move |moment| {
+            if moment == Moment::Before("swap") {
+                let path = match by_rename {
+                    true => memory.with_extension("tmp"),
+                    false => memory.clone(),
+                };
+                fs::write(&path, "saved just now").unwrap();
+                fs::rename(&path, &memory).unwrap();
+            }
+            Ok(())
+        });
+        let ran = world.reset_by(&world.engine_on(transport));
+        assert_eq!(ran.ok().entries[1].kind, EntryKind::Late);
+        assert_eq!(world.entry(&ran.ok().entries[1]), b"saved just now");
+        assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    }
+}
+
+#[test]
+fn a_memory_that_appears_while_it_is_created_is_archived() {
+    let world = World::new(&["scout"]);
+    let memory = world.memory("scout");
+    let transport = Interposer::new(world.local(), move |moment| {
+        if moment == Moment::Before("swap") {
+            fs::write(&memory, "re-seeded").unwrap();
+        }
+        Ok(())
+    });
+    let ran = world.reset_by(&world.engine_on(transport));
+    ran.ok();
+    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    assert!(world.holds("scout", b"re-seeded"));
+}
+
+#[test]
+fn an_agent_that_writes_again_at_once_is_no_failure() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- early\n");
+    let memory = world.memory("scout");
+    let transport = Interposer::new(world.local(), move |moment| {
+        if moment == Moment::After("settle") {
+            fs::write(&memory, "mine again").unwrap();
+        }
+        Ok(())
+    });
+    let ran = world.reset_by(&world.engine_on(transport));
+    ran.ok();
+    assert!(
+        ran.note().contains("already changed it again"),
+        "{}",
+        ran.note()
+    );
+    assert_eq!(world.read("scout"), b"mine again");
+    // Scratch below the new content is what agents do, and is not even noted.
+    world.write_scratch("scout", "- early\n");
+    let memory = world.memory("scout");
+    let transport = Interposer::new(world.local(), move |moment| {
+        if moment == Moment::After("settle") {
+            appender(&memory).write_all(b"- next\n").unwrap();
+        }
+        Ok(())
+    });
+    let ran = world.reset_by(&world.engine_on(transport));
+    assert_eq!(ran.ok().note, None);
+}
+
+/// A swap that says the agent was quicker, after it has exchanged.
+#[test]
+fn an_agent_that_was_quicker_is_reset_again_and_undone_to_the_last() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- early\n");
+    let memory = world.memory("scout");
+    let swaps = AtomicUsize::new(0);
+    let transport = Interposer::new(world.local(), move |moment| {
+        if moment == Moment::After("swap") && swaps.fetch_add(1, Ordering::Relaxed) == 0 {
+            let temporary = memory.with_extension("tmp");
+            fs::write(&temporary, format!("{BASELINE}- quick\n")).unwrap();
+            fs::rename(&temporary, &memory).unwrap();
+            let error = Error::new(Kind::Conflict, "replaced by somebody else");
+            return Err(TransportError::new(Cause::Moved, error));
+        }
+        Ok(())
+    });
+    let ran = world.reset_by(&world.engine_on(transport));
+    ran.ok();
+    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    assert!(world.holds("scout", b"- early\n"));
+    assert!(world.holds("scout", b"- quick\n"));
+    assert!(world.litter("scout").is_empty());
+    assert!(world.pending().is_empty());
+    // Both turns are in the ledger; the run is undone to what it took out last.
+    let changed = world.records().into_iter().filter(|r| r.what.changed());
+    assert_eq!(changed.count(), 2);
+    let run = memory_shepherd::engine::UndoTarget::Run(ran.report.run);
+    let undone = world.undo_of(&run, UndoMode::Refuse);
+    assert_eq!(undone.report.results.len(), 1);
+    assert_eq!(
+        world.read("scout"),
+        format!("{BASELINE}- quick\n").as_bytes()
+    );
+}
+
+#[test]
+fn a_displaced_file_that_cannot_be_archived_is_a_failure_and_stays() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- early\n");
+    let memory = world.memory("scout");
+    let archive = world.archive();
+    let transport = Interposer::new(world.local(), move |moment| {
+        match moment {
+            Moment::Before("swap") => fs::write(&memory, "saved just now").unwrap(),
+            // The archive goes away.
+            Moment::Before("settle") => {
+                fs::rename(archive.join("scout"), archive.join("away")).unwrap();
+                fs::write(archive.join("scout"), "in the way").unwrap();
+            }
+            _ => {}
+        }
+        Ok(())
+    });
+    let ran = world.reset_by(&world.engine_on(transport));
+    let result = ran.ended(Outcome::Ok);
+    assert_eq!(
+        result.kind,
+        Some(Kind::Host),
+        "the memory was replaced, yet not all is well"
+    );
+    assert_eq!(world.litter("scout").len(), 1);
+    let archive = world.archive();
+    fs::remove_file(archive.join("scout")).unwrap();
+    fs::rename(archive.join("away"), archive.join("scout")).unwrap();
+    world.reset().ended(Outcome::Unchanged);
+    assert!(world.holds("scout", b"saved just now"));
+    assert!(world.litter("scout").is_empty());
+}
+
+fn resets(world: &World, engine: &Engine, writing: &dyn Fn() -> bool) -> usize {
+    let mut count = 0;
+    while count < 200 || writing() {
+        let ran = world.reset_by(engine);
+        let result = &ran.report.results[0];
+        // The plan may be older than what the agent did.
+        assert!(
+            matches!(result.outcome, Outcome::Ok | Outcome::Unchanged)
+                || result.kind == Some(Kind::Conflict),
+            "{result:?}"
+        );
+        count += 1;
+        assert!(count < 20_000, "the writers never end");
+    }
+    // Whatever a writer kept open is closed now.
+    world.reset_by(engine);
+    count
+}
+
+/// Every line of every writer is in the memory or in an entry.
+fn count_lines(world: &World, writers: usize, lines: usize) {
+    let mut text = world.archived("scout");
+    text.extend(world.read("scout"));
+    let text = String::from_utf8(text).unwrap();
+    let found: HashSet<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("note "))
+        .collect();
+    let expected: HashSet<String> = (0..writers)
+        .flat_map(|writer| (0..lines).map(move |line| format!("note {writer} {line};")))
+        .collect();
+    let lost: Vec<&String> = expected
+        .iter()
+        .filter(|line| !found.contains(line.as_str()))
+        .collect();
+    assert!(
+        lost.is_empty(),
+        "lost {} of {}: {lost:?}",
+        lost.len(),
+        expected.len()
+    );
+    assert_eq!(found.len(), expected.len(), "and no line is torn");
+    assert!(
+        world.litter("scout").is_empty(),
+        "{:?}",
+        world.litter("scout")
+    );
+    assert!(world.pending().is_empty());
+}
+
+fn transports() -> [Arc<dyn Transport>; 2] {
+    let clock = Arc::new(System);
+    [
+        Arc::new(Local::new(clock.clone())),
+        Arc::new(Local::without_kernel_help(clock)),
+    ]
+}
+
+#[test]
+fn no_appended_line_is_lost_in_two_hundred_resets() {
+    const WRITERS: usize = 3;
+    const LINES: usize = 400;
+    for transport in transports() {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "");
+        let threads: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let memory = world.memory("scout");
+                thread::spawn(move || {
+                    let mut kept = None;
+                    for line in 0..LINES {
+                        // One opens it anew for each line, others keep it open.
+                        if line % (1 + 3 * writer) == 0 {
+                            drop(kept.take());
+                        }
+                        while kept.is_none() {
+                            // Where files cannot be exchanged it is absent for moments.
+                            kept = fs::File::options().append(true).open(&memory).ok();
+                        }
+                        let text = format!("note {writer} {line};\n");
+                        kept.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+                    }
+                })
+            })
+            .collect();
+        let engine = world.engine_of(Arc::new(System), transport);
+        let writing = || threads.iter().any(|thread| !thread.is_finished());
+        resets(&world, &engine, &writing);
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+        world.reset_by(&engine);
+        count_lines(&world, WRITERS, LINES);
+    }
+}
+
+#[test]
+fn no_line_saved_by_rename_is_lost_in_two_hundred_resets() {
+    const LINES: usize = 400;
+    for transport in transports() {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "");
+        let memory = world.memory("scout");
+        let thread = thread::spawn(move || {
+            let temporary = memory.with_extension("tmp");
+            for line in 0..LINES {
+                // Where files cannot be exchanged it is absent for moments.
+                let mut text = loop {
+                    match fs::read_to_string(&memory) {
+                        Ok(text) => break text,
+                        Err(_) => thread::yield_now(),
+                    }
+                };
+                text.push_str(&format!("note 0 {line};\n"));
+                fs::write(&temporary, text).unwrap();
+                fs::rename(&temporary, &memory).unwrap();
+            }
+        });
+        let engine = world.engine_of(Arc::new(System), transport);
+        resets(&world, &engine, &|| !thread.is_finished());
+        thread.join().unwrap();
+        world.reset_by(&engine);
+        count_lines(&world, 1, LINES);
+    }
+}
+
+#[test]
+fn a_memory_larger_than_the_window_is_archived_and_restored_exactly() {
+    let drifted = BASELINE.replace("kind", "cruel");
+    for above in [BASELINE, &drifted, "no rule\n"] {
+        for size in [WINDOW - 1, WINDOW, WINDOW + 1, 3 * WINDOW + 7] {
+            let world = World::new(&["scout"]).general("max_memory_size = 1000000000");
+            let mut bytes = above.as_bytes().to_vec();
+            bytes.extend((0..size - above.len()).map(|n| (n % 251) as u8));
+            world.write("scout", &bytes);
+            let ran = world.reset();
+            assert_eq!(ran.ok().entries.len(), 1);
+            assert!(
+                world
+                    .entry(&ran.ok().entries[0])
+                    .ends_with(&bytes[above.len()..])
+            );
+            world.undo("scout", UndoMode::Refuse).ok();
+            assert!(world.read("scout") == bytes);
+        }
+    }
+}
+
+#[test]
+fn a_hundred_megabytes_are_reset() {
+    const SIZE: u64 = 100 << 20;
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- beginning\n");
+    let file = appender(&world.memory("scout"));
+    file.set_len(SIZE).unwrap();
+    drop(file);
+    assert_eq!(world.observe("scout").state, State::Oversize);
+    let ran = world.reset();
+    let entry = &ran.ok().entries[0];
+    let header = "# scout scratch notes — archived 2026-03-14_0900\n\n";
+    assert_eq!(
+        entry.size,
+        SIZE - BASELINE.len() as u64 + header.len() as u64
+    );
+    let engine = world.engine();
+    assert_eq!(engine.archive().digest(&entry.path).unwrap(), entry.digest);
+    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    assert_ne!(entry.digest, Digest::of(b""));
+}
