@@ -21,6 +21,9 @@ use super::world::{TestClock, names};
 
 const NEW: &str = ".shepherd-new";
 
+/// Appends to a file that is open as long as this lives.
+type Writer = Box<dyn FnMut(&[u8])>;
+
 /// Where a transport is tried, and what an agent can do there behind its back.
 trait Ground {
     fn transport(&self) -> &dyn Transport;
@@ -35,7 +38,7 @@ trait Ground {
     fn put_odd(&self, name: &str, odd: &Odd);
     fn odd(&self, name: &str) -> Option<Odd>;
     /// Opens a file for appending; the answer writes, and closes when dropped.
-    fn writer(&self, name: &str) -> Box<dyn FnMut(&[u8])>;
+    fn writer(&self, name: &str) -> Writer;
     fn attributes(&self, name: &str) -> Attributes;
 
     fn memory(&self) -> PathBuf {
@@ -135,7 +138,7 @@ impl Ground for OnDisk {
         .find_map(|(is, odd)| is.then_some(odd))
     }
 
-    fn writer(&self, name: &str) -> Box<dyn FnMut(&[u8])> {
+    fn writer(&self, name: &str) -> Writer {
         let options = fs::File::options().append(true).open(self.at(name));
         let mut file = options.unwrap();
         Box::new(move |bytes| file.write_all(bytes).unwrap())
@@ -204,7 +207,7 @@ impl Ground for InMemory {
         }
     }
 
-    fn writer(&self, name: &str) -> Box<dyn FnMut(&[u8])> {
+    fn writer(&self, name: &str) -> Writer {
         let mut writer = self.0.open_writer(self.folder().join(name)).unwrap();
         Box::new(move |bytes| writer.write(bytes))
     }

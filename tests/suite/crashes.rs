@@ -156,7 +156,8 @@ fn a_recovery_that_crashes_anywhere_is_put_right_by_the_next() {
     for exchanges in [true, false] {
         for first in 0.. {
             let mut more = false;
-            for second in 0.. {
+            // Every third, each time another one: all pairs take long.
+            for second in (first % 3..).step_by(3) {
                 let world = World::new(&["scout"]);
                 world.write("scout", &text);
                 let run = |point| {
@@ -184,7 +185,7 @@ fn a_recovery_that_crashes_anywhere_is_put_right_by_the_next() {
         }
     }
     println!("{tried} pairs of points");
-    assert!(tried > 200, "{tried}");
+    assert!(tried > 100, "{tried}");
 }
 
 #[test]

@@ -313,7 +313,7 @@ fn a_baseline_that_must_not_be_pushed_is_refused_with_its_kind() {
         world.set_baseline("scout", BASELINE.replace("kind", "evil"));
     });
     assert_eq!(kind, Kind::Integrity);
-    assert!(note.contains("does not match the seal"), "{note}");
+    assert!(note.contains("differs from the seal"), "{note}");
     let (kind, note) = refused("require_seal = always", &|_| {});
     assert_eq!(kind, Kind::Integrity);
     assert!(note.contains("require_seal=always"), "{note}");
