@@ -10,7 +10,11 @@
 //! `cargo bench --bench console`; `SECONDS=10` shortens the idle minute. Other
 //! programs that share the machine make times larger; bytes stay as they are.
 
-#![expect(clippy::expect_used, clippy::print_stdout, reason = "a harness may stop and speak")]
+#![expect(
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a harness may stop and speak"
+)]
 
 use std::io::{Read, Write};
 use std::path::Path;

@@ -1,5 +1,5 @@
 //! The console: wiring. One thread owns the terminal and the model and runs
-//! [`update`] and the view; others read keys and signals, watch the fleet and
+//! [`mod@update`] and the view; others read keys and signals, watch the fleet and
 //! carry effects out. Nobody but that thread touches the screen, and it touches
 //! nothing else.
 

@@ -1,4 +1,4 @@
-//! What the console knows: plain data. [`super::update`] changes it,
+//! What the console knows: plain data. [`mod@super::update`] changes it,
 //! [`super::view`] draws it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
