@@ -389,7 +389,8 @@ impl Console {
     }
 }
 
-/// Reads keys and signals, each in a thread of its own.
+/// Reads keys and signals and notices when the terminal goes, each in a thread
+/// of its own.
 fn read_input() -> Result<Receiver<Input>> {
     let (sender, receiver) = unbounded();
     let failed = |error: io::Error| {
@@ -411,6 +412,11 @@ fn read_input() -> Result<Receiver<Input>> {
             }
         }
     });
+    let out = sender.clone();
+    thread::spawn(move || {
+        term::wait_until_gone();
+        let _ = out.send(Input::Gone);
+    });
     thread::spawn(move || watch_terminal(&sender));
     Ok(receiver)
 }
@@ -421,9 +427,8 @@ fn watch_terminal(sender: &Sender<Input>) {
             Ok(event) => Input::Terminal(event),
             Err(_) => Input::Gone,
         };
-        let gone = matches!(input, Input::Gone) || term::is_gone();
+        let gone = matches!(input, Input::Gone);
         if sender.send(input).is_err() || gone {
-            let _ = sender.send(Input::Gone);
             return;
         }
     }

@@ -22,6 +22,11 @@ const DIFF_TIME: Duration = Duration::from_millis(500);
 /// How many messages may wait for the screen; then whoever sends waits.
 const WAITING: usize = 64;
 
+/// Every engine counts its generations from 1. What comes of a later engine has
+/// to win over what an earlier one still had on the way, so it counts from here
+/// times its number.
+const GENERATIONS: u64 = 1 << 40;
+
 /// Makes an engine for a config that was changed.
 pub type Rebuild = Box<dyn Fn(Config) -> Engine + Send>;
 
@@ -36,6 +41,8 @@ pub struct Runner {
     cancel: Arc<AtomicBool>,
     env: Env,
     rebuild: Rebuild,
+    /// How many engines there were before this one.
+    engines: u64,
 }
 
 enum Job {
@@ -49,7 +56,7 @@ impl Runner {
     /// Starts watching the fleet, and everything that answers effects.
     pub fn start(engine: Arc<Engine>, env: Env, rebuild: Rebuild) -> (Runner, Receiver<Msg>) {
         let (messages, inbox) = bounded(WAITING);
-        let (texts, jobs, fleet) = workers(&engine, &messages);
+        let (texts, jobs, fleet) = workers(&engine, 0, &messages);
         // What the fleet looked like last time is shown until it has been read.
         drop(jobs.send(Job::Remember));
         let runner = Runner {
@@ -62,6 +69,7 @@ impl Runner {
             cancel: Arc::default(),
             env,
             rebuild,
+            engines: 0,
         };
         (runner, inbox)
     }
@@ -119,7 +127,9 @@ impl Runner {
         let info = info(&config);
         let read_only = config.general.protect == Protect::ReadOnly;
         self.engine = Arc::new((self.rebuild)(config));
-        (self.texts, self.jobs, self.fleet) = workers(&self.engine, &self.messages);
+        self.engines += 1;
+        let first = self.engines * GENERATIONS;
+        (self.texts, self.jobs, self.fleet) = workers(&self.engine, first, &self.messages);
         Msg::ConfigLoaded(info, names, read_only)
     }
 
@@ -145,17 +155,23 @@ pub fn info(config: &Config) -> FleetInfo {
 }
 
 /// Starts what answers effects for one engine. It ends when the senders go.
-fn workers(engine: &Arc<Engine>, messages: &Sender<Msg>) -> (Sender<String>, Sender<Job>, Fleet) {
+fn workers(
+    engine: &Arc<Engine>,
+    first: u64,
+    messages: &Sender<Msg>,
+) -> (Sender<String>, Sender<Job>, Fleet) {
     let (texts, wanted) = unbounded::<String>();
     let (own, out) = (Arc::clone(engine), messages.clone());
-    guarded(messages.clone(), move || prepare_texts(&own, &wanted, &out));
+    guarded(messages.clone(), move || {
+        prepare_texts(&own, first, &wanted, &out)
+    });
     let (jobs, queue) = unbounded();
     let (own, out) = (Arc::clone(engine), messages.clone());
     guarded(messages.clone(), move || do_jobs(&own, &queue, &out));
     let (events, seen) = bounded(WAITING);
     let fleet = Fleet::start(Arc::clone(engine), events);
     let out = messages.clone();
-    guarded(messages.clone(), move || pass_on(&seen, &out));
+    guarded(messages.clone(), move || pass_on(first, &seen, &out));
     (texts, jobs, fleet)
 }
 
@@ -169,10 +185,15 @@ fn guarded(messages: Sender<Msg>, work: impl FnOnce() + Send + 'static) -> JoinH
     })
 }
 
-fn pass_on(events: &Receiver<FleetEvent>, messages: &Sender<Msg>) {
+fn pass_on(first: u64, events: &Receiver<FleetEvent>, messages: &Sender<Msg>) {
     for event in events {
         let message = match event {
-            FleetEvent::Observed(seen) => Msg::Observed(seen),
+            FleetEvent::Observed(mut seen) => {
+                for seen in &mut seen {
+                    seen.generation += first;
+                }
+                Msg::Observed(seen)
+            }
             FleetEvent::ConfigChanged => Msg::ConfigChanged,
             FleetEvent::Note(text) => Msg::Note(Level::Warn, text),
         };
@@ -183,7 +204,7 @@ fn pass_on(events: &Receiver<FleetEvent>, messages: &Sender<Msg>) {
 }
 
 /// Prepares texts. When several are wanted, only the last one is.
-fn prepare_texts(engine: &Engine, wanted: &Receiver<String>, messages: &Sender<Msg>) {
+fn prepare_texts(engine: &Engine, first: u64, wanted: &Receiver<String>, messages: &Sender<Msg>) {
     while let Ok(mut name) = wanted.recv() {
         while let Ok(newer) = wanted.try_recv() {
             name = newer;
@@ -195,7 +216,7 @@ fn prepare_texts(engine: &Engine, wanted: &Receiver<String>, messages: &Sender<M
         let deadline = engine.clock().instant() + DIFF_TIME;
         let texts = Texts {
             agent: name,
-            generation: detail.observation.generation,
+            generation: detail.observation.generation + first,
             diff: text::diff(&detail, Some(deadline)),
             scratch: text::scratch(&detail),
             findings: findings(&detail),

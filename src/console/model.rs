@@ -277,6 +277,17 @@ pub enum Request {
     Undo(UndoTarget, UndoMode),
 }
 
+impl Request {
+    /// The agents that were asked for by name.
+    pub fn names(&self) -> &[String] {
+        match self {
+            Request::Reset(names)
+            | Request::Undo(UndoTarget::Agents(names) | UndoTarget::Redo(names), _) => names,
+            Request::Undo(UndoTarget::Run(_), _) => &[],
+        }
+    }
+}
+
 /// A plan on the screen.
 #[derive(Clone, Debug)]
 pub struct PlanView {
@@ -557,6 +568,29 @@ impl LogScreen {
         let mut rows: Vec<LogRow<'_>> = runs.chain(messages).collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.time()));
         rows
+    }
+
+    /// Changes what is in it. The cursor stays on its row, wherever that goes.
+    pub fn change(&mut self, change: impl FnOnce(&mut LogScreen)) {
+        let here = self.rows().get(self.cursor).map(|row| self.place(row));
+        change(self);
+        let rows = self.rows();
+        let found = rows.iter().position(|row| Some(self.place(row)) == here);
+        self.cursor = found.unwrap_or(self.cursor);
+    }
+
+    /// What a row is, however many come above it: a run, or the message that so
+    /// many are older than.
+    fn place(&self, row: &LogRow<'_>) -> std::result::Result<String, usize> {
+        match row {
+            LogRow::Run(run) => Ok(run.run.clone()),
+            LogRow::Message(message) => {
+                let mut messages = self.messages.iter().rev();
+                Err(messages
+                    .position(|other| std::ptr::eq(other, *message))
+                    .unwrap_or(0))
+            }
+        }
     }
 }
 
@@ -896,16 +930,23 @@ impl Model {
             time: self.now.wall,
             count: 1,
         };
-        if let Some(last) = self.log.messages.front_mut()
-            && last.text == message.text
-        {
-            last.count += 1;
-            message.count = last.count;
-            last.time = message.time;
-        } else {
-            self.log.messages.push_front(message.clone());
-            self.log.messages.truncate(MESSAGES);
+        let mut count = 1;
+        let mut add = |log: &mut LogScreen| match log.messages.front_mut() {
+            Some(last) if last.text == message.text => {
+                last.count += 1;
+                last.time = message.time;
+                count = last.count;
+            }
+            _ => {
+                log.messages.push_front(message.clone());
+                log.messages.truncate(MESSAGES);
+            }
+        };
+        match self.screen {
+            Screen::Log => self.log.change(add),
+            _ => add(&mut self.log),
         }
+        message.count = count;
         self.message = Some(message);
         self.dirty = true;
     }

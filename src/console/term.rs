@@ -60,9 +60,28 @@ impl<W: Write> Write for FrameWriter<W> {
     }
 }
 
+/// The terminal as a file. Nothing goes out to it any more once it was given
+/// back: the drawing library writes when it is dropped, and complains on
+/// standard error when it cannot, which a terminal that is gone would turn into
+/// a panic.
+struct Tty(File);
+
+impl Write for Tty {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match ENTERED.load(Ordering::SeqCst) {
+            true => self.0.write(bytes),
+            false => Ok(bytes.len()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// The terminal while the console has it. Dropping it gives it back.
 pub struct Screen {
-    terminal: ratatui::Terminal<CrosstermBackend<FrameWriter<File>>>,
+    terminal: ratatui::Terminal<CrosstermBackend<FrameWriter<Tty>>>,
 }
 
 /// Whether a screen is entered, and the terminal it is on: for the panic hook,
@@ -88,7 +107,8 @@ impl Screen {
         crossterm::style::force_color_output(true);
         restore_on_panic();
         acquire().path("take over", path)?;
-        let backend = CrosstermBackend::new(FrameWriter::new(duplicate().path("open", path)?));
+        let tty = Tty(duplicate().path("open", path)?);
+        let backend = CrosstermBackend::new(FrameWriter::new(tty));
         match ratatui::Terminal::new(backend) {
             Ok(terminal) => Ok(Screen { terminal }),
             Err(error) => {
@@ -209,22 +229,14 @@ fn restore_on_panic() {
     }));
 }
 
-/// Whether the terminal is still there; after a hang-up reading it would spin.
-pub fn is_gone() -> bool {
+/// Returns when the terminal has hung up. Reading it then yields nothing for
+/// ever, and whoever reads it in a loop spins.
+pub fn wait_until_gone() {
     let stdin = io::stdin();
-    let mut poll = [rustix::event::PollFd::new(
-        &stdin,
-        rustix::event::PollFlags::IN,
-    )];
-    let zero = rustix::event::Timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    match rustix::event::poll(&mut poll, Some(&zero)) {
-        Ok(_) => {
-            let gone = rustix::event::PollFlags::HUP | rustix::event::PollFlags::ERR;
-            poll[0].revents().intersects(gone)
-        }
-        Err(_) => false,
-    }
+    // No events asked for: hang-up and errors are always told.
+    let nothing = rustix::event::PollFlags::empty();
+    let mut poll = [rustix::event::PollFd::new(&stdin, nothing)];
+    while let Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) =
+        rustix::event::poll(&mut poll, None)
+    {}
 }

@@ -146,7 +146,7 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
         Msg::Ended(report) => ended(model, &report),
         Msg::Log(Ok(runs)) => {
             model.dirty |= model.log.runs != runs || model.ledger_error.is_some();
-            model.log.runs = runs;
+            model.log.change(|log| log.runs = runs);
             model.ledger_error = None;
             Vec::new()
         }
@@ -184,7 +184,9 @@ pub fn next_wake(model: &Model) -> Duration {
     at(model.strip_due);
     at(model.read_only.unlocked_until);
     match &model.reset.stage {
-        Stage::Plan(view) => at(Some(view.shown + VALID)),
+        Stage::Plan(view) if model.screen == Screen::Reset && !model.waiting => {
+            at(Some(view.shown + VALID));
+        }
         Stage::Run(_) => at(Some(now + Duration::from_millis(500))),
         _ => {}
     }
@@ -213,17 +215,30 @@ fn tick(model: &mut Model) -> Vec<Effect> {
         model.dirty = true;
     }
     match &model.reset.stage {
-        Stage::Plan(view) if view.shown + VALID <= now => {
-            let request = view.request.clone();
-            model.say(Level::Info, "the plan was a minute old: here is a new one");
-            ask_for_plan(model, request, true)
-        }
+        Stage::Plan(_) if model.screen == Screen::Reset && !model.waiting => plan_anew(model),
         Stage::Run(_) => {
-            model.dirty = true;
+            model.dirty |= model.screen == Screen::Reset;
             Vec::new()
         }
         _ => Vec::new(),
     }
+}
+
+/// Asks for the plan on the screen again when it is void by its age.
+fn plan_anew(model: &mut Model) -> Vec<Effect> {
+    let Stage::Plan(view) = &mut model.reset.stage else {
+        return Vec::new();
+    };
+    if model.now.since < view.shown + VALID {
+        return Vec::new();
+    }
+    view.typed.clear();
+    let request = view.request.clone();
+    model.say(
+        Level::Info,
+        "the plan was a minute old: here comes a new one",
+    );
+    ask_for_plan(model, request, true)
 }
 
 /// The ages that are on the screen.
@@ -273,7 +288,12 @@ fn keys_came(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
                 continue;
             }
         }
+        let covered = is_covered(model);
         effects.extend(key_came(model, key));
+        if covered && !is_covered(model) {
+            // What changed meanwhile takes its place now.
+            model.arrange();
+        }
     }
     if dropped {
         model.say(
@@ -297,6 +317,11 @@ fn paste(model: &mut Model, text: &str) -> Vec<Effect> {
     };
     let clean: String = query.chars().filter(|c| !c.is_control()).collect();
     edit_prompt(model, |line| line.push_str(&clean))
+}
+
+/// Whether something is over the screen, so that rows must not move below it.
+fn is_covered(model: &Model) -> bool {
+    model.overlay.is_some() || model.prompt.is_some()
 }
 
 /// Whether printable keys go into the confirmation of a plan.
@@ -387,6 +412,12 @@ fn run_plan(model: &mut Model) -> Vec<Effect> {
     let Stage::Plan(view) = &model.reset.stage else {
         return Vec::new();
     };
+    if view.shown + VALID <= model.now.since {
+        return match model.waiting {
+            true => Vec::new(),
+            false => plan_anew(model),
+        };
+    }
     let plan = view.plan.clone();
     model.reset.stage = Stage::Run(Box::new(RunView {
         plan: plan.clone(),
@@ -572,8 +603,8 @@ fn go_to_log_hit(model: &mut Model, forward: bool, here: bool) {
     }
 }
 
-/// Carries out a command, or says why not.
-fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
+/// Carries out a command that a key stands for, or says why not.
+pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
     if let Err(why) = command::enabled(command, model) {
         model.say(Level::Info, format!("{}: {why}", command::spec(command).id));
         return Vec::new();
@@ -968,7 +999,10 @@ fn drop_hidden(model: &mut Model) -> Vec<Effect> {
         Request::Undo(UndoTarget::Agents(names), mode) => {
             Request::Undo(UndoTarget::Agents(keep(names)), *mode)
         }
-        other => other.clone(),
+        Request::Undo(UndoTarget::Redo(names), mode) => {
+            Request::Undo(UndoTarget::Redo(keep(names)), *mode)
+        }
+        Request::Undo(UndoTarget::Run(_), _) => view.request.clone(),
     };
     for name in view.hidden.clone() {
         model.marks.remove(&name);
@@ -1011,11 +1045,8 @@ fn planned(model: &mut Model, request: u64, plan: Result<Box<Plan>, Error>) -> V
             "something the plan depends on has changed: here is a new one",
         );
     }
-    let by_marks = matches!(&asked, Request::Reset(names) if names.iter().all(|name| model.marks.contains(name)));
-    let hidden = match by_marks {
-        true => model.hidden_marks(),
-        false => Vec::new(),
-    };
+    let mut hidden = model.hidden_marks();
+    hidden.retain(|name| asked.names().contains(name));
     let form = form(&plan, model);
     model.reset.stage = Stage::Plan(Box::new(PlanView {
         request: asked,
@@ -1111,7 +1142,7 @@ fn observed(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
         }
         row.seen = Some(seen);
     }
-    if model.overlay.is_none() && model.prompt.is_none() {
+    if !is_covered(model) {
         model.arrange();
     }
     if let Stage::Plan(view) = &model.reset.stage

@@ -3,8 +3,11 @@
 // A test stops where it must not go on, and says what it measured.
 #![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
 
+mod architecture;
 mod cli;
 mod configs;
+mod console_fleet;
+mod console_update;
 mod contract;
 mod crashes;
 mod demo;

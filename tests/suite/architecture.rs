@@ -1,0 +1,355 @@
+//! The dependency rules of the crate, kept by reading its sources: who may
+//! name which module or crate, who may read the environment and the clock, and
+//! who may write escape codes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Rooms below the console and the command line. They know neither, nor what
+/// these are made of.
+const BELOW: &[&str] = &[
+    "engine",
+    "transport",
+    "archive",
+    "baseline",
+    "diff",
+    "config",
+    "durable",
+    "sys",
+    "digest",
+    "error",
+    "clock",
+    "untrusted",
+];
+
+/// The part of the console that is computed and nothing else.
+const PURE: &[&str] = &[
+    "console/update.rs",
+    "console/model.rs",
+    "console/text.rs",
+    "console/chooser.rs",
+    "console/filter.rs",
+    "console/command.rs",
+    "console/keymap.rs",
+];
+
+/// The most lines a file may have, its tests not counted.
+const LONGEST: usize = 800;
+
+/// Files that are longer, and how long they are at most: they may only shrink.
+const LONG: &[(&str, usize)] = &[
+    ("console/model.rs", 1000),
+    ("console/update.rs", 1250),
+    ("engine/reset.rs", 1300),
+];
+
+/// A source file without what rules do not hold for.
+struct Source {
+    /// Without comments, strings and tests.
+    code: String,
+    /// Without comments and tests.
+    text: String,
+    lines: usize,
+}
+
+/// Blanks out comments, and strings unless `strings`; keeps line feeds.
+fn strip(source: &str, strings: bool) -> String {
+    let mut out = String::new();
+    let mut rest = source;
+    while let Some(c) = rest.chars().next() {
+        let length = token(rest);
+        let token = &rest[..length];
+        rest = &rest[length..];
+        let drop = match c {
+            '/' => length > 1,
+            _ => length > c.len_utf8() && !strings,
+        };
+        match drop {
+            true => out.extend(token.chars().map(|c| if c == '\n' { '\n' } else { ' ' })),
+            false => out.push_str(token),
+        }
+    }
+    out
+}
+
+/// Length of the comment, string or character at the beginning; of one
+/// character otherwise.
+fn token(rest: &str) -> usize {
+    let one = rest.chars().next().map_or(0, char::len_utf8);
+    let until = |from: usize, end: &str| {
+        rest[from..]
+            .find(end)
+            .map_or(rest.len(), |at| from + at + end.len())
+    };
+    if rest.starts_with("//") {
+        return rest.find('\n').unwrap_or(rest.len());
+    }
+    if rest.starts_with("/*") {
+        return until(2, "*/");
+    }
+    if rest.starts_with('"') {
+        let mut escaped = false;
+        for (at, c) in rest.char_indices().skip(1) {
+            match c {
+                '"' if !escaped => return at + 1,
+                '\\' => escaped = !escaped,
+                _ => escaped = false,
+            }
+        }
+        return rest.len();
+    }
+    if let Some(raw) = rest.strip_prefix("r#") {
+        let hashes = 1 + raw.len() - raw.trim_start_matches('#').len();
+        if rest[1 + hashes..].starts_with('"') {
+            return until(2 + hashes, &format!("\"{}", "#".repeat(hashes)));
+        }
+    }
+    if rest.starts_with("r\"") {
+        return until(2, "\"");
+    }
+    if let Some(inner) = rest.strip_prefix('\'') {
+        // A lifetime has no quote behind its first character.
+        let mut chars = inner.char_indices();
+        let first = chars.next().map(|(_, c)| c);
+        if first == Some('\\') {
+            return inner[2..].find('\'').map_or(one, |at| at + 4);
+        }
+        if let Some((at, '\'')) = chars.next() {
+            return at + 2;
+        }
+    }
+    one
+}
+
+impl Source {
+    fn new(source: &str) -> Source {
+        let end = source.find("#[cfg(test)]\nmod tests {");
+        let source = &source[..end.unwrap_or(source.len())];
+        Source {
+            code: strip(source, false),
+            text: strip(source, true),
+            lines: source.lines().count(),
+        }
+    }
+}
+
+/// Lines that contain `word` as a word or path of its own.
+fn lines_with(text: &str, word: &str) -> Vec<usize> {
+    let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
+    let whole = |line: &str| {
+        line.match_indices(word).any(|(at, _)| {
+            !part(line[..at].chars().next_back()) && !part(line[at + word.len()..].chars().next())
+        })
+    };
+    let numbered = text.lines().enumerate();
+    numbered
+        .filter(|(_, line)| whole(line))
+        .map(|(number, _)| number + 1)
+        .collect()
+}
+
+/// What a file breaks. `path` is below `src`.
+fn breaches(path: &str, source: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    if path.ends_with("tests.rs") {
+        return found;
+    }
+    let source = Source::new(source);
+    let room = path.split(['/', '.']).next().unwrap_or_default();
+    let mut forbid = |text: &str, words: &[&str], why: &str| {
+        for word in words {
+            for line in lines_with(text, word) {
+                found.push(format!("src/{path}:{line}: {word}: {why}"));
+            }
+        }
+    };
+    if BELOW.contains(&room) {
+        let above = ["console", "cli", "ratatui", "crossterm", "clap"];
+        forbid(&source.code, &above, "stands above this room");
+    }
+    if !matches!(path, "console.rs" | "console/term.rs") {
+        forbid(
+            &source.code,
+            &["crossterm"],
+            "only console.rs and console/term.rs",
+        );
+    }
+    let draws = path.starts_with("console/view") || path == "console/theme.rs";
+    if !draws && path != "console/term.rs" {
+        forbid(
+            &source.code,
+            &["ratatui"],
+            "only term, theme and view of the console",
+        );
+    }
+    if PURE.contains(&path) {
+        let outside = [
+            "std::fs",
+            "std::io",
+            "std::thread",
+            "std::process",
+            "std::net",
+        ];
+        forbid(&source.code, &outside, "this file only computes");
+    }
+    if path != "main.rs" {
+        forbid(
+            &source.code,
+            &["std::env", "env::var", "env::var_os"],
+            "only main.rs",
+        );
+        forbid(
+            &source.code,
+            &["process::exit", "process::abort"],
+            "only main.rs",
+        );
+    }
+    if path != "clock.rs" {
+        let clocks = ["Instant::now", "SystemTime::now", "Local::now", "Utc::now"];
+        forbid(&source.code, &clocks, "only clock.rs reads the clock");
+    }
+    if path != "sys.rs" {
+        forbid(&source.code, &["unsafe"], "only sys.rs");
+    }
+    forbid(&source.code, &["mod utils"], "say what it is for");
+    if path
+        .split('/')
+        .any(|part| part.trim_end_matches(".rs") == "utils")
+    {
+        found.push(format!("src/{path}: say what it is for"));
+    }
+    // `untrusted` looks for them in order to show them.
+    if !matches!(path, "console/term.rs" | "cli/output.rs" | "untrusted.rs") {
+        let lower = source.text.to_lowercase();
+        for escape in ["\\x1b", "\\u{1b}", "\\033", "0x1b", "\u{1b}"] {
+            if let Some(at) = lower.find(escape) {
+                let line = lower[..at].lines().count().max(1);
+                let why = "only console/term.rs and cli/output.rs write escape codes";
+                found.push(format!("src/{path}:{line}: {why}"));
+            }
+        }
+    }
+    let known = LONG.iter().find(|(long, _)| *long == path);
+    let limit = known.map_or(LONGEST, |(_, lines)| *lines);
+    if source.lines > limit {
+        let lines = source.lines;
+        found.push(format!("src/{path}: {lines} lines, {limit} are the most"));
+    }
+    found
+}
+
+fn sources() -> Vec<(String, String)> {
+    fn gather(folder: &Path, files: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                gather(&path, files);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    gather(&root, &mut files);
+    files.sort();
+    let named = files.into_iter().map(|file| {
+        let name = file.strip_prefix(&root).unwrap().display().to_string();
+        (name, fs::read_to_string(&file).unwrap())
+    });
+    named.collect()
+}
+
+#[test]
+fn no_file_breaks_the_dependency_rules() {
+    let sources = sources();
+    assert!(sources.len() > 30, "the sources were not found");
+    let found: Vec<String> = sources
+        .iter()
+        .flat_map(|(path, source)| breaches(path, source))
+        .collect();
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn a_long_file_that_has_become_short_is_long_no_more() {
+    for (path, source) in sources() {
+        if LONG.iter().any(|(long, _)| *long == path) {
+            let lines = Source::new(&source).lines;
+            assert!(
+                lines > LONGEST,
+                "{path} has {lines} lines: take it off LONG"
+            );
+        }
+    }
+}
+
+/// Each rule is broken once; and what only looks like a breach is none.
+#[test]
+fn every_rule_catches_its_breach() {
+    let long = "\n".repeat(LONGEST + 1);
+    let broken = [
+        ("engine/plan.rs", "use crate::console::model;"),
+        ("engine.rs", "use crate::cli::output;"),
+        ("transport/local.rs", "fn f() { ratatui::init(); }"),
+        ("diff.rs", "use clap::Parser;"),
+        ("config/read.rs", "crossterm::x();"),
+        ("untrusted.rs", "use crate::console;"),
+        ("console/effect.rs", "use crossterm::event;"),
+        ("console/view/fleet.rs", "use crossterm::style;"),
+        ("console/model.rs", "use ratatui::layout::Rect;"),
+        ("cli/output.rs", "use ratatui::style::Color;"),
+        ("console/update.rs", "use std::fs;"),
+        ("console/text.rs", "use std::io::Write;"),
+        ("console/chooser.rs", "std::thread::spawn(f);"),
+        ("console/filter.rs", "let now = std::time::Instant::now();"),
+        ("console/update.rs", "let now = SystemTime::now();"),
+        ("cli/run.rs", "let home = std::env::var(\"HOME\");"),
+        ("demo.rs", "use std::env;"),
+        ("engine/log.rs", "let now = chrono::Local::now();"),
+        ("console/effect.rs", "let now = Utc::now();"),
+        ("cli.rs", "std::process::exit(1);"),
+        ("lib.rs", "mod utils;"),
+        ("engine/utils.rs", ""),
+        ("durable.rs", "unsafe { f() }"),
+        ("console/view.rs", "let code = \"\\x1b[0m\";"),
+        ("cli/run.rs", "let code = b'\\u{1B}';"),
+        ("demo/people.rs", "let code = r#\"\u{1b}[0m\"#;"),
+        ("archive.rs", long.as_str()),
+    ];
+    for (path, source) in broken {
+        assert!(!breaches(path, source).is_empty(), "{path}: {source:.60}");
+    }
+    let fine = [
+        (
+            "engine.rs",
+            "/// Console and command line.\n// use crate::console;",
+        ),
+        (
+            "engine.rs",
+            "enum Trigger { Console, Cli }\nlet clinic = \"from the cli\";",
+        ),
+        (
+            "engine.rs",
+            "/* cli */ let c = '\"'; let l: &'static str = \"cli\";",
+        ),
+        ("error.rs", "let hint = r#\"open the \"console\"\"#;"),
+        ("main.rs", "use std::env;"),
+        ("clock.rs", "Instant::now()"),
+        ("sys.rs", "unsafe { f() }"),
+        (
+            "console/term.rs",
+            "use crossterm::queue; use ratatui::Terminal; \"\\x1b[0m\"",
+        ),
+        ("console/view/log.rs", "use ratatui::buffer::Buffer;"),
+        (
+            "diff.rs",
+            "fn f() {}\n#[cfg(test)]\nmod tests {\n    Instant::now();\n}",
+        ),
+        ("config/tests.rs", "std::env::var(\"HOME\")"),
+        ("console/text.rs", "deadline: Option<std::time::Instant>"),
+    ];
+    for (path, source) in fine {
+        assert_eq!(breaches(path, source), Vec::<String>::new(), "{path}");
+    }
+}

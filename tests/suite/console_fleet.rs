@@ -1,0 +1,475 @@
+//! A console without terminal and engine: a model of a made-up fleet, a clock
+//! that is turned by hand, and observations and plans as the engine would make
+//! them. Used by the tests of `update`, of the views and of the bytes.
+
+use std::path::Path;
+use std::time::Duration;
+
+use chrono::{DateTime, FixedOffset};
+use memory_shepherd::archive::EntryKind;
+use memory_shepherd::config::{self, Env};
+use memory_shepherd::console::first_model;
+use memory_shepherd::console::keymap::{self, Key};
+use memory_shepherd::console::model::{Form, Model, Moment, Request, RunSummary, Stage};
+use memory_shepherd::console::text::{self, Prepared};
+use memory_shepherd::console::update::{self, Effect, Msg, Texts, update};
+use memory_shepherd::digest::Digest;
+use memory_shepherd::engine::memory::{Boundary, Rule};
+use memory_shepherd::engine::{
+    Act, Action, AgentResult, Block, Bound, Content, Detail, Event, LastRun, Observation, Outcome,
+    Plan, Protection, Report, Skipped, State, Step, Trigger, UndoMode, UndoOf, UndoTarget,
+};
+use memory_shepherd::error::Kind;
+use memory_shepherd::untrusted::Hidden;
+
+/// The morning on which everything happens.
+pub fn morning() -> DateTime<FixedOffset> {
+    DateTime::parse_from_rfc3339("2026-03-14T09:10:00+00:00").unwrap()
+}
+
+/// A time before that morning's.
+pub fn ago(minutes: i64) -> DateTime<FixedOffset> {
+    morning() - chrono::Duration::minutes(minutes)
+}
+
+/// The model, and the time as it passes for it.
+pub struct Console {
+    pub model: Model,
+    pub now: Duration,
+    /// What was to be done outside, in order, since it was looked at last.
+    pub effects: Vec<Effect>,
+    generation: u64,
+}
+
+/// A fleet called `prod-west` of these agents, none of them read yet.
+pub fn unread(names: &[&str], size: (u16, u16)) -> Console {
+    let mut config = "[general]\nfleet_name = prod-west\nfleet_tag = PROD\n".to_string();
+    for name in names {
+        config.push_str(&format!(
+            "[{name}]\nmemory_file = /agents/{name}/MEMORY.md\nbaseline = {name}-MEMORY.md\n"
+        ));
+    }
+    let env = Env {
+        cwd: "/etc/memory-shepherd".into(),
+        home: None,
+        xdg_config_home: None,
+        config_variable: None,
+        uid: 1000,
+    };
+    let path = Path::new("/etc/memory-shepherd/memory-shepherd.conf");
+    let config = config::parse(config.as_bytes(), path, &env);
+    let config = config.unwrap_or_else(|problems| panic!("{problems}"));
+    let moment = Moment {
+        since: Duration::from_secs(10),
+        wall: morning(),
+    };
+    Console {
+        model: first_model(&config, moment, size),
+        now: moment.since,
+        effects: Vec::new(),
+        generation: 0,
+    }
+}
+
+/// The same, read: each agent in a state.
+pub fn fleet(agents: &[(&str, State)]) -> Console {
+    let names: Vec<&str> = agents.iter().map(|(name, _)| *name).collect();
+    let mut console = unread(&names, (120, 36));
+    let seen = agents.iter().map(|(name, state)| seen(name, *state));
+    console.observe(seen.collect());
+    console
+}
+
+/// Four agents in states that differ; in the order of the config the worst is
+/// the third.
+pub fn four() -> Console {
+    fleet(&[
+        ("alpha", State::Clean),
+        ("bravo", State::Scratch),
+        ("charlie", State::Drifted),
+        ("delta", State::Scratch),
+    ])
+}
+
+impl Console {
+    pub fn moment(&self) -> Moment {
+        let wall = morning() + chrono::Duration::from_std(self.now).unwrap()
+            - chrono::Duration::seconds(10);
+        Moment {
+            since: self.now,
+            wall,
+        }
+    }
+
+    pub fn send(&mut self, msg: Msg) -> Vec<Effect> {
+        let moment = self.moment();
+        let effects = update(&mut self.model, moment, msg);
+        self.effects.extend(effects.iter().cloned());
+        effects
+    }
+
+    /// Lets time pass, with a tick whenever one is asked for.
+    pub fn pass(&mut self, time: Duration) -> Vec<Effect> {
+        let end = self.now + time;
+        let mut effects = Vec::new();
+        for _ in 0..10_000 {
+            let wake = update::next_wake(&self.model);
+            if wake > end {
+                self.now = end;
+                return effects;
+            }
+            self.now = self.now.max(wake);
+            effects.extend(self.send(Msg::Tick));
+        }
+        panic!("ticks without end");
+    }
+
+    /// Presses keys as a hand does: one after the other, half a second between
+    /// them. `Esc`, `Enter`, `^c`, `gg` and the like are written as in the
+    /// table; other words are typed letter by letter.
+    pub fn press(&mut self, keys: &str) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for key in keys.split(' ').flat_map(one_by_one) {
+            effects.extend(self.pass(Duration::from_millis(500)));
+            effects.extend(self.send(Msg::Keys(vec![key])));
+        }
+        effects
+    }
+
+    /// Types a line, blanks included.
+    pub fn type_line(&mut self, line: &str) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for c in line.chars() {
+            effects.extend(self.pass(Duration::from_millis(50)));
+            let key = Key::plain(keymap::Code::Char(c));
+            effects.extend(self.send(Msg::Keys(vec![key])));
+        }
+        effects
+    }
+
+    /// Agents are seen, with the next generation and now.
+    pub fn observe(&mut self, seen: Vec<Observation>) -> Vec<Effect> {
+        let stamped = seen.into_iter().map(|mut seen| {
+            self.generation += 1;
+            seen.generation = self.generation;
+            seen.read = self.moment().wall;
+            seen
+        });
+        let stamped = stamped.collect();
+        self.send(Msg::Observed(stamped))
+    }
+
+    /// Answers the last plan that was asked for.
+    pub fn answer(&mut self, plan: Plan) -> Vec<Effect> {
+        let request = self.model.request;
+        self.send(Msg::Planned(request, Ok(Box::new(plan))))
+    }
+
+    /// Presses keys that ask for a plan, answers with one, and waits until keys
+    /// are heard again.
+    pub fn plan(&mut self, keys: &str, plan: Plan) {
+        let effects = self.press(keys);
+        assert!(
+            matches!(effects.last(), Some(Effect::Plan(..))),
+            "{keys} asks for a plan: {effects:?}"
+        );
+        self.answer(plan);
+        self.pass(update::DEAF);
+        self.effects.clear();
+    }
+
+    pub fn form(&self) -> &Form {
+        match &self.model.reset.stage {
+            Stage::Plan(view) => &view.form,
+            stage => panic!("no plan: {stage:?}"),
+        }
+    }
+
+    pub fn typed(&self) -> &str {
+        match &self.model.reset.stage {
+            Stage::Plan(view) => &view.typed,
+            stage => panic!("no plan: {stage:?}"),
+        }
+    }
+
+    pub fn said(&self) -> &str {
+        let message = self.model.message.as_ref();
+        message.map_or("", |message| message.text.as_str())
+    }
+
+    /// The agents whose plan was carried out.
+    pub fn applied(&self) -> Vec<String> {
+        let steps = self.effects.iter().filter_map(|effect| match effect {
+            Effect::Apply(plan) => Some(plan.steps.iter().map(|step| step.agent.clone())),
+            _ => None,
+        });
+        steps.flatten().collect()
+    }
+
+    /// Opens an agent and gives it its texts.
+    pub fn open(&mut self, name: &str, memory: &[u8], baseline: Option<&[u8]>) {
+        self.press(":");
+        self.type_line(&format!("agent {name}"));
+        let effects = self.press("Enter");
+        assert_eq!(effects, [Effect::Texts(name.to_string())]);
+        self.texts(name, memory, baseline);
+    }
+
+    /// Texts of the agent that is open, measured as the engine would.
+    pub fn texts(&mut self, name: &str, memory: &[u8], baseline: Option<&[u8]>) {
+        let detail = self.detail(name, memory, baseline);
+        self.give(name, text::diff(&detail, None), text::scratch(&detail));
+    }
+
+    /// Texts of the agent that is open, prepared already.
+    pub fn give(&mut self, name: &str, diff: Prepared, scratch: Prepared) {
+        self.generation += 1;
+        let texts = Texts {
+            agent: name.to_string(),
+            generation: self.generation,
+            diff,
+            scratch,
+            findings: "separator L3 (1 of 1) · 1 invisible characters".to_string(),
+        };
+        self.send(Msg::Texts(Box::new(texts)));
+    }
+
+    fn detail(&self, name: &str, memory: &[u8], baseline: Option<&[u8]>) -> Detail {
+        use memory_shepherd::engine::memory::{Baseline, find};
+        let row = self.model.row(name).and_then(|row| row.best());
+        let mut observation = row.expect("an agent that was seen").clone();
+        let known = baseline.map(|baseline| Baseline::new(baseline.to_vec(), "---"));
+        let boundary = known.as_ref().and_then(|known| find(memory, known, &[]));
+        if let Some(content) = &mut observation.content {
+            content.boundary = boundary;
+            content.size = memory.len() as u64;
+        }
+        Detail {
+            error: observation
+                .content
+                .is_none()
+                .then(|| observation.why.clone()),
+            observation,
+            operator_part: known.map(|known| known.operator_part().to_vec()),
+            memory: memory.to_vec(),
+            more: 0,
+        }
+    }
+}
+
+fn one_by_one(word: &str) -> Vec<Key> {
+    keymap::parse(word).unwrap_or_else(|| panic!("no key {word:?}"))
+}
+
+/// Keys that come in one read.
+pub fn keys(words: &str) -> Msg {
+    Msg::Keys(words.split(' ').flat_map(one_by_one).collect())
+}
+
+/// An agent in a state, with what goes with it.
+pub fn seen(name: &str, state: State) -> Observation {
+    let rule = match state {
+        State::NoSep => None,
+        State::Drifted => Some(Rule::Aligned(Digest::ZERO)),
+        _ => Some(Rule::Intact),
+    };
+    let boundary = rule.map(|rule| Boundary {
+        offset: 9_000,
+        line: 85,
+        nth: 1,
+        of: 1,
+        rule,
+        added: if state == State::Drifted { 14 } else { 0 },
+        removed: if state == State::Drifted { 3 } else { 0 },
+    });
+    let lines = match state {
+        State::Clean => 0,
+        State::NoSep => 212,
+        State::Oversize => 903,
+        _ => 40,
+    };
+    let content = Content {
+        size: if state == State::Oversize {
+            41_000
+        } else {
+            12_700
+        },
+        lines: 85 + lines,
+        sha256: Digest::of(name.as_bytes()),
+        modified: ago(12).timestamp_nanos_opt().unwrap(),
+        boundary,
+        scratch_lines: lines,
+        scratch_bytes: lines * 40,
+        hidden: Hidden::default(),
+    };
+    let read = !matches!(state, State::Error | State::Missing);
+    let why = match state {
+        State::Tampered => "the baseline does not match the seal",
+        State::Drifted => "rules edited: L31 L58",
+        State::NoSep => "no boundary: the whole file counts as scratch",
+        State::Error => "a folder stands in its place",
+        State::Missing => "no memory file",
+        State::Oversize => "over the limit of 16384 bytes",
+        State::Busy => "locked by run 5a10c3d2 of timer",
+        _ => "",
+    };
+    let block = match state {
+        State::Tampered => Some(Kind::Integrity),
+        State::Error => Some(Kind::Host),
+        State::Busy => Some(Kind::Busy),
+        _ => None,
+    };
+    Observation {
+        agent: name.to_string(),
+        host: "local".to_string(),
+        state,
+        why: why.to_string(),
+        block: block.map(|kind| Block {
+            kind,
+            why: why.to_string(),
+        }),
+        protect: Protection::None,
+        read: morning(),
+        generation: 1,
+        limit: 16_384,
+        content: read.then_some(content),
+        baseline: Some(Digest::of(b"baseline")),
+        last: Some(LastRun {
+            run: "5a10c3d2".to_string(),
+            time: ago(190),
+            act: Act::Reset,
+            outcome: match state {
+                State::Error => Outcome::Failed,
+                _ => Outcome::Ok,
+            },
+        }),
+        ledger_error: None,
+    }
+}
+
+/// A step of a plan as it is made for an agent in this state.
+pub fn step(name: &str, state: State) -> Step {
+    let whole = matches!(state, State::Drifted | State::NoSep);
+    Step {
+        agent: name.to_string(),
+        host: "local".to_string(),
+        state,
+        action: match state {
+            State::Missing => Action::Create,
+            _ => Action::Replace,
+        },
+        bound: Bound {
+            content: Digest::of(b"baseline"),
+            rule: "intact".to_string(),
+            above: Digest::ZERO,
+        },
+        entry: match state {
+            State::Missing => None,
+            _ if whole => Some(EntryKind::FullBackup),
+            _ => Some(EntryKind::Scratch),
+        },
+        scratch_lines: 40,
+        archive_bytes: if whole { 12_700 } else { 1_600 },
+        added: if state == State::Drifted { 14 } else { 0 },
+        removed: if state == State::Drifted { 3 } else { 0 },
+        new_size: 11_100,
+        typed: whole,
+        notes: vec!["separator at line 85, 1 of 1".to_string()],
+        undo: None,
+    }
+}
+
+/// A plan of these agents; its hash goes by their names.
+pub fn plan(steps: &[(&str, State)]) -> Plan {
+    let steps: Vec<Step> = steps
+        .iter()
+        .map(|(name, state)| step(name, *state))
+        .collect();
+    let names: Vec<&str> = steps.iter().map(|step| step.agent.as_str()).collect();
+    Plan {
+        act: Act::Reset,
+        hash: Digest::of(names.join(" ").as_bytes()).short(12),
+        made: morning(),
+        whole_fleet: false,
+        steps,
+        skipped: Vec::new(),
+    }
+}
+
+/// The plan of an undo of these agents.
+pub fn undo(names: &[&str], written_since: bool, mode: UndoMode) -> Plan {
+    let agents: Vec<(&str, State)> = names.iter().map(|name| (*name, State::Scratch)).collect();
+    let mut plan = plan(&agents);
+    plan.act = Act::Undo;
+    plan.hash = Digest::of(format!("{names:?} {mode:?}").as_bytes()).short(12);
+    for step in &mut plan.steps {
+        step.typed = written_since && mode == UndoMode::Overwrite;
+        step.undo = Some(UndoOf {
+            run: "5a10c3d2".to_string(),
+            time: ago(190),
+            written_since,
+            mode,
+        });
+    }
+    plan
+}
+
+pub fn skipped(name: &str, state: State, why: &str) -> Skipped {
+    Skipped {
+        agent: name.to_string(),
+        state,
+        why: why.to_string(),
+        kind: Some(Kind::Integrity),
+    }
+}
+
+/// How a run ended, agent by agent.
+pub fn report(results: &[(&str, Outcome, Option<&str>)]) -> Report {
+    let result = |(name, outcome, note): &(&str, Outcome, Option<&str>)| AgentResult {
+        agent: name.to_string(),
+        outcome: *outcome,
+        kind: (*outcome != Outcome::Ok).then_some(Kind::Conflict),
+        note: note.map(str::to_string),
+        entries: Vec::new(),
+        scratch_lines: 40,
+        duration_ms: 120,
+    };
+    Report {
+        run: "7f3c0a11".to_string(),
+        act: Act::Reset,
+        results: results.iter().map(result).collect(),
+        retired: Vec::new(),
+        head: (7, Digest::ZERO),
+        duration_ms: 4200,
+    }
+}
+
+/// A run of the ledger.
+pub fn run(id: &str, minutes_ago: i64, agents: &[(&str, Outcome)]) -> RunSummary {
+    let event = |(agent, outcome): &(&str, Outcome)| {
+        let text = format!(
+            r#"{{"run":"{id}","act":"reset","trigger":"timer","user":"timer","agent":"{agent}","host":"local","outcome":"ok"}}"#
+        );
+        let mut event: Event = serde_json::from_str(&text).unwrap();
+        event.outcome = *outcome;
+        event.trigger = Trigger::Timer;
+        event
+    };
+    RunSummary {
+        run: id.to_string(),
+        time: ago(minutes_ago),
+        events: agents.iter().map(event).collect(),
+        undone: Vec::new(),
+    }
+}
+
+/// What was asked for when these agents are reset.
+pub fn reset_of(names: &[&str]) -> Request {
+    Request::Reset(names.iter().map(|name| name.to_string()).collect())
+}
+
+/// What was asked for when the last reset of these agents is undone.
+pub fn undo_of(names: &[&str], mode: UndoMode) -> Request {
+    let names = names.iter().map(|name| name.to_string()).collect();
+    Request::Undo(UndoTarget::Agents(names), mode)
+}
