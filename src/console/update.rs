@@ -7,6 +7,7 @@ mod keys;
 use std::time::Duration;
 
 use act::go;
+pub use act::perform;
 use keys::{is_covered, keys_came, paste};
 
 use super::keymap::Key;
