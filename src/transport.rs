@@ -65,6 +65,10 @@ pub trait Folder: Send {
         attributes: &Attributes,
     ) -> Result<(), TransportError>;
 
+    /// Removes what a crash in the middle of staging `name` may have left beside
+    /// it. Nothing is fine.
+    fn remove_unfinished(&self, name: &str) -> Result<(), TransportError>;
+
     /// Puts the staged file in the memory's place. Whatever stood there at that
     /// very moment is not overwritten but stands under one of the names of
     /// [`Folder::displaced_names`] afterwards, also when this fails. At every

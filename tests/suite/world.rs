@@ -458,6 +458,10 @@ impl Folder for InterposedFolder {
         self.wrap("stage", || self.inner.stage(name, content, attributes))
     }
 
+    fn remove_unfinished(&self, name: &str) -> Result<(), TransportError> {
+        self.wrap("remove_unfinished", || self.inner.remove_unfinished(name))
+    }
+
     fn swap(&self, staged: &str) -> Result<Swapped, TransportError> {
         self.wrap("swap", || self.inner.swap(staged))
     }
