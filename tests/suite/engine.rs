@@ -640,3 +640,36 @@ fn unknown_agents_are_a_user_error() {
     assert_eq!(error.kind(), Kind::User);
     assert!(error.hints().iter().any(|hint| hint.contains("scout")));
 }
+
+#[test]
+fn members_of_the_archives_group_can_read_all_of_it() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let engine = world.engine_for_group(4321);
+    let ran = world.reset_by(&engine);
+    let archive = world.archive();
+    for folder in ["", "scout", ".shepherd", ".shepherd/locks", ".shepherd/tx"] {
+        let meta = fs::metadata(archive.join(folder)).unwrap();
+        assert_eq!(
+            (meta.gid(), meta.mode() & 0o7777),
+            (4321, 0o2750),
+            "{folder}"
+        );
+    }
+    let entry = ran.ok().entries[0].path.clone();
+    for file in [
+        entry.as_path(),
+        Path::new(".shepherd/ledger.jsonl"),
+        Path::new("reset.log"),
+    ] {
+        let meta = fs::metadata(archive.join(file)).unwrap();
+        assert_eq!(
+            (meta.gid(), meta.mode() & 0o7777),
+            (4321, 0o640),
+            "{file:?}"
+        );
+    }
+}

@@ -246,14 +246,28 @@ impl World {
         self.engine_of(self.clock.clone(), transport)
     }
 
+    /// An engine whose archive the members of a group may read.
+    pub fn engine_for_group(&self, group: u32) -> Engine {
+        self.engine_with(self.clock.clone(), self.local(), Some(group))
+    }
+
     pub fn engine_of(&self, clock: Arc<dyn Clock>, transport: Arc<dyn Transport>) -> Engine {
+        self.engine_with(clock, transport, None)
+    }
+
+    fn engine_with(
+        &self,
+        clock: Arc<dyn Clock>,
+        transport: Arc<dyn Transport>,
+        archive_group: Option<u32>,
+    ) -> Engine {
         Engine::new(Setup {
             config: self.config(),
             clock,
             transport,
             user: "tester".to_string(),
             trigger: Trigger::Cli,
-            archive_group: None,
+            archive_group,
         })
     }
 
