@@ -52,7 +52,8 @@ pub trait Folder: Send {
     fn xattrs(&self) -> Result<Vec<Xattr>, TransportError>;
 
     /// What a memory that is created here should look like, so that the agent
-    /// can write it: the folder's owner, and its mode without execute bits.
+    /// can write it: the folder's owner, its mode without execute bits, and the
+    /// attributes that every new file in it gets.
     fn inherited(&self) -> Result<Attributes, TransportError>;
 
     /// Makes a new file at `name`, which must be free, with exactly this

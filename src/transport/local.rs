@@ -324,11 +324,18 @@ impl Folder for LocalFolder {
         let stat = fs::fstat(&*self.fd)
             .path("look at", &self.path)
             .map_err(refused)?;
+        // A default access control list of the folder is seen on a new file.
+        let mode = Mode::from_raw_mode(0o666);
+        let name = durable::random_name().map_err(refused)?;
+        let new = NewFile::create_as(&self.fd, &self.path, mode, name, self.help);
+        let new = new.map_err(refused)?;
         Ok(Attributes {
             uid: stat.st_uid,
             gid: stat.st_gid,
             mode: stat.st_mode & 0o666 | 0o600,
-            xattrs: Vec::new(),
+            xattrs: xattrs(new.file())
+                .path("read the attributes of a new file in", &self.path)
+                .map_err(refused)?,
         })
     }
 
@@ -576,6 +583,15 @@ fn dress(file: &StdFile, attributes: &Attributes, memory: &Path) -> Result<(), E
     fs::fchmod(file, Mode::from_raw_mode(attributes.mode)).path("keep the mode of", memory)?;
     // The label that a security module gave the new file may be right already.
     let have = xattrs(file).path("read the attributes of", memory)?;
+    // The folder's default access control list is not the old file's; what
+    // security modules add is theirs.
+    let wanted = |name: &[u8]| attributes.xattrs.iter().any(|(wanted, _)| wanted == name);
+    for (name, _) in have.iter().filter(|(name, _)| !wanted(name)) {
+        if !name.starts_with(b"security.") {
+            fs::fremovexattr(file, name.as_slice())
+                .path("keep the extended attributes of", memory)?;
+        }
+    }
     for (name, value) in attributes
         .xattrs
         .iter()

@@ -246,3 +246,55 @@ fn racing_swaps_and_renames_lose_nothing() {
         );
     });
 }
+
+/// A default access control list that lets user 1234 read and write, in the form
+/// of the kernel's `posix_acl_xattr.h`.
+fn default_list() -> Vec<u8> {
+    let mut list = 2u32.to_le_bytes().to_vec();
+    for (tag, rights, id) in [
+        (1u16, 7u16, !0u32),
+        (2, 6, 1234),
+        (4, 5, !0),
+        (16, 7, !0),
+        (32, 5, !0),
+    ] {
+        list.extend(tag.to_le_bytes());
+        list.extend(rights.to_le_bytes());
+        list.extend(id.to_le_bytes());
+    }
+    list
+}
+
+#[test]
+fn a_default_access_control_list_is_for_new_files_and_not_for_replaced_ones() {
+    on_disks(|ground| {
+        ground.write("MEMORY.md", b"old");
+        let folder = fs::File::open(ground.folder()).unwrap();
+        let name = "system.posix_acl_default";
+        let flags = rustix::fs::XattrFlags::empty();
+        if let Err(error) = rustix::fs::fsetxattr(&folder, name, &default_list(), flags) {
+            println!("skipped: no access control lists here: {error}");
+            return;
+        }
+        let folder = ground.open();
+        let file = folder.read(&mut |_| Ok(())).unwrap();
+        let old = Attributes {
+            xattrs: folder.xattrs().unwrap(),
+            ..file.attributes
+        };
+        assert!(old.xattrs.is_empty());
+        folder.stage(NEW, &mut |sink| sink(b"new"), &old).unwrap();
+        folder.swap(NEW).unwrap();
+        assert!(folder.xattrs().unwrap().is_empty());
+        assert_eq!(ground.attributes("MEMORY.md"), old);
+        // A created one gets the list.
+        folder.take_away("aside").unwrap();
+        let inherited = folder.inherited().unwrap();
+        assert_eq!(inherited.xattrs.len(), 1);
+        folder
+            .stage("created", &mut |sink| sink(b"new"), &inherited)
+            .unwrap();
+        folder.swap("created").unwrap();
+        assert_eq!(folder.xattrs().unwrap(), inherited.xattrs);
+    });
+}
