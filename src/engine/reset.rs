@@ -876,6 +876,7 @@ impl<'a> Run<'a> {
                     _ => self.read_back(folder.as_ref(), &event)?,
                 },
             };
+        folder.remove_unfinished(&staged)?;
         known.extend(new);
         let mut left = Vec::new();
         for name in folder.displaced_names(&staged)? {

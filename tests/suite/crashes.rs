@@ -397,3 +397,23 @@ fn a_failing_operation_is_reported_and_loses_nothing() {
         is_tidy(&world);
     }
 }
+
+#[test]
+fn an_unfinished_file_is_removed_and_not_archived() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let engine = world.engine_on(crash_on(world.local(), Moment::Before("stage")));
+    assert!(!survives(|| world.reset_by(&engine)));
+    // What a crash leaves where there are no nameless files.
+    let [record] = world.pending().try_into().unwrap();
+    let staged = record
+        .strip_prefix("scout")
+        .unwrap()
+        .strip_suffix(".json")
+        .unwrap();
+    let unfinished = world.folder("scout").join(format!("{staged}-new"));
+    fs::write(unfinished, "# Rul").unwrap();
+    world.reset().ok();
+    is_tidy(&world);
+    assert_eq!(world.entries("scout").len(), 2, "that of each attempt");
+}
