@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, FixedOffset};
 use crossbeam_channel::{Receiver, Sender, after, select, unbounded};
 use crossterm::event::{self, Event as TerminalEvent, KeyCode, KeyEventKind, KeyModifiers};
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGIO, SIGQUIT, SIGTERM, SIGTSTP};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 
 use crate::config::{Config, Env, Protect};
@@ -400,13 +400,11 @@ fn read_input() -> Result<Receiver<Input>> {
             &error,
         )
     };
-    // SIGIO: whoever opens a file that a lease is held on makes the kernel send
-    // it, and its default is to end the process.
-    let signals = [SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGTSTP, SIGCONT, SIGIO];
+    let signals = [SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGTSTP, SIGCONT];
     let mut signals = Signals::new(signals).map_err(failed)?;
     let out = sender.clone();
     thread::spawn(move || {
-        for signal in signals.forever().filter(|signal| *signal != SIGIO) {
+        for signal in signals.forever() {
             if out.send(Input::Signal(signal)).is_err() {
                 return;
             }

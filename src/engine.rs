@@ -177,8 +177,8 @@ impl Engine {
     ///
     /// # Errors
     /// A ledger that cannot be read or whose chain is broken.
-    pub fn records(&self) -> Result<Vec<Record>> {
-        Ok(self.book().ledger.records()?.to_vec())
+    pub fn records(&self) -> Result<Arc<Vec<Record>>> {
+        self.book().ledger.records()
     }
 
     /// Number and digest of the ledger's last record.

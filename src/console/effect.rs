@@ -302,8 +302,8 @@ fn make_plan(engine: &Engine, request: &Request, unlocked: bool) -> Result<Plan,
 /// A ledger that cannot be read or is broken.
 pub fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
     let mut runs: Vec<RunSummary> = Vec::new();
-    for record in engine.records()? {
-        let event = record.what;
+    for record in engine.records()?.iter() {
+        let event = record.what.clone();
         if event.act == Act::Undo
             && let Some(undone) = &event.undoes
             && let Some(run) = runs.iter_mut().rev().find(|run| run.run == *undone)

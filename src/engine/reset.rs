@@ -441,7 +441,7 @@ impl<'a> Run<'a> {
             "{verb} {} ({size} bytes){suffix}",
             turn.agent.name
         ));
-        self.done(turn.event, kind, turn.scratch_lines)
+        self.done(turn.event, kind, Vec::new(), turn.scratch_lines)
     }
 
     fn retire(&mut self) -> Vec<PathBuf> {
@@ -505,7 +505,7 @@ impl<'a> Run<'a> {
             event.outcome = Outcome::Unchanged;
             self.record(&event);
             self.say(&format!("{}: {}", skipped.agent, skipped.why));
-            return self.done(event, None, 0);
+            return self.done(event, None, Vec::new(), 0);
         };
         self.refused(Error::new(kind, skipped.why.clone()), event)
     }
@@ -515,7 +515,7 @@ impl<'a> Run<'a> {
         event.outcome = Outcome::NotStarted;
         event.note = Some("the run was interrupted before its turn".to_string());
         self.record(&event);
-        self.done(event, Some(Kind::Interrupted), 0)
+        self.done(event, Some(Kind::Interrupted), Vec::new(), 0)
     }
 
     fn unchanged(&mut self, step: &Step) -> AgentResult {
@@ -523,7 +523,7 @@ impl<'a> Run<'a> {
         event.outcome = Outcome::Unchanged;
         self.record(&event);
         self.say(&format!("{}: already as it should be", step.agent));
-        self.done(event, None, 0)
+        self.done(event, None, Vec::new(), 0)
     }
 
     fn failed(&mut self, error: Error, event: Event) -> AgentResult {
@@ -544,7 +544,8 @@ impl<'a> Run<'a> {
             event.agent,
             event.outcome.word()
         ));
-        self.done(event, Some(Kind::Partial.worst(error.kind())), 0)
+        let hints = error.hints().to_vec();
+        self.done(event, Some(Kind::Partial.worst(error.kind())), hints, 0)
     }
 
     fn record(&mut self, event: &Event) {
@@ -558,12 +559,19 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn done(&mut self, event: Event, kind: Option<Kind>, scratch_lines: u64) -> AgentResult {
+    fn done(
+        &mut self,
+        event: Event,
+        kind: Option<Kind>,
+        hints: Vec<String>,
+        scratch_lines: u64,
+    ) -> AgentResult {
         let result = AgentResult {
             agent: event.agent,
             outcome: event.outcome,
             kind,
             note: event.note,
+            hints,
             entries: event.entry.into_iter().chain(event.late).collect(),
             scratch_lines,
             duration_ms: event.duration_ms,

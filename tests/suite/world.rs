@@ -309,7 +309,7 @@ impl World {
 
     /// The ledger, read anew and verified.
     pub fn records(&self) -> Vec<Record> {
-        self.engine().records().unwrap()
+        self.engine().records().unwrap().to_vec()
     }
 
     /// Whether every byte of `text` is in the memory or in one entry.

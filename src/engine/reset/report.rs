@@ -68,6 +68,8 @@ pub struct AgentResult {
     pub kind: Option<Kind>,
     /// Why, or what else is worth knowing.
     pub note: Option<String>,
+    /// What can be done about it.
+    pub hints: Vec<String>,
     /// What was archived.
     pub entries: Vec<Written>,
     /// Lines of scratch that were archived.
