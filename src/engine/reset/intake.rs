@@ -16,6 +16,7 @@ use crate::engine::plan::{Bound, Memory, Step, UndoMode};
 use crate::engine::undo::{self, Part, Parts, Source};
 use crate::error::{Error, Kind, Result};
 use crate::transport::{Attributes, Folder, Object, Odd};
+use crate::untrusted;
 
 impl Run<'_> {
     /// Reads the memory and writes its entry, both in one pass. `None` when the
@@ -212,9 +213,10 @@ impl Run<'_> {
             .begin(Path::new(&agent.archive_subdir))?;
         draft.write(
             format!(
-                "# {} — {}\n\nIn place of the memory stood {odd}. It was displaced and not read.\n",
+                "# {} — {}\n\nIn place of the memory stood {}. It was displaced and not read.\n",
                 agent.name,
-                archive::stamp(now)
+                archive::stamp(now),
+                untrusted::line(odd.to_string())
             )
             .as_bytes(),
         )?;
