@@ -212,7 +212,7 @@ impl Archive {
                 });
             }
         }
-        entries.sort_by(|a, b| (a.stamp, a.number, a.kind).cmp(&(b.stamp, b.number, b.kind)));
+        entries.sort_by_key(|entry| (entry.stamp, entry.number, entry.kind));
         Ok(entries)
     }
 

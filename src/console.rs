@@ -1,5 +1,5 @@
 //! The console: wiring. One thread owns the terminal and the model and runs
-//! [`update`] and the view; others read keys and signals, watch the fleet and
+//! [`mod@update`] and the view; others read keys and signals, watch the fleet and
 //! carry effects out. Nobody but that thread touches the screen, and it touches
 //! nothing else.
 
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, FixedOffset};
 use crossbeam_channel::{Receiver, Sender, after, select, unbounded};
 use crossterm::event::{self, Event as TerminalEvent, KeyCode, KeyEventKind, KeyModifiers};
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGIO, SIGQUIT, SIGTERM, SIGTSTP};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
 use signal_hook::iterator::Signals;
 
 use crate::config::{Config, Env, Protect};
@@ -165,7 +165,6 @@ pub fn run(options: Options) -> Result<()> {
         drawn: None,
         new_config: None,
     };
-    console.remember();
     console
         .handle(vec![Effect::LoadLog], &mut screen)
         .map_err(|error| gone(&error))?;
@@ -388,13 +387,6 @@ impl Console {
     fn moment(&self) -> Moment {
         self.clock.1.moment(&self.clock.0)
     }
-
-    /// Shows at once what the fleet looked like when it was looked at last.
-    fn remember(&mut self) {
-        let seen = self.clock.0.remembered();
-        let moment = self.moment();
-        update(&mut self.model, moment, Msg::Remembered(seen));
-    }
 }
 
 /// Reads keys and signals and notices when the terminal goes, each in a thread
@@ -408,13 +400,11 @@ fn read_input() -> Result<Receiver<Input>> {
             &error,
         )
     };
-    // SIGIO: whoever opens a file that a lease is held on makes the kernel send
-    // it, and its default is to end the process.
-    let signals = [SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGTSTP, SIGCONT, SIGIO];
+    let signals = [SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGTSTP, SIGCONT];
     let mut signals = Signals::new(signals).map_err(failed)?;
     let out = sender.clone();
     thread::spawn(move || {
-        for signal in signals.forever().filter(|signal| *signal != SIGIO) {
+        for signal in signals.forever() {
             if out.send(Input::Signal(signal)).is_err() {
                 return;
             }

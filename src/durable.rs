@@ -134,22 +134,38 @@ impl NewFile {
     /// # Errors
     /// What the system answered.
     pub fn create(folder: &Arc<OwnedFd>, path: &Path, mode: Mode) -> Result<NewFile> {
+        NewFile::create_as(folder, path, mode, random_name()?, true)
+    }
+
+    /// The same, with the name that the file has until it is linked where it
+    /// cannot or, by `nameless`, must not be without one.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn create_as(
+        folder: &Arc<OwnedFd>,
+        path: &Path,
+        mode: Mode,
+        provisional: String,
+        nameless: bool,
+    ) -> Result<NewFile> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let (file, provisional) = match fs::openat(&**folder, ".", flags | OFlags::TMPFILE, mode) {
-            Ok(file) => (file, None),
+        let open = |name: &str, more| fs::openat(&**folder, name, flags | more, mode);
+        let exclusive = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let nameless = match nameless {
+            true => open(".", OFlags::TMPFILE),
+            false => Err(Errno::OPNOTSUPP),
+        };
+        let (file, provisional) = match nameless {
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
-                let name = random_name()?;
-                let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-                let file =
-                    fs::openat(&**folder, &name, flags, mode).path("create a file in", path)?;
-                (file, Some(name))
+                (open(&provisional, exclusive), Some(provisional))
             }
-            Err(errno) => return Err(errno).path("create a file in", path),
+            file => (file, None),
         };
         Ok(NewFile {
             folder: Arc::clone(folder),
             path: path.to_path_buf(),
-            file: File::from(file),
+            file: File::from(file.path("create a file in", path)?),
             synced: false,
             provisional,
         })

@@ -24,7 +24,7 @@ pub use ledger::{Act, Event, Outcome, Record, Standing, Trigger};
 pub use lock::Lock as Held;
 pub use observe::{Block, Content, LastRun, NO_REMOTE, Observation, Protection, State, WINDOW};
 pub use plan::{Action, Bound, Plan, Skipped, Step, UndoMode, UndoOf, UndoTarget};
-pub use reset::{Progress, Report, Result as AgentResult, Stage};
+pub use reset::{AgentResult, Progress, Report, Stage};
 
 use crate::archive::{self, Archive};
 use crate::baseline::{self, Versions};
@@ -177,8 +177,8 @@ impl Engine {
     ///
     /// # Errors
     /// A ledger that cannot be read or whose chain is broken.
-    pub fn records(&self) -> Result<Vec<Record>> {
-        Ok(self.book().ledger.records()?.to_vec())
+    pub fn records(&self) -> Result<Arc<Vec<Record>>> {
+        self.book().ledger.records()
     }
 
     /// Number and digest of the ledger's last record.

@@ -52,7 +52,8 @@ pub trait Folder: Send {
     fn xattrs(&self) -> Result<Vec<Xattr>, TransportError>;
 
     /// What a memory that is created here should look like, so that the agent
-    /// can write it: the folder's owner, and its mode without execute bits.
+    /// can write it: the folder's owner, its mode without execute bits, and the
+    /// attributes that every new file in it gets.
     fn inherited(&self) -> Result<Attributes, TransportError>;
 
     /// Makes a new file at `name`, which must be free, with exactly this
@@ -64,6 +65,10 @@ pub trait Folder: Send {
         content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
         attributes: &Attributes,
     ) -> Result<(), TransportError>;
+
+    /// Removes what a crash in the middle of staging `name` may have left beside
+    /// it. Nothing is fine.
+    fn remove_unfinished(&self, name: &str) -> Result<(), TransportError>;
 
     /// Puts the staged file in the memory's place. Whatever stood there at that
     /// very moment is not overwritten but stands under one of the names of
@@ -174,11 +179,13 @@ pub enum Odd {
     ForeignLink(u32),
 }
 
+/// As part of a sentence; the target of a link is as it is on the disk, for the
+/// sinks to make visible.
 impl fmt::Display for Odd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Odd::Symlink(target) => {
-                write!(f, "a symbolic link to {}", crate::untrusted::line(target))
+                write!(f, "a symbolic link to {}", String::from_utf8_lossy(target))
             }
             Odd::Directory => f.write_str("a folder"),
             Odd::Fifo => f.write_str("a named pipe"),

@@ -80,7 +80,7 @@ fn cells(record: &Record) -> Vec<Cell> {
 impl Context<'_> {
     pub(super) fn log(&mut self, count: Option<usize>, agent: Option<&str>) -> Ended {
         let engine = self.open()?;
-        let mut records = engine.records()?;
+        let mut records: Vec<Record> = engine.records()?.to_vec();
         let (seq, sha256) = engine.ledger_head();
         if let Some(name) = agent {
             records.retain(|record| record.what.agent == name);

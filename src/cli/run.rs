@@ -1,13 +1,12 @@
 //! `reset` and `undo`: the verbs that change agents. They never ask; what a
 //! person would want to see first is what `--dry-run` prints.
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGIO, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use super::log::Head;
@@ -215,17 +214,12 @@ impl Context<'_> {
             self.out
                 .trouble(&format!("interrupted before it came to {agents}"));
         }
-        let steps: HashMap<&str, &Step> = plan
-            .steps
-            .iter()
-            .map(|step| (step.agent.as_str(), step))
-            .collect();
-        let failed = report.results.iter().filter(|result| result.kind.is_some());
-        if failed
-            .filter_map(|result| steps.get(result.agent.as_str()))
-            .any(|step| refuses(step))
-        {
-            self.tell_of_modes();
+        let mut told: Vec<&str> = Vec::new();
+        for hint in report.results.iter().flat_map(|result| &result.hints) {
+            if !told.contains(&hint.as_str()) {
+                told.push(hint);
+                self.out.hint(hint);
+            }
         }
         Ok(())
     }
@@ -251,8 +245,6 @@ pub(super) fn listen_for_end() -> Result<Arc<AtomicBool>> {
     for signal in [SIGINT, SIGTERM] {
         listen(signal, &end)?;
     }
-    // Its default ends the process; a lease that is broken raises it.
-    listen(SIGIO, &Arc::default())?;
     Ok(end)
 }
 

@@ -150,8 +150,8 @@ macro_rules! table {
 table! {
     OpenDiff      "diff"          "diff"        Look    &[Fleet, Outcome], ["d"], "Open the live diff of the agent under the cursor";
     PlanReset     "reset"         "reset plan"  Act     &[Fleet, Agent], ["X"], "Plan a reset of the marked agents, else of the one under the cursor; changes nothing yet";
-    PlanUndo      "undo"          "undo"        Act     &[Fleet, Agent, Outcome], ["z" "u"], "Plan to undo the last reset of the marked agents, else of the one under the cursor";
-    PlanRedo      "redo"          ""            Act     &[Fleet, Agent, Outcome], ["Z"], "Plan to take the last undo back";
+    PlanUndo      "undo"          "undo"        Act     &[Fleet, Agent, Outcome], ["z" "u"], "Plan to undo the last reset of the marked agents, else of the one under the cursor; at a result, that run";
+    PlanRedo      "redo"          ""            Act     &[Fleet, Agent], ["Z"], "Plan to take the last undo back";
     Confirm       "confirm"       "run it"      Act     &[Plan], ["y"], "Run the plan, where one key is enough";
     Append        "undo-append"   "append newer notes" Act &[Plan], ["a"], "Undo, and append what the agent wrote since below the restored file";
     Overwrite     "undo-overwrite" "overwrite"  Act     &[Plan], ["o"], "Undo, and archive what the agent wrote since";

@@ -49,6 +49,7 @@ enum Job {
     Plan(u64, Request, bool),
     LoadLog,
     ReadConfig(Env),
+    Remember,
 }
 
 impl Runner {
@@ -56,6 +57,8 @@ impl Runner {
     pub fn start(engine: Arc<Engine>, env: Env, rebuild: Rebuild) -> (Runner, Receiver<Msg>) {
         let (messages, inbox) = bounded(WAITING);
         let (texts, jobs, fleet) = workers(&engine, 0, &messages);
+        // What the fleet looked like last time is shown until it has been read.
+        drop(jobs.send(Job::Remember));
         let runner = Runner {
             engine,
             fleet,
@@ -277,6 +280,7 @@ fn do_jobs(engine: &Engine, queue: &Receiver<Job>, messages: &Sender<Msg>) {
                 Ok(config) => Msg::ConfigRead(Box::new(config)),
                 Err(problems) => Msg::ConfigBroken(problems.to_string()),
             },
+            Job::Remember => Msg::Remembered(engine.remembered()),
             Job::LoadLog => Msg::Log(runs(engine).map_err(|error| error.to_string())),
         };
         if messages.send(message).is_err() {
@@ -298,8 +302,8 @@ fn make_plan(engine: &Engine, request: &Request, unlocked: bool) -> Result<Plan,
 /// A ledger that cannot be read or is broken.
 pub fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
     let mut runs: Vec<RunSummary> = Vec::new();
-    for record in engine.records()? {
-        let event = record.what;
+    for record in engine.records()?.iter() {
+        let event = record.what.clone();
         if event.act == Act::Undo
             && let Some(undone) = &event.undoes
             && let Some(run) = runs.iter_mut().rev().find(|run| run.run == *undone)

@@ -21,6 +21,10 @@ use crate::untrusted::{self, View};
 
 /// Draws everything, from the bottom up: the screen, then what lies over it.
 pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
+    // A terminal that shrank a moment ago: the message about it is on its way.
+    if buffer.area.width < model.size.0 || buffer.area.height < model.size.1 {
+        return;
+    }
     let mut canvas = Canvas::new(buffer, theme);
     if model.size.0 < SMALLEST.0 || model.size.1 < SMALLEST.1 {
         too_small(model, &mut canvas);

@@ -16,6 +16,7 @@ use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 use super::{Engine, Observation};
 use crate::baseline::seal;
 use crate::config::Place;
+use crate::error::Kind;
 
 /// How many agents are read at the same time.
 const WORKERS: usize = 8;
@@ -255,6 +256,12 @@ impl Watch {
                 let pause = MIN_INTERVAL.max(took * MAX_SHARE);
                 self.not_before
                     .insert(observation.agent.clone(), now + pause);
+                // The folder of the locks may be as new as this lock: unwatched,
+                // nobody would say when it is let go.
+                let block = observation.block.as_ref();
+                if block.is_some_and(|block| block.kind == Kind::Busy) && self.watch_folders() {
+                    self.want(observation.agent.clone(), now);
+                }
                 observed.push(*observation);
             }
             Message::Touched(path) => return self.touched(&path, now),
@@ -335,11 +342,12 @@ impl Watch {
         }
     }
 
-    /// Watches folders that appeared since.
-    fn watch_folders(&mut self) {
+    /// Watches folders that appeared since; whether there were any.
+    fn watch_folders(&mut self) -> bool {
         let Some(watcher) = &mut self.watcher else {
-            return;
+            return false;
         };
+        let mut any = false;
         let mut failure = None;
         for folder in self.meaning.keys() {
             if self.watched.contains(folder) && folder.is_dir() {
@@ -348,6 +356,7 @@ impl Watch {
             match watcher.watch(folder, RecursiveMode::NonRecursive) {
                 Ok(()) => {
                     self.watched.insert(folder.clone());
+                    any = true;
                 }
                 Err(error) => {
                     self.watched.remove(folder);
@@ -360,6 +369,7 @@ impl Watch {
         if let Some(error) = failure {
             self.go_blind(&error);
         }
+        any
     }
 
     fn go_blind(&mut self, error: &notify::Error) {

@@ -11,6 +11,7 @@ use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
@@ -216,7 +217,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Ledger {
     path: PathBuf,
     archive: Archive,
-    records: Vec<Record>,
+    records: Arc<Vec<Record>>,
     read: u64,
     head: Digest,
 }
@@ -227,7 +228,7 @@ impl Ledger {
         Ledger {
             path: archive.own("ledger.jsonl"),
             archive: archive.clone(),
-            records: Vec::new(),
+            records: Arc::default(),
             read: 0,
             head: Digest::ZERO,
         }
@@ -243,13 +244,13 @@ impl Ledger {
     ///
     /// # Errors
     /// A ledger that cannot be read, or whose chain is broken.
-    pub fn records(&mut self) -> Result<&[Record]> {
+    pub fn records(&mut self) -> Result<Arc<Vec<Record>>> {
         match File::open(&self.path) {
             Ok(file) => self.read_on(&file)?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(Error::io("read the ledger", &self.path, &error)),
         }
-        Ok(&self.records)
+        Ok(Arc::clone(&self.records))
     }
 
     /// Number and digest of the last record.
@@ -281,7 +282,7 @@ impl Ledger {
             }
             self.head = Digest::of(&line);
             self.read += count as u64;
-            self.records.push(record);
+            Arc::make_mut(&mut self.records).push(record);
         }
     }
 
@@ -353,7 +354,7 @@ impl Ledger {
         }
         self.read += text.len() as u64;
         self.head = head;
-        self.records.append(&mut records);
+        Arc::make_mut(&mut self.records).append(&mut records);
         Ok(())
     }
 }

@@ -455,6 +455,10 @@ impl Folder for FakeFolder {
         Ok(())
     }
 
+    fn remove_unfinished(&self, _name: &str) -> Result<(), TransportError> {
+        Ok(()) // Staging is one step here.
+    }
+
     fn swap(&self, staged: &str) -> Result<Swapped, TransportError> {
         let mut tree = self.enter(Op::Swap)?;
         let aside = self.path.join(staged);

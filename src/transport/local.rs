@@ -33,28 +33,19 @@ const OPENER: Duration = Duration::from_secs(2);
 /// The local disk.
 pub struct Local {
     clock: Arc<dyn Clock>,
-    walk: Walk,
-    exchange: bool,
+    help: bool,
 }
 
 impl Local {
     /// The local disk, with what the kernel offers.
     pub fn new(clock: Arc<dyn Clock>) -> Local {
-        Local {
-            clock,
-            walk: Walk::Kernel,
-            exchange: true,
-        }
+        Local { clock, help: true }
     }
 
-    /// The same without `openat2` and without exchanging renames, as on old
-    /// kernels and poor file systems: the fallbacks, made testable.
+    /// The same without `openat2`, nameless files and the flags of `renameat2`,
+    /// as on old kernels and poor file systems: the fallbacks, made testable.
     pub fn without_kernel_help(clock: Arc<dyn Clock>) -> Local {
-        Local {
-            clock,
-            walk: Walk::Components,
-            exchange: false,
-        }
+        Local { clock, help: false }
     }
 
     fn folder(&self, memory: &Path) -> Result<LocalFolder, TransportError> {
@@ -68,18 +59,22 @@ impl Local {
         } else {
             parent
         };
-        let fd = match durable::open_folder_raw(parent, self.walk) {
+        let walk = match self.help {
+            true => Walk::Kernel,
+            false => Walk::Components,
+        };
+        let fd = match durable::open_folder_raw(parent, walk) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => {
                 let error = Error::io("open the folder", parent, &Errno::NOENT.into())
                     .hint("create it, or correct memory_file in the configuration");
                 return Err(TransportError::new(Cause::NoFolder, error));
             }
-            Err(_) => durable::open_folder(parent, self.walk).map_err(refused)?,
+            Err(_) => durable::open_folder(parent, walk).map_err(refused)?,
         };
         Ok(LocalFolder {
             clock: Arc::clone(&self.clock),
-            exchange: self.exchange,
+            help: self.help,
             fd: Arc::new(fd),
             path: parent.to_path_buf(),
             name: name.to_os_string(),
@@ -102,7 +97,7 @@ impl Transport for Local {
 
 struct LocalFolder {
     clock: Arc<dyn Clock>,
-    exchange: bool,
+    help: bool,
     fd: Arc<OwnedFd>,
     path: PathBuf,
     name: OsString,
@@ -215,63 +210,66 @@ impl LocalFolder {
         Ok(stat.map(|stat| (stat.st_dev, stat.st_ino)))
     }
 
-    /// One attempt to put `staged` in place; true when it is there.
+    /// `renameat2`, which knows flags; where it does not, the answer is EINVAL,
+    /// ENOSYS or EOPNOTSUPP.
+    fn rename(&self, from: &OsStr, to: &OsStr, flags: RenameFlags) -> rustix::io::Result<()> {
+        match self.help {
+            true => fs::renameat_with(&*self.fd, from, &*self.fd, to, flags),
+            false => Err(Errno::INVAL),
+        }
+    }
+
+    /// Renames the memory to a name of ours that is free.
+    fn move_aside(&self, aside: &OsStr) -> rustix::io::Result<()> {
+        match self.rename(&self.name, aside, RenameFlags::NOREPLACE) {
+            // Nobody but us can know the random name before it stands there.
+            Err(errno) if unsupported(errno) => match self.object(aside)? {
+                (Object::Absent, _) => fs::renameat(&*self.fd, &self.name, &*self.fd, aside),
+                _ => Err(Errno::EXIST),
+            },
+            result => result,
+        }
+    }
+
+    /// Gives the staged file the memory's name, unless something stands there.
+    fn move_in(&self, staged: &OsStr) -> rustix::io::Result<()> {
+        match self.rename(staged, &self.name, RenameFlags::NOREPLACE) {
+            Err(errno) if unsupported(errno) => {
+                let none = AtFlags::empty();
+                fs::linkat(&*self.fd, staged, &*self.fd, &self.name, none)?;
+                fs::unlinkat(&*self.fd, staged, none)
+            }
+            result => result,
+        }
+    }
+
+    /// One attempt to put `staged` in place; none when the agent put something
+    /// there meanwhile.
     fn swap_once(
         &self,
-        staged: &str,
+        staged: &OsStr,
         displaced: &mut Vec<String>,
     ) -> rustix::io::Result<Option<Method>> {
-        let link = || {
-            fs::renameat_with(
-                &*self.fd,
-                staged,
-                &*self.fd,
-                &self.name,
-                RenameFlags::NOREPLACE,
-            )
-        };
-        let exchange = || match self.exchange {
-            true => fs::renameat_with(
-                &*self.fd,
-                staged,
-                &*self.fd,
-                &self.name,
-                RenameFlags::EXCHANGE,
-            ),
-            false => Err(Errno::INVAL),
-        };
-        match exchange() {
+        let aside = match self.rename(staged, &self.name, RenameFlags::EXCHANGE) {
             Ok(()) => {
-                displaced.push(staged.to_string());
+                displaced.push(staged.to_string_lossy().into_owned());
                 return Ok(Some(Method::Exchange));
             }
-            Err(Errno::NOENT) => {
-                return match link() {
-                    Ok(()) => Ok(Some(Method::Create)),
-                    Err(Errno::EXIST) => Ok(None),
-                    Err(errno) => Err(errno),
-                };
+            Err(Errno::NOENT) => None,
+            Err(errno) if unsupported(errno) => {
+                Some(aside(&staged.to_string_lossy(), displaced.len()))
             }
-            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
-            Err(errno) => return Err(errno),
-        }
-        let aside = aside(staged, displaced.len());
-        let method = match fs::renameat_with(
-            &*self.fd,
-            &self.name,
-            &*self.fd,
-            &aside,
-            RenameFlags::NOREPLACE,
-        ) {
-            Ok(()) => {
-                displaced.push(aside);
-                Method::TakeAway
-            }
-            Err(Errno::NOENT) => Method::Create,
             Err(errno) => return Err(errno),
         };
-        match link() {
-            Ok(()) if displaced.is_empty() => Ok(Some(method)),
+        if let Some(aside) = aside {
+            match self.move_aside(OsStr::new(&aside)) {
+                Ok(()) => displaced.push(aside),
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        match self.move_in(staged) {
+            Ok(()) if displaced.is_empty() => Ok(Some(Method::Create)),
             Ok(()) => Ok(Some(Method::TakeAway)),
             // The agent was quicker and made a new one: that one, too.
             Err(Errno::EXIST) => Ok(None),
@@ -326,11 +324,18 @@ impl Folder for LocalFolder {
         let stat = fs::fstat(&*self.fd)
             .path("look at", &self.path)
             .map_err(refused)?;
+        // A default access control list of the folder is seen on a new file.
+        let mode = Mode::from_raw_mode(0o666);
+        let name = durable::random_name().map_err(refused)?;
+        let new = NewFile::create_as(&self.fd, &self.path, mode, name, self.help);
+        let new = new.map_err(refused)?;
         Ok(Attributes {
             uid: stat.st_uid,
             gid: stat.st_gid,
             mode: stat.st_mode & 0o666 | 0o600,
-            xattrs: Vec::new(),
+            xattrs: xattrs(new.file())
+                .path("read the attributes of a new file in", &self.path)
+                .map_err(refused)?,
         })
     }
 
@@ -341,7 +346,9 @@ impl Folder for LocalFolder {
         attributes: &Attributes,
     ) -> Result<(), TransportError> {
         let mode = Mode::RUSR | Mode::WUSR;
-        let mut file = NewFile::create(&self.fd, &self.path, mode).map_err(refused)?;
+        let unfinished = unfinished(name);
+        let mut file = NewFile::create_as(&self.fd, &self.path, mode, unfinished, self.help)
+            .map_err(refused)?;
         let mut failure = None;
         let fed = content(&mut |bytes| {
             file.write(bytes)
@@ -359,12 +366,16 @@ impl Folder for LocalFolder {
         self.sync()
     }
 
+    fn remove_unfinished(&self, staged: &str) -> Result<(), TransportError> {
+        self.remove(&unfinished(staged))
+    }
+
     fn swap(&self, staged: &str) -> Result<Swapped, TransportError> {
         let inode = self.inode(OsStr::new(staged))?;
         let mut displaced = Vec::new();
         let mut method = None;
         for _ in 0..ATTEMPTS {
-            match self.swap_once(staged, &mut displaced) {
+            match self.swap_once(OsStr::new(staged), &mut displaced) {
                 Ok(Some(done)) => {
                     method = Some(done);
                     break;
@@ -381,13 +392,7 @@ impl Folder for LocalFolder {
     }
 
     fn take_away(&self, aside: &str) -> Result<(), TransportError> {
-        match fs::renameat_with(
-            &*self.fd,
-            &self.name,
-            &*self.fd,
-            aside,
-            RenameFlags::NOREPLACE,
-        ) {
+        match self.move_aside(OsStr::new(aside)) {
             Ok(()) => self.sync(),
             Err(Errno::NOENT) => Err(moved(&self.memory())),
             Err(errno) => Err(self.replace_error(errno)),
@@ -489,6 +494,16 @@ fn aside(staged: &str, number: usize) -> String {
     format!("{staged}-{number}")
 }
 
+/// The name of a file that is being staged where there are no nameless ones.
+fn unfinished(staged: &str) -> String {
+    format!("{staged}-new")
+}
+
+/// Whether a system answers so that does not know the flags of a rename.
+fn unsupported(errno: Errno) -> bool {
+    matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
+}
+
 fn refused(error: Error) -> TransportError {
     TransportError::new(Cause::Refused, error)
 }
@@ -568,6 +583,15 @@ fn dress(file: &StdFile, attributes: &Attributes, memory: &Path) -> Result<(), E
     fs::fchmod(file, Mode::from_raw_mode(attributes.mode)).path("keep the mode of", memory)?;
     // The label that a security module gave the new file may be right already.
     let have = xattrs(file).path("read the attributes of", memory)?;
+    // The folder's default access control list is not the old file's; what
+    // security modules add is theirs.
+    let wanted = |name: &[u8]| attributes.xattrs.iter().any(|(wanted, _)| wanted == name);
+    for (name, _) in have.iter().filter(|(name, _)| !wanted(name)) {
+        if !name.starts_with(b"security.") {
+            fs::fremovexattr(file, name.as_slice())
+                .path("keep the extended attributes of", memory)?;
+        }
+    }
     for (name, value) in attributes
         .xattrs
         .iter()
@@ -576,7 +600,10 @@ fn dress(file: &StdFile, attributes: &Attributes, memory: &Path) -> Result<(), E
         fs::fsetxattr(file, name.as_slice(), value, XattrFlags::empty())
             .path("keep the extended attributes of", memory)
             .map_err(|error| {
-                error.hint(format!("the attribute is {}", crate::untrusted::line(name)))
+                error.hint(format!(
+                    "the attribute is {}",
+                    String::from_utf8_lossy(name)
+                ))
             })?;
     }
     Ok(())

@@ -430,6 +430,7 @@ pub fn report(results: &[(&str, Outcome, Option<&str>)]) -> Report {
         outcome: *outcome,
         kind: (*outcome != Outcome::Ok).then_some(Kind::Conflict),
         note: note.map(str::to_string),
+        hints: Vec::new(),
         entries: Vec::new(),
         scratch_lines: 40,
         duration_ms: 120,

@@ -1118,9 +1118,10 @@ fn marks_of_what_went_well_are_cleared_and_the_rest_can_be_tried_again() {
         console.press("z"),
         [Effect::Plan(
             2,
-            undo_of(&["bravo"], UndoMode::Refuse),
+            Request::Undo(UndoTarget::Run("7f3c0a11".to_string()), UndoMode::Refuse),
             false
-        )]
+        )],
+        "of this very run"
     );
     let mut console = running();
     let ended = report(&[("bravo", Outcome::Failed, failed)]);

@@ -99,7 +99,7 @@ fn the_history_is_real_and_can_be_undone() {
     );
     assert!(records.iter().any(|record| record.what.act == Act::Undo));
     assert!(records.windows(2).all(|pair| pair[0].time <= pair[1].time));
-    for record in &records {
+    for record in records.iter() {
         if let Some(entry) = &record.what.entry {
             assert_eq!(engine.archive().digest(&entry.path).unwrap(), entry.digest);
         }

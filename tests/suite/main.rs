@@ -1,5 +1,9 @@
 //! One integration binary: it links once, and nothing is forgotten.
 
+// A test stops where it must not go on, and says what it measured.
+#![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
+
+mod account;
 mod architecture;
 mod cli;
 mod configs;
@@ -10,8 +14,11 @@ mod console_update;
 mod contract;
 mod crashes;
 mod demo;
+mod disk;
 mod engine;
 mod fixture;
+mod fleet;
+mod original;
 mod screenshots;
 mod terminal;
 mod undo;

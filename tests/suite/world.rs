@@ -35,6 +35,7 @@ pub struct TestClock {
     began: Instant,
     start: DateTime<FixedOffset>,
     passed: Mutex<Duration>,
+    shift: Mutex<i32>,
     meanwhile: Mutex<Option<Box<dyn FnMut() + Send>>>,
 }
 
@@ -44,12 +45,18 @@ impl TestClock {
             began: Instant::now(),
             start: DateTime::parse_from_rfc3339("2026-03-14T09:00:30+01:00").unwrap(),
             passed: Mutex::default(),
+            shift: Mutex::default(),
             meanwhile: Mutex::default(),
         })
     }
 
     pub fn advance(&self, by: Duration) {
         *self.passed.lock().unwrap() += by;
+    }
+
+    /// Moves local time by so many seconds, as summer time does.
+    pub fn shift(&self, seconds: i32) {
+        *self.shift.lock().unwrap() += seconds;
     }
 
     /// Runs `act` at every further sleep.
@@ -60,7 +67,9 @@ impl TestClock {
 
 impl Clock for TestClock {
     fn now(&self) -> DateTime<FixedOffset> {
-        self.start + *self.passed.lock().unwrap()
+        let offset = self.start.offset().local_minus_utc() + *self.shift.lock().unwrap();
+        let now = self.start + *self.passed.lock().unwrap();
+        now.with_timezone(&FixedOffset::east_opt(offset).unwrap())
     }
 
     fn instant(&self) -> Instant {
@@ -237,14 +246,28 @@ impl World {
         self.engine_of(self.clock.clone(), transport)
     }
 
+    /// An engine whose archive the members of a group may read.
+    pub fn engine_for_group(&self, group: u32) -> Engine {
+        self.engine_with(self.clock.clone(), self.local(), Some(group))
+    }
+
     pub fn engine_of(&self, clock: Arc<dyn Clock>, transport: Arc<dyn Transport>) -> Engine {
+        self.engine_with(clock, transport, None)
+    }
+
+    fn engine_with(
+        &self,
+        clock: Arc<dyn Clock>,
+        transport: Arc<dyn Transport>,
+        archive_group: Option<u32>,
+    ) -> Engine {
         Engine::new(Setup {
             config: self.config(),
             clock,
             transport,
             user: "tester".to_string(),
             trigger: Trigger::Cli,
-            archive_group: None,
+            archive_group,
         })
     }
 
@@ -286,7 +309,7 @@ impl World {
 
     /// The ledger, read anew and verified.
     pub fn records(&self) -> Vec<Record> {
-        self.engine().records().unwrap()
+        self.engine().records().unwrap().to_vec()
     }
 
     /// Whether every byte of `text` is in the memory or in one entry.
@@ -447,6 +470,10 @@ impl Folder for InterposedFolder {
         attributes: &Attributes,
     ) -> Result<(), TransportError> {
         self.wrap("stage", || self.inner.stage(name, content, attributes))
+    }
+
+    fn remove_unfinished(&self, name: &str) -> Result<(), TransportError> {
+        self.wrap("remove_unfinished", || self.inner.remove_unfinished(name))
     }
 
     fn swap(&self, staged: &str) -> Result<Swapped, TransportError> {

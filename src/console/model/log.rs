@@ -1,0 +1,200 @@
+//! What happened: runs of the ledger, and what was said.
+
+use std::collections::VecDeque;
+
+use chrono::{DateTime, FixedOffset};
+
+use super::{ResultLine, ResultView};
+use crate::engine::{Act, Event, Outcome};
+
+/// The log.
+#[derive(Clone, Debug, Default)]
+pub struct LogScreen {
+    /// Runs of the ledger, the youngest first.
+    pub runs: Vec<RunSummary>,
+    /// What was said in this session, the youngest first.
+    pub messages: VecDeque<Message>,
+    /// The row under the cursor.
+    pub cursor: usize,
+    /// First visible row.
+    pub top: usize,
+    /// What is searched for, lower case.
+    pub query: String,
+}
+
+/// One run of the ledger.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunSummary {
+    /// Its id.
+    pub run: String,
+    /// When it ended.
+    pub time: DateTime<FixedOffset>,
+    /// Its records.
+    pub events: Vec<Event>,
+    /// Agents for which it was undone.
+    pub undone: Vec<String>,
+}
+
+impl RunSummary {
+    /// How many agents ended so.
+    pub fn count(&self, outcome: Outcome) -> usize {
+        self.events
+            .iter()
+            .filter(|event| event.outcome == outcome)
+            .count()
+    }
+
+    /// Agents that were not brought to a good end.
+    pub fn failed(&self) -> Vec<&str> {
+        let bad = |event: &&Event| !matches!(event.outcome, Outcome::Ok | Outcome::Unchanged);
+        self.events
+            .iter()
+            .filter(bad)
+            .map(|event| event.agent.as_str())
+            .collect()
+    }
+
+    /// The run as a result.
+    pub fn result(&self) -> ResultView {
+        let line = |event: &Event| ResultLine {
+            agent: event.agent.clone(),
+            outcome: event.outcome,
+            entry: event
+                .entry
+                .as_ref()
+                .map(|entry| entry.path.display().to_string()),
+            note: event.note.clone(),
+        };
+        ResultView {
+            run: self.run.clone(),
+            act: self.events.first().map_or(Act::Reset, |event| event.act),
+            time: self.time,
+            duration_ms: self.events.iter().map(|event| event.duration_ms).sum(),
+            lines: self.events.iter().map(line).collect(),
+            retired: 0,
+        }
+    }
+}
+
+/// One row of the log.
+#[derive(Clone, Copy, Debug)]
+pub enum LogRow<'a> {
+    /// A run.
+    Run(&'a RunSummary),
+    /// Something that was said.
+    Message(&'a Message),
+}
+
+impl LogScreen {
+    /// Runs and messages together, the youngest first.
+    pub fn rows(&self) -> Vec<LogRow<'_>> {
+        let runs = self.runs.iter().map(LogRow::Run);
+        let messages = self.messages.iter().map(LogRow::Message);
+        let mut rows: Vec<LogRow<'_>> = runs.chain(messages).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.time()));
+        rows
+    }
+
+    /// Changes what is in it. The cursor stays on its row, wherever that goes.
+    pub fn change(&mut self, change: impl FnOnce(&mut LogScreen)) {
+        let here = self.rows().get(self.cursor).map(|row| self.place(row));
+        change(self);
+        let rows = self.rows();
+        let found = rows.iter().position(|row| Some(self.place(row)) == here);
+        self.cursor = found.unwrap_or(self.cursor);
+    }
+
+    /// What a row is, however many come above it: a run, or the message that so
+    /// many are older than.
+    fn place(&self, row: &LogRow<'_>) -> std::result::Result<String, usize> {
+        match row {
+            LogRow::Run(run) => Ok(run.run.clone()),
+            LogRow::Message(message) => {
+                let mut messages = self.messages.iter().rev();
+                Err(messages
+                    .position(|other| std::ptr::eq(other, *message))
+                    .unwrap_or(0))
+            }
+        }
+    }
+}
+
+impl LogRow<'_> {
+    /// When it happened.
+    pub fn time(&self) -> DateTime<FixedOffset> {
+        match self {
+            LogRow::Run(run) => run.time,
+            LogRow::Message(message) => message.time,
+        }
+    }
+
+    /// What is written in its row, and searched.
+    pub fn text(&self) -> String {
+        match self {
+            LogRow::Message(message) => match message.count {
+                1 => message.text.clone(),
+                count => format!("{}  x{count}", message.text),
+            },
+            LogRow::Run(run) => {
+                let event = run.events.first();
+                let act = match event.map(|event| event.act) {
+                    Some(Act::Undo) => "undo",
+                    Some(Act::Repair) => "repair",
+                    _ => "reset",
+                };
+                let who = match run.events.as_slice() {
+                    [one] => one.agent.clone(),
+                    many => format!("{} agents", many.len()),
+                };
+                let mut text = format!(
+                    "{act} {who}  run {}: {} ok",
+                    run.run,
+                    run.count(Outcome::Ok)
+                );
+                match run.count(Outcome::Unchanged) {
+                    0 => {}
+                    count => text.push_str(&format!(", {count} unchanged")),
+                }
+                let failed = run.failed();
+                if !failed.is_empty() {
+                    text.push_str(&format!(", {} FAILED {}", failed.len(), failed.join(" ")));
+                }
+                if let [one] = run.events.as_slice()
+                    && let Some(note) = &one.note
+                {
+                    text.push_str(&format!("  {note}"));
+                }
+                match run.undone.len() {
+                    0 => {}
+                    count if count == run.events.len() => text.push_str("  (undone)"),
+                    _ => text.push_str(&format!("  (undone: {})", run.undone.join(" "))),
+                }
+                text
+            }
+        }
+    }
+}
+
+/// How much something matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Good to know.
+    Info,
+    /// Something is in the way.
+    Warn,
+    /// Something went wrong.
+    Error,
+}
+
+/// Something that was said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// How much it matters.
+    pub level: Level,
+    /// A sentence.
+    pub text: String,
+    /// When.
+    pub time: DateTime<FixedOffset>,
+    /// How often it was said in a row.
+    pub count: usize,
+}

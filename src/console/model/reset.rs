@@ -1,0 +1,249 @@
+//! A plan, a run, its result; and what confirms a plan.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use chrono::{DateTime, FixedOffset};
+
+use super::{Model, Row};
+use crate::console::command::Command;
+use crate::engine::{Act, Outcome, Plan, Protection, Report, Stage as Step, UndoMode, UndoTarget};
+
+/// Plan, run, result.
+#[derive(Clone, Debug, Default)]
+pub struct ResetScreen {
+    /// Where it stands.
+    pub stage: Stage,
+    /// The row under the cursor.
+    pub cursor: usize,
+}
+
+/// How far a reset or an undo has come.
+#[derive(Clone, Debug, Default)]
+pub enum Stage {
+    /// Nothing was planned yet.
+    #[default]
+    Empty,
+    /// A plan is being made.
+    Planning(Request),
+    /// A plan waits for its confirmation.
+    Plan(Box<PlanView>),
+    /// It is being carried out.
+    Run(Box<RunView>),
+    /// It ended.
+    Result(Box<ResultView>),
+}
+
+/// What a plan was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// A reset of these agents.
+    Reset(Vec<String>),
+    /// An undo.
+    Undo(UndoTarget, UndoMode),
+}
+
+impl Request {
+    /// The agents that were asked for by name.
+    pub fn names(&self) -> &[String] {
+        match self {
+            Request::Reset(names)
+            | Request::Undo(UndoTarget::Agents(names) | UndoTarget::Redo(names), _) => names,
+            Request::Undo(UndoTarget::Run(_), _) => &[],
+        }
+    }
+}
+
+/// A plan on the screen.
+#[derive(Clone, Debug)]
+pub struct PlanView {
+    /// What it was asked for; asked again when it is void.
+    pub request: Request,
+    /// The plan.
+    pub plan: Plan,
+    /// When it appeared.
+    pub shown: Duration,
+    /// What has to happen before it runs.
+    pub form: Form,
+    /// What was typed so far.
+    pub typed: String,
+    /// Marked agents that the filter hides, until it is said what with them.
+    pub hidden: Vec<String>,
+}
+
+/// What confirms a plan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// There is nothing to run.
+    Nothing,
+    /// `y`.
+    Key,
+    /// These words, typed in full, and Enter.
+    Typed(String),
+    /// First it has to be said what happens to newer notes: `a` or `o`.
+    Choice,
+}
+
+impl PlanView {
+    /// Whether a key of the plan is offered now; if not, why.
+    ///
+    /// # Errors
+    /// The reason, for the operator.
+    pub fn offers(&self, command: Command, model: &Model) -> Result<(), String> {
+        let why = match (command, &self.form) {
+            _ if !self.hidden.is_empty() => "first say what with the hidden ones: h keeps, v drops",
+            (_, Form::Nothing) => "there is nothing to run",
+            (Command::Confirm, Form::Key) => {
+                return match model.why_read_only() {
+                    Some(why) => Err(why),
+                    None => Ok(()),
+                };
+            }
+            (Command::Confirm, Form::Typed(_)) => "this plan has to be confirmed by typing",
+            (Command::Confirm, Form::Choice) => {
+                "the agent has written since: a appends, o overwrites"
+            }
+            (Command::Append | Command::Overwrite, _) if self.has_newer_notes() => return Ok(()),
+            _ => "no agent of this plan has written since",
+        };
+        Err(why.to_string())
+    }
+
+    /// Whether an agent wrote after the run that would be undone.
+    pub fn has_newer_notes(&self) -> bool {
+        self.plan
+            .steps
+            .iter()
+            .any(|step| step.undo.as_ref().is_some_and(|undo| undo.written_since))
+    }
+
+    /// The word that is typed before the number.
+    pub fn verb(&self) -> &'static str {
+        match self.plan.act {
+            Act::Undo => "undo",
+            _ => "reset",
+        }
+    }
+}
+
+/// What confirms this plan (the confirmation grammar): one intact agent takes a
+/// key, more of them or a drifted one take typing, the whole fleet its name.
+pub fn form(plan: &Plan, model: &Model) -> Form {
+    let count = plan.steps.len();
+    let protected = |name: &str| {
+        let row = model.row(name).and_then(Row::best);
+        row.is_some_and(|seen| seen.protect == Protection::Typed)
+    };
+    let undo_without_choice = plan.steps.iter().any(|step| {
+        step.undo
+            .as_ref()
+            .is_some_and(|undo| undo.written_since && undo.mode == UndoMode::Refuse)
+    });
+    let verb = match plan.act {
+        Act::Undo => "undo",
+        _ => "reset",
+    };
+    let typed = Form::Typed(format!("{verb} {count}"));
+    if count == 0 {
+        Form::Nothing
+    } else if undo_without_choice {
+        Form::Choice
+    } else if plan.steps.iter().any(|step| protected(&step.agent)) {
+        match plan.whole_fleet {
+            true => Form::Typed(model.fleet.name.clone()),
+            false => typed,
+        }
+    } else if model.rows.len() == 1 && plan.act == Act::Reset {
+        Form::Key
+    } else if plan.whole_fleet {
+        Form::Typed(model.fleet.name.clone())
+    } else if count > 1 || plan.steps.iter().any(|step| step.typed) {
+        typed
+    } else {
+        Form::Key
+    }
+}
+
+/// A run on the screen.
+#[derive(Clone, Debug)]
+pub struct RunView {
+    /// What is being carried out.
+    pub plan: Plan,
+    /// When it began.
+    pub began: Duration,
+    /// How far each agent has come.
+    pub stages: BTreeMap<String, Step>,
+    /// How it ended for those that are done.
+    pub outcomes: BTreeMap<String, (Outcome, Option<String>)>,
+    /// Whether the rest was cancelled.
+    pub cancelled: bool,
+}
+
+/// A result on the screen.
+#[derive(Clone, Debug)]
+pub struct ResultView {
+    /// The run.
+    pub run: String,
+    /// What it did.
+    pub act: Act,
+    /// When it ended.
+    pub time: DateTime<FixedOffset>,
+    /// How long it took, in milliseconds.
+    pub duration_ms: u64,
+    /// How it ended for each agent.
+    pub lines: Vec<ResultLine>,
+    /// How many entries retention deleted.
+    pub retired: usize,
+}
+
+/// One agent of a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResultLine {
+    /// The agent.
+    pub agent: String,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What was archived where.
+    pub entry: Option<String>,
+    /// Why, or what else is worth knowing.
+    pub note: Option<String>,
+}
+
+impl ResultView {
+    /// The result of a run that has just ended.
+    pub fn of_report(report: &Report, time: DateTime<FixedOffset>) -> ResultView {
+        let line = |result: &crate::engine::AgentResult| ResultLine {
+            agent: result.agent.clone(),
+            outcome: result.outcome,
+            entry: result
+                .entries
+                .first()
+                .map(|entry| entry.path.display().to_string()),
+            note: result.note.clone(),
+        };
+        ResultView {
+            run: report.run.clone(),
+            act: report.act,
+            time,
+            duration_ms: report.duration_ms,
+            lines: report.results.iter().map(line).collect(),
+            retired: report.retired.len(),
+        }
+    }
+
+    /// Agents that were changed, and can be changed back.
+    pub fn changed(&self) -> Vec<String> {
+        let done = self.lines.iter().filter(|line| line.outcome == Outcome::Ok);
+        done.map(|line| line.agent.clone()).collect()
+    }
+
+    /// Agents that failed.
+    pub fn failed(&self) -> Vec<String> {
+        let bad = |line: &&ResultLine| !matches!(line.outcome, Outcome::Ok | Outcome::Unchanged);
+        self.lines
+            .iter()
+            .filter(bad)
+            .map(|line| line.agent.clone())
+            .collect()
+    }
+}

@@ -1,0 +1,484 @@
+//! Carries commands out on the model.
+
+use std::time::Duration;
+
+use super::{Effect, VALID, ask_for_plan, plan_anew};
+use crate::console::command::{self, Command};
+use crate::console::keymap::{Code, Key};
+use crate::console::model::{
+    Chooser, Level, LogRow, Model, Overlay, Prompt, Request, Row, RunView, Screen, Sort, Stage, Tab,
+};
+use crate::console::text::Pane;
+use crate::engine::{Protection, UndoMode, UndoTarget};
+
+/// How long the strip waits for a key to be let go.
+const STRIP: Duration = Duration::from_millis(80);
+
+pub(super) fn run_plan(model: &mut Model) -> Vec<Effect> {
+    if let Some(why) = model.why_read_only() {
+        model.say(Level::Warn, why);
+        return Vec::new();
+    }
+    let Stage::Plan(view) = &model.reset.stage else {
+        return Vec::new();
+    };
+    if view.shown + VALID <= model.now.since {
+        return match model.waiting {
+            true => Vec::new(),
+            false => plan_anew(model),
+        };
+    }
+    let plan = view.plan.clone();
+    model.reset.stage = Stage::Run(Box::new(RunView {
+        plan: plan.clone(),
+        began: model.now.since,
+        stages: Default::default(),
+        outcomes: Default::default(),
+        cancelled: false,
+    }));
+    model.reset.cursor = 0;
+    model.waiting = false;
+    model.dirty = true;
+    vec![Effect::Apply(Box::new(plan))]
+}
+
+pub(super) fn report_hits(model: &mut Model) {
+    let (query, hits) = match model.screen {
+        Screen::Log => (model.log.query.clone(), log_hits(model).len()),
+        _ => {
+            let pane = model.agent.pane();
+            (pane.query.clone(), pane.hits.len())
+        }
+    };
+    if model.screen == Screen::Log {
+        go_to_log_hit(model, true, true);
+    }
+    if !query.is_empty() {
+        let text = match hits {
+            0 => "no hit".to_string(),
+            1 => "1 hit".to_string(),
+            hits => format!("{hits} hits; n and N go on"),
+        };
+        model.say(Level::Info, text);
+    }
+}
+
+pub(super) fn log_hits(model: &Model) -> Vec<usize> {
+    let query = model.log.query.to_lowercase();
+    let rows = model.log.rows();
+    let matches = |row: &LogRow<'_>| row.text().to_lowercase().contains(&query);
+    (0..rows.len())
+        .filter(|index| !query.is_empty() && matches(&rows[*index]))
+        .collect()
+}
+
+pub(super) fn go_to_log_hit(model: &mut Model, forward: bool, here: bool) {
+    let hits = log_hits(model);
+    let at = model.log.cursor;
+    let next = match forward {
+        true => hits
+            .iter()
+            .find(|hit| **hit > at || (here && **hit == at))
+            .or(hits.first()),
+        false => hits.iter().rev().find(|hit| **hit < at).or(hits.last()),
+    };
+    if let Some(hit) = next {
+        model.log.cursor = *hit;
+        model.dirty = true;
+    }
+}
+
+/// Carries out a command that a key stands for, or says why not.
+pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
+    if let Err(why) = command::enabled(command, model) {
+        model.say(Level::Info, format!("{}: {why}", command::spec(command).id));
+        return Vec::new();
+    }
+    model.dirty = true;
+    let page = match model.screen {
+        Screen::Fleet => model.list_height(),
+        _ => model.text_height(),
+    } as isize;
+    match command {
+        Command::Down => move_by(model, 1),
+        Command::Up => move_by(model, -1),
+        Command::HalfDown => move_by(model, page / 2),
+        Command::HalfUp => move_by(model, -page / 2),
+        Command::PageDown => move_by(model, page),
+        Command::PageUp => move_by(model, -page),
+        Command::Top => move_by(model, isize::MIN / 2),
+        Command::Bottom => move_by(model, isize::MAX / 2),
+        Command::Back => return back(model, key),
+        Command::Last => {
+            let previous = model.previous.unwrap_or(Screen::Fleet);
+            go(model, previous);
+        }
+        Command::GoFleet => go(model, Screen::Fleet),
+        Command::GoReset => go(model, Screen::Reset),
+        Command::GoLog => {
+            go(model, Screen::Log);
+            return vec![Effect::LoadLog];
+        }
+        Command::GoAgent | Command::OpenDiff | Command::Open => return open(model),
+        Command::NextAgent => return neighbour(model, 1),
+        Command::PreviousAgent => return neighbour(model, -1),
+        Command::NextTab | Command::PreviousTab => {
+            model.agent.tab = match model.agent.tab {
+                Tab::Diff => Tab::Scratch,
+                Tab::Scratch => Tab::Diff,
+            };
+        }
+        Command::Wrap => {
+            model.agent.wrap = !model.agent.wrap;
+            model.agent.pane_mut().top.1 = 0;
+        }
+        Command::Reveal => model.agent.reveal = !model.agent.reveal,
+        Command::Search => {
+            let old = match model.screen {
+                Screen::Log => std::mem::take(&mut model.log.query),
+                _ => {
+                    let pane = model.agent.pane_mut();
+                    let old = pane.query.clone();
+                    pane.search("");
+                    old
+                }
+            };
+            model.prompt = Some(Prompt::Search(old));
+        }
+        Command::NextHit => next_hit(model, true),
+        Command::PreviousHit => next_hit(model, false),
+        Command::NextHunk => hunk(model, true),
+        Command::PreviousHunk => hunk(model, false),
+        Command::Filter => {
+            model.prompt = Some(Prompt::Filter(model.filter.clone()));
+        }
+        Command::Mark => mark(model),
+        Command::MarkRange => mark_range(model),
+        Command::MarkAll => model.marks.extend(model.order.iter().cloned()),
+        Command::ClearMarks => model.marks.clear(),
+        Command::Sort => {
+            model.overlay = Some(Overlay::Palette(Chooser {
+                query: "sort ".to_string(),
+                typing: true,
+                cursor: 0,
+            }));
+        }
+        Command::Reverse => {
+            model.reverse = !model.reverse;
+            model.arrange();
+        }
+        Command::Read => {
+            let name = match model.screen {
+                Screen::Agent => Some(model.agent.name.clone()),
+                _ => model.cursor.clone(),
+            };
+            model.say(Level::Info, "reading again");
+            let texts =
+                (model.screen == Screen::Agent).then(|| Effect::Texts(model.agent.name.clone()));
+            return name
+                .map(|name| Effect::Read(vec![name]))
+                .into_iter()
+                .chain(texts)
+                .collect();
+        }
+        Command::ReadAll => {
+            model.say(Level::Info, "reading all agents again");
+            let names = model.rows.iter().map(|row| row.name.clone()).collect();
+            return vec![Effect::Read(names), Effect::LoadLog];
+        }
+        Command::PlanReset | Command::Retry => {
+            let request = Request::Reset(model.targets(command));
+            return ask_for_plan(model, request, false);
+        }
+        Command::PlanUndo => {
+            let target = match (model.screen, &model.reset.stage) {
+                (Screen::Reset, Stage::Result(result)) => UndoTarget::Run(result.run.clone()),
+                _ => UndoTarget::Agents(model.targets(command)),
+            };
+            return ask_for_plan(model, Request::Undo(target, UndoMode::Refuse), false);
+        }
+        Command::PlanRedo => {
+            let target = UndoTarget::Redo(model.targets(command));
+            return ask_for_plan(model, Request::Undo(target, UndoMode::Refuse), false);
+        }
+        Command::Confirm => return run_plan(model),
+        Command::Append => return undo_with(model, UndoMode::Append),
+        Command::Overwrite => return undo_with(model, UndoMode::Overwrite),
+        Command::KeepHidden => match &mut model.reset.stage {
+            Stage::Plan(view) if !view.hidden.is_empty() => view.hidden.clear(),
+            _ => return back(model, key),
+        },
+        Command::DropHidden => return drop_hidden(model),
+        Command::ReadOnly => read_only(model),
+        Command::Help => model.overlay = Some(Overlay::Help(Chooser::default())),
+        Command::Palette => {
+            model.overlay = Some(Overlay::Palette(Chooser {
+                typing: true,
+                ..Chooser::default()
+            }));
+        }
+        Command::Redraw => return vec![Effect::Redraw],
+        Command::Suspend => return vec![Effect::Suspend],
+        Command::Quit => match &mut model.reset.stage {
+            Stage::Run(view) if !view.cancelled => {
+                view.cancelled = true;
+                model.say(
+                    Level::Warn,
+                    "the agent in hand is finished, the rest is not started; ^c again quits",
+                );
+                return vec![Effect::Cancel];
+            }
+            _ => return vec![Effect::Cancel, Effect::Quit],
+        },
+    }
+    Vec::new()
+}
+
+pub(super) fn go(model: &mut Model, screen: Screen) {
+    if model.screen != screen {
+        model.previous = Some(model.screen);
+        model.screen = screen;
+    }
+    model.pending.clear();
+}
+
+/// One level back: search, filter, screen; `q` at the fleet quits.
+pub(super) fn back(model: &mut Model, key: Key) -> Vec<Effect> {
+    let escape = key.code == Code::Esc;
+    match model.screen {
+        Screen::Fleet if escape => {
+            if model.filter.is_empty() {
+                model.say(Level::Info, "q quits");
+            } else {
+                model.filter.clear();
+                model.arrange();
+            }
+        }
+        Screen::Fleet if key.typed() == Some('q') => return vec![Effect::Cancel, Effect::Quit],
+        Screen::Fleet => {}
+        Screen::Agent if escape && !model.agent.pane().query.is_empty() => {
+            model.agent.pane_mut().search("");
+        }
+        Screen::Log if escape && !model.log.query.is_empty() => model.log.query.clear(),
+        Screen::Reset => {
+            if !model.is_running() {
+                model.reset.stage = Stage::Empty;
+                model.waiting = false;
+            }
+            let screen = match model.previous {
+                Some(Screen::Agent) => Screen::Agent,
+                _ => Screen::Fleet,
+            };
+            go(model, screen);
+        }
+        _ => go(model, Screen::Fleet),
+    }
+    Vec::new()
+}
+
+pub(super) fn move_by(model: &mut Model, by: isize) {
+    let step = |at: usize, count: usize| at.saturating_add_signed(by).min(count.saturating_sub(1));
+    match model.screen {
+        Screen::Fleet => {
+            let index = model.cursor_index().unwrap_or(0);
+            let index = step(index, model.order.len());
+            model.cursor = model.order.get(index).cloned();
+            model.cursor_moved = true;
+            model.keep_cursor_visible();
+            // The strip is two lines: under a held key it would cost more than
+            // the cursor itself.
+            let held = model
+                .last_move
+                .is_some_and(|last| model.now.since < last + STRIP);
+            model.last_move = Some(model.now.since);
+            if held {
+                model.strip_due = Some(model.now.since + STRIP);
+            } else {
+                model.strip.clone_from(&model.cursor);
+                model.strip_due = None;
+            }
+        }
+        Screen::Agent => {
+            let (width, height, look) = (model.text_width(), model.text_height(), model.look());
+            let pane = model.agent.pane_mut();
+            if by > isize::MAX / 4 {
+                pane.to_end(width, height, look);
+            } else {
+                pane.scroll(by, width, height, look);
+            }
+        }
+        Screen::Reset => {
+            let count = match &model.reset.stage {
+                Stage::Plan(view) => view.plan.steps.len() + view.plan.skipped.len(),
+                Stage::Run(view) => view.plan.steps.len(),
+                Stage::Result(view) => view.lines.len(),
+                _ => 0,
+            };
+            model.reset.cursor = step(model.reset.cursor, count);
+        }
+        Screen::Log => {
+            let count = model.log.rows().len();
+            model.log.cursor = step(model.log.cursor, count);
+        }
+    }
+}
+
+/// Opens what is under the cursor.
+pub(super) fn open(model: &mut Model) -> Vec<Effect> {
+    let name = match (model.screen, &model.reset.stage) {
+        (Screen::Reset, Stage::Result(view)) => view
+            .lines
+            .get(model.reset.cursor)
+            .map(|line| line.agent.clone()),
+        (Screen::Log, _) => {
+            let result = match model.log.rows().get(model.log.cursor) {
+                Some(LogRow::Run(run)) if !model.is_running() => Some(run.result()),
+                _ => None,
+            };
+            if let Some(result) = result {
+                model.reset.stage = Stage::Result(Box::new(result));
+                model.reset.cursor = 0;
+                go(model, Screen::Reset);
+            }
+            return Vec::new();
+        }
+        _ => model.cursor.clone(),
+    };
+    name.map_or_else(Vec::new, |name| open_agent(model, name))
+}
+
+pub(super) fn open_agent(model: &mut Model, name: String) -> Vec<Effect> {
+    go(model, Screen::Agent);
+    if model.order.contains(&name) {
+        model.cursor = Some(name.clone());
+        model.cursor_moved = true;
+        model.strip.clone_from(&model.cursor);
+        model.keep_cursor_visible();
+    }
+    if model.agent.name != name {
+        model.agent.diff = Pane::default();
+        model.agent.scratch = Pane::default();
+        model.agent.findings.clear();
+        model.agent.generation = 0;
+        model.agent.name.clone_from(&name);
+    }
+    vec![Effect::Texts(name)]
+}
+
+pub(super) fn neighbour(model: &mut Model, by: isize) -> Vec<Effect> {
+    let here = model
+        .order
+        .iter()
+        .position(|name| *name == model.agent.name)
+        .unwrap_or(0);
+    let next = here
+        .saturating_add_signed(by)
+        .min(model.order.len().saturating_sub(1));
+    match model.order.get(next).cloned() {
+        Some(name) if name != model.agent.name => open_agent(model, name),
+        _ => {
+            model.say(Level::Info, "there is no further agent");
+            Vec::new()
+        }
+    }
+}
+
+pub(super) fn hunk(model: &mut Model, forward: bool) {
+    let height = model.text_height();
+    model.agent.pane_mut().hunk(forward, height);
+}
+
+pub(super) fn next_hit(model: &mut Model, forward: bool) {
+    let height = model.text_height();
+    match model.screen {
+        Screen::Log if model.log.query.is_empty() => model.say(Level::Info, "/ searches"),
+        Screen::Log => go_to_log_hit(model, forward, false),
+        _ if model.agent.pane().query.is_empty() => hunk(model, forward),
+        _ => model.agent.pane_mut().next_hit(forward, height),
+    }
+}
+
+pub(super) fn mark(model: &mut Model) {
+    let Some(name) = model.cursor.clone() else {
+        return;
+    };
+    if !model.marks.remove(&name) {
+        model.marks.insert(name.clone());
+        model.anchor = Some(name);
+    }
+    move_by(model, 1);
+}
+
+pub(super) fn mark_range(model: &mut Model) {
+    let place = |name: &Option<String>| {
+        let name = name.as_ref()?;
+        model.order.iter().position(|other| other == name)
+    };
+    let Some(cursor) = place(&model.cursor) else {
+        return;
+    };
+    let anchor = place(&model.anchor).unwrap_or(cursor);
+    let range = anchor.min(cursor)..=anchor.max(cursor);
+    let names: Vec<String> = model.order[range].to_vec();
+    model.marks.extend(names);
+    model.anchor.clone_from(&model.cursor);
+}
+
+pub(super) fn sort_by(model: &mut Model, sort: Sort) {
+    model.sort = sort;
+    model.arrange();
+    model.say(Level::Info, format!("sorted by {}", sort.word()));
+}
+
+pub(super) fn read_only(model: &mut Model) {
+    let protected = model
+        .rows
+        .iter()
+        .filter_map(Row::best)
+        .any(|seen| seen.protect == Protection::ReadOnly);
+    if model.read_only.on || (protected && !model.unlocked()) {
+        model.overlay = Some(Overlay::Unlock);
+    } else {
+        model.read_only.on = true;
+        model.read_only.unlocked_until = None;
+        model.say(Level::Info, "read-only; ! switches it off");
+    }
+}
+
+pub(super) fn undo_with(model: &mut Model, mode: UndoMode) -> Vec<Effect> {
+    let request = match &model.reset.stage {
+        Stage::Plan(view) => view.request.clone(),
+        _ => return Vec::new(),
+    };
+    match request {
+        Request::Undo(target, _) => ask_for_plan(model, Request::Undo(target, mode), false),
+        Request::Reset(_) => Vec::new(),
+    }
+}
+
+pub(super) fn drop_hidden(model: &mut Model) -> Vec<Effect> {
+    let Stage::Plan(view) = &model.reset.stage else {
+        return Vec::new();
+    };
+    let keep = |names: &[String]| -> Vec<String> {
+        names
+            .iter()
+            .filter(|name| !view.hidden.contains(name))
+            .cloned()
+            .collect()
+    };
+    let request = match &view.request {
+        Request::Reset(names) => Request::Reset(keep(names)),
+        Request::Undo(UndoTarget::Agents(names), mode) => {
+            Request::Undo(UndoTarget::Agents(keep(names)), *mode)
+        }
+        Request::Undo(UndoTarget::Redo(names), mode) => {
+            Request::Undo(UndoTarget::Redo(keep(names)), *mode)
+        }
+        Request::Undo(UndoTarget::Run(_), _) => view.request.clone(),
+    };
+    for name in view.hidden.clone() {
+        model.marks.remove(&name);
+    }
+    ask_for_plan(model, request, false)
+}

@@ -1,0 +1,279 @@
+//! What a key means: movement and commands, a line that is being typed, a choice
+//! in an overlay, the confirmation of a plan.
+
+use std::time::Duration;
+
+use super::act::{open_agent, perform, report_hits, run_plan, sort_by};
+use super::{DEAF, Effect};
+use crate::console::chooser;
+use crate::console::command::{self, Category, Command, Context};
+use crate::console::keymap::{self, Code, Key, Meaning};
+use crate::console::model::{Form, Item, Level, Model, Overlay, Prompt, Screen, Stage};
+
+/// How long `!` unlocks.
+const UNLOCKED: Duration = Duration::from_secs(30 * 60);
+
+/// More printable keys than this in one read were not typed by a hand.
+const BURST: usize = 8;
+
+pub(super) fn keys_came(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
+    // What was said was there to be read; the log keeps it.
+    model.dirty |= model.message.take().is_some();
+    let printable = keys.iter().filter(|key| key.typed().is_some()).count();
+    let burst = printable > BURST && model.prompt.is_none();
+    let mut effects = Vec::new();
+    let mut dropped = false;
+    for key in keys {
+        if burst && key.typed().is_some() {
+            // A held key over a slow line comes like this, too: let it move.
+            let moves = model.overlay.is_none() && !is_typing(model) && {
+                let meaning = keymap::meaning(model.context(), &[key]);
+                matches!(meaning, Meaning::Command(command)
+                    if command::spec(command).category == Category::Move
+                        && !matches!(command, Command::Back | Command::Last))
+            };
+            if !moves {
+                dropped = true;
+                continue;
+            }
+        }
+        let covered = is_covered(model);
+        effects.extend(key_came(model, key));
+        if covered && !is_covered(model) {
+            // What changed meanwhile takes its place now.
+            model.arrange();
+        }
+    }
+    if dropped {
+        model.say(
+            Level::Warn,
+            "many keys at once look like pasted text and were ignored",
+        );
+    }
+    effects
+}
+
+pub(super) fn paste(model: &mut Model, text: &str) -> Vec<Effect> {
+    let query = match (&model.overlay, &model.prompt) {
+        (None, Some(_)) => text.lines().next().unwrap_or_default(),
+        _ => {
+            model.say(
+                Level::Warn,
+                "pasted text is never taken as keys; it was ignored",
+            );
+            return Vec::new();
+        }
+    };
+    let clean: String = query.chars().filter(|c| !c.is_control()).collect();
+    edit_prompt(model, |line| line.push_str(&clean))
+}
+
+/// Whether something is over the screen, so that rows must not move below it.
+pub(super) fn is_covered(model: &Model) -> bool {
+    model.overlay.is_some() || model.prompt.is_some()
+}
+
+/// Whether printable keys go into the confirmation of a plan.
+pub(super) fn is_typing(model: &Model) -> bool {
+    match &model.reset.stage {
+        Stage::Plan(view) if model.screen == Screen::Reset => {
+            matches!(view.form, Form::Typed(_)) && view.hidden.is_empty()
+        }
+        _ => false,
+    }
+}
+
+pub(super) fn key_came(model: &mut Model, key: Key) -> Vec<Effect> {
+    let quits = keymap::meaning(Context::Any, &[key]) == Meaning::Command(Command::Quit);
+    if quits {
+        return perform(model, Command::Quit, key);
+    }
+    if model.overlay.is_some() {
+        return overlay_key(model, key);
+    }
+    if model.prompt.is_some() {
+        return prompt_key(model, key);
+    }
+    if let Stage::Plan(view) = &model.reset.stage
+        && model.screen == Screen::Reset
+        && model.now.since < view.shown + DEAF
+    {
+        return Vec::new();
+    }
+    if is_typing(model)
+        && let Some(effects) = confirm_key(model, key)
+    {
+        return effects;
+    }
+    model.pending.push(key);
+    match keymap::meaning(model.context(), &model.pending) {
+        Meaning::Prefix => Vec::new(),
+        Meaning::Command(command) => {
+            model.pending.clear();
+            perform(model, command, key)
+        }
+        Meaning::Nothing => {
+            let alone = model.pending.len() == 1;
+            model.pending.clear();
+            if alone {
+                Vec::new()
+            } else {
+                key_came(model, key)
+            }
+        }
+    }
+}
+
+/// A key while a plan is confirmed by typing; `None` when it is not for that.
+pub(super) fn confirm_key(model: &mut Model, key: Key) -> Option<Vec<Effect>> {
+    let Stage::Plan(view) = &mut model.reset.stage else {
+        return None;
+    };
+    let Form::Typed(word) = &view.form else {
+        return None;
+    };
+    match (key.code, key.typed()) {
+        // Until typing has begun, other keys mean what they always do.
+        (_, Some(c)) if view.typed.is_empty() && !word.starts_with(c) => return None,
+        (_, Some(c)) => {
+            view.typed.push(c);
+            model.dirty = true;
+        }
+        (Code::Backspace, _) => {
+            view.typed.pop();
+            model.dirty = true;
+        }
+        (Code::Enter, _) if view.typed.trim() == word => return Some(run_plan(model)),
+        (Code::Enter, _) => {
+            let text = format!("type {word} in full, then Enter");
+            model.say(Level::Info, text);
+        }
+        _ => return None,
+    }
+    Some(Vec::new())
+}
+
+pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
+    model.dirty = true;
+    let Some(mut overlay) = model.overlay.take() else {
+        return Vec::new();
+    };
+    let count = chooser::choices(model, &overlay).len();
+    let (help, chooser) = match &mut overlay {
+        Overlay::Unlock => {
+            if key.typed() == Some('y') {
+                model.read_only.on = false;
+                model.read_only.unlocked_until = Some(model.now.since + UNLOCKED);
+                model.say(Level::Warn, "unlocked for 30 minutes");
+            }
+            return Vec::new();
+        }
+        Overlay::Help(chooser) => (true, chooser),
+        Overlay::Palette(chooser) => (false, chooser),
+    };
+    let edit = chooser.typing;
+    match (key.code, key.typed()) {
+        (Code::Esc, _) if help && edit => {
+            chooser.typing = false;
+            chooser.query.clear();
+        }
+        (Code::Esc, _) => return Vec::new(),
+        (Code::Enter, _) => return choose(model, overlay),
+        (Code::Down, _) => chooser.cursor += 1,
+        (Code::Up, _) => chooser.cursor = chooser.cursor.saturating_sub(1),
+        (Code::PageDown, _) => chooser.cursor += 10,
+        (Code::PageUp, _) => chooser.cursor = chooser.cursor.saturating_sub(10),
+        (Code::Backspace, _) if edit => {
+            // An empty palette is closed by one more Backspace.
+            if chooser.query.pop().is_none() && !help {
+                return Vec::new();
+            }
+            chooser.cursor = 0;
+        }
+        (_, Some(c)) if edit => {
+            chooser.query.push(c);
+            chooser.cursor = 0;
+        }
+        (_, Some('j')) => chooser.cursor += 1,
+        (_, Some('k')) => chooser.cursor = chooser.cursor.saturating_sub(1),
+        (_, Some('/')) => chooser.typing = true,
+        (_, Some('q' | '?')) => return Vec::new(),
+        _ => {}
+    }
+    chooser.cursor = chooser.cursor.min(count.saturating_sub(1));
+    model.overlay = Some(overlay);
+    Vec::new()
+}
+
+/// Runs what is under the cursor of a chooser.
+pub(super) fn choose(model: &mut Model, overlay: Overlay) -> Vec<Effect> {
+    let choices = chooser::choices(model, &overlay);
+    let cursor = match &overlay {
+        Overlay::Help(chooser) | Overlay::Palette(chooser) => chooser.cursor,
+        Overlay::Unlock => 0,
+    };
+    let Some(choice) = choices.into_iter().nth(cursor) else {
+        return Vec::new();
+    };
+    match choice.item {
+        Item::Command(command) => perform(model, command, Key::plain(Code::Enter)),
+        Item::Sort(sort) => {
+            sort_by(model, sort);
+            Vec::new()
+        }
+        Item::Agent(name) => open_agent(model, name),
+    }
+}
+
+pub(super) fn prompt_key(model: &mut Model, key: Key) -> Vec<Effect> {
+    match (key.code, key.typed()) {
+        (Code::Esc, _) => {
+            let old = match &model.prompt {
+                Some(Prompt::Filter(old) | Prompt::Search(old)) => old.clone(),
+                None => String::new(),
+            };
+            let effects = edit_prompt(model, |line| line.clone_from(&old));
+            model.prompt = None;
+            model.dirty = true;
+            effects
+        }
+        (Code::Enter, _) => {
+            let searched = matches!(model.prompt, Some(Prompt::Search(_)));
+            model.prompt = None;
+            model.dirty = true;
+            model.arrange();
+            if searched {
+                report_hits(model);
+            }
+            Vec::new()
+        }
+        (Code::Backspace, _) => edit_prompt(model, |line| {
+            line.pop();
+        }),
+        (_, Some(c)) => edit_prompt(model, |line| line.push(c)),
+        (Code::Char('u'), _) if key.ctrl => edit_prompt(model, String::clear),
+        _ => Vec::new(),
+    }
+}
+
+/// Changes the line that is being typed, and shows at once what it means.
+pub(super) fn edit_prompt(model: &mut Model, edit: impl FnOnce(&mut String)) -> Vec<Effect> {
+    model.dirty = true;
+    match &model.prompt {
+        Some(Prompt::Filter(_)) => {
+            edit(&mut model.filter);
+            model.arrange();
+        }
+        Some(Prompt::Search(_)) if model.screen == Screen::Log => edit(&mut model.log.query),
+        Some(Prompt::Search(_)) => {
+            let height = model.text_height();
+            let pane = model.agent.pane_mut();
+            let mut query = pane.query.clone();
+            edit(&mut query);
+            pane.search(&query);
+            pane.first_hit(height);
+        }
+        None => {}
+    }
+    Vec::new()
+}

@@ -1,0 +1,322 @@
+//! Reads a memory and writes its entry, both in one pass, and finds what is to be
+//! installed instead.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{Run, Trouble};
+use crate::archive::{self, Draft, EntryKind, Written};
+use crate::baseline;
+use crate::config::Agent;
+use crate::engine::Engine;
+use crate::engine::ledger::{Event, Standing};
+use crate::engine::memory::Baseline;
+use crate::engine::observe::{Judgement, Reading, judge, window, with_xattrs};
+use crate::engine::plan::{Bound, Memory, Step, UndoMode};
+use crate::engine::undo::{self, Part, Parts, Source};
+use crate::error::{Error, Kind, Result};
+use crate::transport::{Attributes, Folder, Object, Odd};
+use crate::untrusted;
+
+impl Run<'_> {
+    /// Reads the memory and writes its entry, both in one pass. `None` when the
+    /// memory is what it should be already.
+    pub(super) fn archive(
+        &mut self,
+        agent: &Agent,
+        step: &Step,
+        folder: &dyn Folder,
+        event: &mut Event,
+    ) -> Result<Option<Taken>, Trouble> {
+        let engine = self.engine;
+        let history = engine.history(&agent.name)?;
+        let loaded = baseline::load(&engine.config().general, agent);
+        // An undo puts back what was there; a damaged baseline is no reason to
+        // refuse it, and then the memory is measured against the last one.
+        let (current, earlier) = match (loaded, &step.undo) {
+            (Ok(baseline), _) => {
+                let current = Arc::new(baseline);
+                let earlier = engine.earlier(agent, &history, Some(&current));
+                (current, earlier)
+            }
+            (Err(refusal), None) => return Err(refusal.error().clone().into()),
+            (Err(_), Some(_)) => {
+                let earlier = engine.earlier(agent, &history, None);
+                let none = || Arc::new(Baseline::new(Vec::new(), &agent.separator));
+                (earlier.first().cloned().unwrap_or_else(none), earlier)
+            }
+        };
+        let now = engine.clock().now();
+        let subdir = Path::new(&agent.archive_subdir);
+        let mut reading = Reading::default();
+        let mut intake = Intake {
+            engine,
+            subdir,
+            header: archive::scratch_header(&agent.name, now),
+            judge: &|reading: &Reading| judge(reading, &current, &earlier),
+            window: window(&current),
+            draft: None,
+        };
+        let object = folder.look()?;
+        let mut attributes = None;
+        let mut inode = 0;
+        match &object {
+            Object::Absent => event.before = Some(Standing::Absent),
+            Object::Odd(odd) => event.before = Some(Standing::Odd(odd.clone())),
+            Object::File(_) => {
+                let file = folder.read(&mut |bytes| intake.take(&mut reading, bytes))?;
+                let xattrs = folder.xattrs()?;
+                inode = file.stamp.inode;
+                attributes = Some(with_xattrs(file.attributes, xattrs));
+                event.before = Some(Standing::File {
+                    sha256: reading.digest(),
+                    size: reading.size,
+                    lines: reading.lines(),
+                });
+                event.attributes.clone_from(&attributes);
+            }
+        }
+        let judgement = judge(&reading, &current, &earlier);
+        let memory = match &object {
+            Object::Absent => Memory::Absent,
+            Object::Odd(_) => Memory::Odd,
+            Object::File(_) => Memory::File(judgement.boundary, &reading.head),
+        };
+        let mut source = self.source(agent, step, &current)?;
+        let content = source.digest();
+        // Nothing to do also where an interrupted run was just finished, which
+        // the plan could not see.
+        if step.undo.is_none()
+            && event.before.as_ref().and_then(Standing::digest) == Some(content)
+            && (!self.bound || step.bound.content == content)
+        {
+            return Ok(None);
+        }
+        if self.bound && Bound::new(content, &memory) != step.bound {
+            return Err(Error::new(
+                Kind::Conflict,
+                format!("{} is no longer what the plan saw", agent.name),
+            )
+            .hint("look at a new plan; nothing was changed")
+            .into());
+        }
+        let written_since = step.undo.is_some() && self.written_since(agent, event)?;
+        if let Some(undo) = &step.undo
+            && undo.mode == UndoMode::Refuse
+            && written_since
+        {
+            return Err(Error::new(
+                Kind::Conflict,
+                format!("{} has written since run {}", agent.name, undo.run),
+            )
+            .hint("--append keeps its new notes below the restored file, --overwrite archives them")
+            .into());
+        }
+        event.after = Some(source.standing.clone());
+        if step.undo.is_some() {
+            event.baseline = source.version;
+        } else {
+            engine.versions.keep(&current)?;
+            event.baseline = Some(current.digest());
+        }
+        if object == Object::Absent {
+            let taken = Taken {
+                source,
+                attributes: None,
+                inode,
+                scratch_lines: 0,
+            };
+            return Ok(taken.source.parts.is_some().then_some(taken));
+        }
+        event.boundary = judgement.boundary;
+        if let Some(version) = &judgement.version {
+            engine.versions.keep(version)?;
+            event.split = judgement.exact.then(|| version.digest());
+        }
+        let written = match &object {
+            Object::Odd(odd) => Some(self.describe(agent, odd)?),
+            _ => intake.finish(&reading, now)?,
+        };
+        if let Some(written) = &written {
+            self.said_archived(agent, written, judgement.scratch_lines);
+        }
+        if let (Some(parts), Some(written)) = (&mut source.parts, &written)
+            && written_since
+            && step
+                .undo
+                .as_ref()
+                .is_some_and(|undo| undo.mode == UndoMode::Append)
+        {
+            let (_, whole_lines) = parts.measure(engine)?;
+            if !whole_lines {
+                parts.0.push(Part::Bytes(Arc::new(b"\n".to_vec())));
+            }
+            parts.0.push(Part::Entry(
+                written.path.clone(),
+                notes_in(written, &reading, &judgement),
+            ));
+            (source.standing, _) = parts.measure(engine)?;
+            event.after = Some(source.standing.clone());
+        }
+        event.entry = written;
+        Ok(Some(Taken {
+            source,
+            attributes,
+            inode,
+            scratch_lines: judgement.scratch_lines,
+        }))
+    }
+
+    /// What is to be installed: the baseline, or what an undo puts back.
+    pub(super) fn source(
+        &self,
+        agent: &Agent,
+        step: &Step,
+        current: &Arc<Baseline>,
+    ) -> Result<Source, Error> {
+        let Some(undo) = &step.undo else {
+            let parts = Parts(vec![Part::Bytes(Arc::new(current.bytes().to_vec()))]);
+            let (standing, _) = parts.measure(self.engine)?;
+            return Ok(Source {
+                parts: Some(parts),
+                standing,
+                attributes: None,
+                version: Some(current.digest()),
+            });
+        };
+        let records = self.engine.records()?;
+        let record = undo::of_run(&records, &undo.run)
+            .find(|record| record.what.agent == agent.name)
+            .ok_or_else(|| {
+                let message = format!("the ledger has no run {} of {}", undo.run, agent.name);
+                Error::new(Kind::Conflict, message)
+            })?;
+        undo::source(self.engine, agent, record)
+    }
+
+    /// Whether the agent wrote after the last run that changed its memory.
+    pub(super) fn written_since(&self, agent: &Agent, event: &Event) -> Result<bool, Error> {
+        let records = self.engine.records()?;
+        Ok(undo::written_since(
+            &records,
+            &agent.name,
+            event.before.as_ref(),
+        ))
+    }
+
+    /// Writes the entry that describes something that is not read.
+    pub(super) fn describe(&self, agent: &Agent, odd: &Odd) -> Result<Written, Error> {
+        let now = self.engine.clock().now();
+        let mut draft = self
+            .engine
+            .archive()
+            .begin(Path::new(&agent.archive_subdir))?;
+        draft.write(
+            format!(
+                "# {} — {}\n\nIn place of the memory stood {}. It was displaced and not read.\n",
+                agent.name,
+                archive::stamp(now),
+                untrusted::line(odd.to_string())
+            )
+            .as_bytes(),
+        )?;
+        draft.finish(EntryKind::Odd, now)
+    }
+
+    pub(super) fn said_archived(&mut self, agent: &Agent, written: &Written, lines: u64) {
+        let what = match written.kind {
+            EntryKind::Scratch => format!("Archived {lines} scratch lines of {}", agent.name),
+            EntryKind::Odd => format!("Described what stood in place of {}'s memory", agent.name),
+            _ => format!("Archived the whole memory of {}", agent.name),
+        };
+        self.say(&format!("{what} as {}", written.path.display()));
+    }
+}
+
+/// What was read and archived before a swap, and what is to be installed.
+pub(super) struct Taken {
+    pub(super) source: Source,
+    pub(super) attributes: Option<Attributes>,
+    pub(super) inode: u64,
+    pub(super) scratch_lines: u64,
+}
+
+/// Where in an entry the agent's own notes begin.
+fn notes_in(entry: &Written, reading: &Reading, judgement: &Judgement) -> u64 {
+    let boundary = judgement.boundary.map_or(0, |boundary| boundary.offset);
+    let scratch = reading.head.get(boundary..).unwrap_or_default();
+    let tail = match &judgement.version {
+        Some(version) if scratch.starts_with(version.tail()) => version.tail().len() as u64,
+        _ => 0,
+    };
+    match entry.kind {
+        // Behind the header: everything below the boundary.
+        EntryKind::Scratch => entry.size - (reading.size - boundary as u64) + tail,
+        _ => boundary as u64 + tail,
+    }
+}
+
+/// The memory on its way into an entry: its beginning is kept until the
+/// boundary can be found, the rest goes straight through.
+struct Intake<'i> {
+    engine: &'i Engine,
+    subdir: &'i Path,
+    header: String,
+    judge: &'i dyn Fn(&Reading) -> Judgement,
+    window: usize,
+    draft: Option<(Draft, EntryKind)>,
+}
+
+impl Intake<'_> {
+    fn take(&mut self, reading: &mut Reading, bytes: &[u8]) -> Result<(), Error> {
+        let before = reading.head.len();
+        reading.take(bytes, self.window);
+        if reading.size <= self.window as u64 {
+            return Ok(());
+        }
+        let kept = reading.head.len() - before;
+        if self.draft.is_none() {
+            self.draft = self.start(reading)?;
+        }
+        match &mut self.draft {
+            Some((draft, _)) => draft.write(&bytes[kept..]),
+            None => Ok(()),
+        }
+    }
+
+    /// Starts the entry with what was kept; none when there is nothing of the
+    /// agent's in it.
+    fn start(&self, reading: &Reading) -> Result<Option<(Draft, EntryKind)>, Error> {
+        let judgement = (self.judge)(reading);
+        let whole = reading.size <= self.window as u64;
+        if whole && judgement.exact && judgement.scratch_bytes == 0 {
+            return Ok(None);
+        }
+        let mut draft = self.engine.archive().begin(self.subdir)?;
+        let kind = match judgement.boundary.filter(|_| judgement.exact) {
+            Some(boundary) => {
+                draft.write(self.header.as_bytes())?;
+                draft.write(reading.head.get(boundary.offset..).unwrap_or_default())?;
+                EntryKind::Scratch
+            }
+            None => {
+                draft.write(&reading.head)?;
+                EntryKind::FullBackup
+            }
+        };
+        Ok(Some((draft, kind)))
+    }
+
+    fn finish(
+        mut self,
+        reading: &Reading,
+        now: chrono::DateTime<chrono::FixedOffset>,
+    ) -> Result<Option<Written>, Error> {
+        if self.draft.is_none() {
+            self.draft = self.start(reading)?;
+        }
+        self.draft
+            .map(|(draft, kind)| draft.finish(kind, now))
+            .transpose()
+    }
+}

@@ -1,0 +1,300 @@
+//! What only a disk can show of the obligations of `src/transport.rs`.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
+use std::path::Path;
+use std::thread;
+
+use memory_shepherd::transport::{Attributes, Cause, Object, Odd, Settled, Transport};
+
+use super::contract::{Ground, NEW, OnDisk, read, settle};
+use super::world::names;
+
+fn on_disks(case: impl Fn(&OnDisk)) {
+    for exchanges in [true, false] {
+        case(&OnDisk::new(exchanges));
+    }
+}
+
+#[test]
+fn the_size_that_a_file_claims_is_ignored() {
+    on_disks(|ground| {
+        // Files in /proc claim to be empty.
+        let path = format!("/proc/{}/status", std::process::id());
+        let folder = ground.transport.open(Path::new(&path)).unwrap();
+        let mut bytes = Vec::new();
+        let file = folder.read(&mut |piece| {
+            bytes.extend_from_slice(piece);
+            Ok(())
+        });
+        assert_eq!(file.unwrap().stamp.size, 0);
+        assert!(bytes.starts_with(b"Name:"));
+        // One that grows is read to its new end.
+        ground.write("MEMORY.md", b"old ");
+        let mut bytes = Vec::new();
+        let mut writer = ground.writer("MEMORY.md");
+        let folder = ground.open();
+        let file = folder.read(&mut |piece| {
+            if bytes.is_empty() {
+                writer(b"and new");
+            }
+            bytes.extend_from_slice(piece);
+            Ok(())
+        });
+        assert_eq!(file.unwrap().stamp.size, bytes.len() as u64);
+        assert_eq!(bytes, b"old and new");
+    });
+}
+
+#[test]
+fn an_open_folder_stays_the_same_whatever_is_swapped_into_its_path() {
+    on_disks(|ground| {
+        ground.write("MEMORY.md", b"old");
+        let folder = ground.open();
+        let elsewhere = ground.dir.path().join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        fs::write(elsewhere.join("MEMORY.md"), "precious").unwrap();
+        let away = ground.dir.path().join("away");
+        fs::rename(ground.folder(), &away).unwrap();
+        symlink(&elsewhere, ground.dir.path().join("agent")).unwrap();
+        assert_eq!(read(folder.as_ref()), b"old");
+        let attributes = folder.inherited().unwrap();
+        folder
+            .stage(NEW, &mut |sink| sink(b"new"), &attributes)
+            .unwrap();
+        let swapped = folder.swap(NEW).unwrap();
+        settle(folder.as_ref(), &swapped.displaced[0]);
+        assert_eq!(fs::read(away.join("MEMORY.md")).unwrap(), b"new");
+        assert_eq!(names(&elsewhere), ["MEMORY.md"]);
+        assert_eq!(fs::read(elsewhere.join("MEMORY.md")).unwrap(), b"precious");
+    });
+}
+
+#[test]
+fn a_created_memory_takes_after_its_folder() {
+    on_disks(|ground| {
+        let permissions = fs::Permissions::from_mode(0o2751);
+        fs::set_permissions(ground.folder(), permissions).unwrap();
+        let inherited = ground.open().inherited().unwrap();
+        assert_eq!(inherited.mode, 0o640);
+        let meta = fs::metadata(ground.folder()).unwrap();
+        assert_eq!((inherited.uid, inherited.gid), (meta.uid(), meta.gid()));
+    });
+}
+
+#[test]
+fn a_staged_file_gets_any_owner_and_mode() {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        println!("skipped: needs root");
+        return;
+    }
+    on_disks(|ground| {
+        let attributes = Attributes {
+            uid: 65534,
+            gid: 1234,
+            mode: 0o4751,
+            xattrs: Vec::new(),
+        };
+        let folder = ground.open();
+        folder
+            .stage(NEW, &mut |sink| sink(b"new"), &attributes)
+            .unwrap();
+        assert_eq!(ground.attributes(NEW), attributes);
+    });
+}
+
+#[test]
+fn a_further_name_of_a_foreign_file_is_odd_and_its_only_name_is_not() {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        println!("skipped: needs root");
+        return;
+    }
+    on_disks(|ground| {
+        chown(ground.folder(), Some(65534), Some(65534)).unwrap();
+        ground.write("MEMORY.md", b"theirs");
+        chown(ground.memory(), Some(1234), None).unwrap();
+        assert!(matches!(ground.probe(), Object::File(_)));
+        let other = ground.dir.path().join("other");
+        fs::hard_link(ground.memory(), &other).unwrap();
+        assert_eq!(ground.probe(), Object::Odd(Odd::ForeignLink(1234)));
+        assert!(ground.open().read(&mut |_| panic!("it was read")).is_err());
+        // A link to a file of the folder's owner is the agent's own affair.
+        chown(&other, Some(65534), None).unwrap();
+        assert!(matches!(ground.probe(), Object::File(_)));
+    });
+}
+
+#[test]
+fn a_device_is_odd_and_not_read() {
+    on_disks(|ground| {
+        let folder = ground.transport.open(Path::new("/dev/null")).unwrap();
+        assert_eq!(folder.look().unwrap(), Object::Odd(Odd::Device));
+        assert!(folder.read(&mut |_| panic!("it was read")).is_err());
+    });
+}
+
+#[test]
+fn whoever_opens_a_file_while_it_is_settled_gets_it() {
+    on_disks(|ground| {
+        ground.write("displaced", b"old");
+        let path = ground.folder().join("displaced");
+        let folder = ground.open();
+        let mut looks = 0;
+        let settled = folder.settle("displaced", &mut |_| {
+            looks += 1;
+            // The lease makes this fail at once, and asks for it to be given up.
+            let opened = fs::File::options()
+                .append(true)
+                .custom_flags(0o4000) // O_NONBLOCK
+                .open(&path);
+            assert_eq!(opened.unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+            Ok(())
+        });
+        assert_eq!((settled.unwrap(), looks), (Settled::Open, 1));
+        // It was given up: the agent can write, and is heard.
+        ground.writer("displaced")(b" and new");
+        let (settled, seen) = settle(folder.as_ref(), "displaced");
+        assert_eq!(settled, Settled::Removed { watched: true });
+        assert_eq!(seen, [b"old and new"]);
+    });
+}
+
+#[test]
+fn an_opener_that_waits_for_the_lease_is_let_in() {
+    on_disks(|ground| {
+        ground.write("displaced", b"old");
+        let path = ground.folder().join("displaced");
+        let folder = ground.open();
+        let mut opener = None;
+        let settled = folder.settle("displaced", &mut |_| {
+            if opener.is_none() {
+                let theirs = path.clone();
+                let thread = thread::spawn(move || fs::File::options().append(true).open(theirs));
+                // It waits in the kernel as soon as somebody else is turned away.
+                let nonblocking = || {
+                    fs::File::options()
+                        .append(true)
+                        .custom_flags(0o4000)
+                        .open(&path)
+                };
+                assert!(nonblocking().is_err());
+                opener = Some(thread);
+            }
+            Ok(())
+        });
+        assert_eq!(settled.unwrap(), Settled::Open);
+        let mut file = opener.unwrap().join().unwrap().unwrap();
+        file.write_all(b" and new").unwrap();
+        drop(file);
+        assert_eq!(settle(folder.as_ref(), "displaced").1, [b"old and new"]);
+    });
+}
+
+#[test]
+fn racing_swaps_and_renames_lose_nothing() {
+    on_disks(|ground| {
+        const SAVES: usize = 300;
+        ground.write("MEMORY.md", b"start");
+        let path = ground.folder();
+        let racer = thread::spawn({
+            let path = path.clone();
+            move || {
+                for number in 0..SAVES {
+                    let temporary = path.join("temporary");
+                    fs::write(&temporary, format!("save {number};")).unwrap();
+                    // What it replaces itself is its own loss: it says so.
+                    fs::rename(&temporary, path.join("MEMORY.md")).unwrap();
+                }
+            }
+        });
+        let folder = ground.open();
+        let mut number = 0;
+        let mut seen = String::new();
+        loop {
+            let finished = racer.is_finished();
+            number += 1;
+            let name = format!("{NEW}{number}");
+            let attributes = folder.inherited().unwrap();
+            folder
+                .stage(&name, &mut |sink| sink(b"new"), &attributes)
+                .unwrap();
+            match folder.swap(&name) {
+                Ok(_) => {}
+                Err(error) => assert_eq!(error.cause, Cause::Moved),
+            }
+            for displaced in folder.displaced_names(&name).unwrap() {
+                let (settled, content) = settle(folder.as_ref(), &displaced);
+                assert_eq!(settled, Settled::Removed { watched: true });
+                seen.push_str(str::from_utf8(&content[0]).unwrap());
+            }
+            // At no instant is it empty or half.
+            let memory = fs::read_to_string(path.join("MEMORY.md"));
+            match memory {
+                Ok(text) => assert!(text == "new" || text.ends_with(';'), "{text}"),
+                Err(_) => assert!(!ground.exchanges, "absent"),
+            }
+            if finished {
+                break;
+            }
+        }
+        racer.join().unwrap();
+        assert_eq!(ground.names(), ["MEMORY.md"]);
+        assert!(
+            seen.contains(&format!("save {};", SAVES - 1)),
+            "the last save"
+        );
+    });
+}
+
+/// A default access control list that lets user 1234 read and write, in the form
+/// of the kernel's `posix_acl_xattr.h`.
+fn default_list() -> Vec<u8> {
+    let mut list = 2u32.to_le_bytes().to_vec();
+    for (tag, rights, id) in [
+        (1u16, 7u16, !0u32),
+        (2, 6, 1234),
+        (4, 5, !0),
+        (16, 7, !0),
+        (32, 5, !0),
+    ] {
+        list.extend(tag.to_le_bytes());
+        list.extend(rights.to_le_bytes());
+        list.extend(id.to_le_bytes());
+    }
+    list
+}
+
+#[test]
+fn a_default_access_control_list_is_for_new_files_and_not_for_replaced_ones() {
+    on_disks(|ground| {
+        ground.write("MEMORY.md", b"old");
+        let folder = fs::File::open(ground.folder()).unwrap();
+        let name = "system.posix_acl_default";
+        let flags = rustix::fs::XattrFlags::empty();
+        if let Err(error) = rustix::fs::fsetxattr(&folder, name, &default_list(), flags) {
+            println!("skipped: no access control lists here: {error}");
+            return;
+        }
+        let folder = ground.open();
+        let file = folder.read(&mut |_| Ok(())).unwrap();
+        let old = Attributes {
+            xattrs: folder.xattrs().unwrap(),
+            ..file.attributes
+        };
+        assert!(old.xattrs.is_empty());
+        folder.stage(NEW, &mut |sink| sink(b"new"), &old).unwrap();
+        folder.swap(NEW).unwrap();
+        assert!(folder.xattrs().unwrap().is_empty());
+        assert_eq!(ground.attributes("MEMORY.md"), old);
+        // A created one gets the list.
+        folder.take_away("aside").unwrap();
+        let inherited = folder.inherited().unwrap();
+        assert_eq!(inherited.xattrs.len(), 1);
+        folder
+            .stage("created", &mut |sink| sink(b"new"), &inherited)
+            .unwrap();
+        folder.swap("created").unwrap();
+        assert_eq!(folder.xattrs().unwrap(), inherited.xattrs);
+    });
+}
