@@ -11,6 +11,7 @@ mod console_bytes;
 mod console_fleet;
 mod console_pty;
 mod console_update;
+mod console_views;
 mod contract;
 mod crashes;
 mod demo;

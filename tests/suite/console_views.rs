@@ -1,0 +1,691 @@
+//! What every screen looks like in every state: pictures in words, at the two
+//! sizes that matter most.
+//!
+//! `INSTA_UPDATE=always cargo test console_views` draws them anew, and
+//! `UPDATE_README=1 cargo test console_views` writes the keys into README.md.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use memory_shepherd::console::command::{Context, TABLE};
+use memory_shepherd::console::model::Level;
+use memory_shepherd::console::theme::{MONO, Theme};
+use memory_shepherd::console::update::{DEAF, Msg};
+use memory_shepherd::console::view;
+use memory_shepherd::engine::{Outcome, Progress, Stage as Step, State, UndoMode};
+use memory_shepherd::untrusted::Hidden;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+
+use crate::console_fleet::{Console, fleet, plan, report, run, seen, skipped, undo, unread};
+
+const SIZES: [(u16, u16); 2] = [(120, 36), (80, 24)];
+
+/// What a terminal of this size shows.
+fn drawn(console: &Console, theme: &str) -> String {
+    let (columns, rows) = console.model.size;
+    let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
+    let theme = Theme::named(theme).unwrap();
+    terminal
+        .draw(|frame| view::draw(&console.model, &theme, frame.buffer_mut()))
+        .unwrap();
+    let buffer = terminal.backend().buffer();
+    let mut text = String::new();
+    for row in 0..rows {
+        let mut skip = 0;
+        let mut line = String::new();
+        for column in 0..columns {
+            let symbol = buffer[(column, row)].symbol();
+            if skip == 0 {
+                line.push_str(symbol);
+                skip = unicode_width::UnicodeWidthStr::width(symbol).max(1);
+            }
+            skip -= 1;
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Pictures of a state at both sizes, and no panic at sizes that are too small.
+fn picture(name: &str, make: impl Fn(&mut Console)) {
+    picture_of(name, herd, make);
+}
+
+fn picture_of(name: &str, first: impl Fn() -> Console, make: impl Fn(&mut Console)) {
+    for (columns, rows) in SIZES {
+        let mut console = first();
+        console.send(Msg::Resize(columns, rows));
+        make(&mut console);
+        let name = format!("{name}_{columns}x{rows}");
+        insta::assert_snapshot!(name, drawn(&console, "terminal"));
+    }
+    for (columns, rows) in [(160, 50), (60, 15), (59, 15), (60, 14), (20, 5), (1, 1)] {
+        let mut console = first();
+        console.send(Msg::Resize(columns, rows));
+        make(&mut console);
+        drawn(&console, "terminal");
+        drawn(&console, MONO);
+        // Also when the size changes later.
+        console.send(Msg::Resize(rows, columns));
+        drawn(&console, "terminal");
+    }
+}
+
+/// A fleet with an agent in every state.
+fn herd() -> Console {
+    let mut console = fleet(&[
+        ("android-17", State::Clean),
+        ("billing-bot", State::Tampered),
+        ("code-reviewer", State::Drifted),
+        ("docs-writer", State::Scratch),
+        ("inbox-scout", State::Error),
+        ("log-digger", State::NoSep),
+        ("monitor-bot", State::Scratch),
+        ("release-captain", State::Busy),
+        ("researcher", State::Oversize),
+        ("test-runner", State::Missing),
+        (
+            "an-agent-with-a-name-that-is-very-long-indeed",
+            State::Clean,
+        ),
+    ]);
+    let failed = [
+        ("code-reviewer", Outcome::Ok),
+        ("monitor-bot", Outcome::Ok),
+        ("inbox-scout", Outcome::Failed),
+    ];
+    let mut first = run("1f00d5ee", 1630, &[("researcher", Outcome::Ok)]);
+    first.undone = vec!["researcher".to_string()];
+    console.send(Msg::Log(Ok(vec![run("5a10c3d2", 190, &failed), first])));
+    console
+}
+
+// ---- The fleet ---------------------------------------------------------------
+
+#[test]
+fn fleet_in_every_state() {
+    picture("fleet", |_| {});
+}
+
+#[test]
+fn fleet_with_marks_some_of_them_hidden() {
+    picture("fleet_marks", |console| {
+        console.press("j Space j Space / ! c o d e Enter");
+    });
+}
+
+#[test]
+fn fleet_while_a_filter_is_typed() {
+    picture("fleet_filtering", |console| {
+        console.press("/ i s : s c");
+    });
+}
+
+#[test]
+fn fleet_whose_filter_hides_all() {
+    picture("fleet_nothing", |console| {
+        console.press("/ f o o Enter");
+    });
+}
+
+#[test]
+fn fleet_in_another_order() {
+    picture("fleet_sorted", |console| {
+        console.press("s n a m e Enter S");
+    });
+}
+
+#[test]
+fn fleet_without_agents() {
+    picture_of("fleet_empty", || unread(&[], (120, 36)), |_| {});
+}
+
+#[test]
+fn fleet_that_is_remembered() {
+    let names = ["billing-bot", "code-reviewer", "docs-writer", "new-one"];
+    picture_of(
+        "fleet_loading",
+        || unread(&names, (120, 36)),
+        |console| {
+            let old = [State::Tampered, State::Drifted, State::Scratch];
+            let old = names.iter().zip(old).map(|(name, state)| seen(name, state));
+            console.send(Msg::Remembered(old.collect()));
+            console.observe(vec![seen("docs-writer", State::Clean)]);
+        },
+    );
+}
+
+#[test]
+fn fleet_that_was_never_seen() {
+    picture_of(
+        "fleet_unread",
+        || unread(&["alpha", "bravo"], (120, 36)),
+        |_| {},
+    );
+}
+
+#[test]
+fn fleet_with_a_wrong_config_and_a_broken_ledger() {
+    picture("fleet_errors", |console| {
+        let wrong = "/etc/memory-shepherd/memory-shepherd.conf:7: [triage] no_such_key: unknown";
+        console.send(Msg::ConfigBroken(wrong.to_string()));
+        console.send(Msg::Log(Err(
+            "the ledger's chain is broken at record 7".to_string()
+        )));
+    });
+}
+
+#[test]
+fn fleet_that_is_read_only() {
+    picture("fleet_read_only", |console| {
+        console.model.read_only.on = true;
+        console.press("X");
+    });
+}
+
+#[test]
+fn fleet_that_is_unlocked() {
+    picture("fleet_unlocked", |console| {
+        console.model.read_only.on = true;
+        console.press("! y");
+    });
+}
+
+// ---- One agent ---------------------------------------------------------------
+
+const BASELINE: &[u8] = include_bytes!("../../baselines/code-reviewer-MEMORY.md");
+
+/// What the agent made of its baseline, with notes below.
+fn memory(edit: impl Fn(String) -> String, notes: &str) -> Vec<u8> {
+    let text = String::from_utf8(BASELINE.to_vec()).unwrap();
+    (edit(text) + notes).into_bytes()
+}
+
+const NOTES: &str = "\n## Today\n- LH-12 waits for CI\n- asked the platform lead about the lock\n";
+
+fn edited(text: String) -> String {
+    text.replacen("1. ", "1. Perhaps: ", 1)
+        .replacen("4. Label", "4. Never label", 1)
+}
+
+/// Opens an agent with such a memory.
+fn reading(console: &mut Console, name: &str, memory: &[u8], baseline: Option<&[u8]>) {
+    console.open(name, memory, baseline);
+    console.pass(Duration::from_secs(1));
+}
+
+#[test]
+fn agent_that_has_drifted() {
+    picture("agent_drifted", |console| {
+        reading(
+            console,
+            "code-reviewer",
+            &memory(edited, NOTES),
+            Some(BASELINE),
+        );
+    });
+}
+
+#[test]
+fn agent_that_has_drifted_without_colours() {
+    for (columns, rows) in SIZES {
+        let mut console = herd();
+        console.send(Msg::Resize(columns, rows));
+        console.model.word_marks = true;
+        reading(
+            &mut console,
+            "code-reviewer",
+            &memory(edited, NOTES),
+            Some(BASELINE),
+        );
+        let name = format!("agent_drifted_mono_{columns}x{rows}");
+        insta::assert_snapshot!(name, drawn(&console, MONO));
+    }
+}
+
+#[test]
+fn agent_that_is_intact() {
+    picture("agent_intact", |console| {
+        reading(
+            console,
+            "docs-writer",
+            &memory(|text| text, NOTES),
+            Some(BASELINE),
+        );
+    });
+}
+
+#[test]
+fn agent_that_is_clean() {
+    picture("agent_clean", |console| {
+        let mut clean = seen("android-17", State::Clean);
+        clean.content.as_mut().unwrap().scratch_bytes = 0;
+        console.observe(vec![clean]);
+        reading(console, "android-17", BASELINE, Some(BASELINE));
+    });
+}
+
+#[test]
+fn agent_without_a_boundary() {
+    picture("agent_nosep", |console| {
+        let log = "# Session log\n".to_string() + &"- something happened\n".repeat(40);
+        reading(console, "log-digger", log.as_bytes(), Some(BASELINE));
+    });
+}
+
+#[test]
+fn agent_that_writes_too_much() {
+    picture("agent_oversize", |console| {
+        let notes = "- the same as yesterday\n".repeat(900);
+        reading(
+            console,
+            "researcher",
+            &memory(|text| text, &notes),
+            Some(BASELINE),
+        );
+    });
+}
+
+#[test]
+fn agent_that_cannot_be_read() {
+    picture("agent_error", |console| {
+        reading(console, "inbox-scout", b"", Some(BASELINE));
+    });
+}
+
+#[test]
+fn agent_without_a_baseline() {
+    picture("agent_tampered", |console| {
+        reading(console, "billing-bot", &memory(|text| text, NOTES), None);
+    });
+}
+
+#[test]
+fn agent_whose_texts_are_on_their_way() {
+    picture("agent_waiting", |console| {
+        console.press("j d");
+    });
+}
+
+#[test]
+fn agent_scratch() {
+    picture("agent_scratch", |console| {
+        reading(
+            console,
+            "docs-writer",
+            &memory(|text| text, NOTES),
+            Some(BASELINE),
+        );
+        console.press("Tab");
+    });
+}
+
+#[test]
+fn agent_that_is_searched() {
+    picture("agent_search", |console| {
+        reading(
+            console,
+            "docs-writer",
+            &memory(|text| text, NOTES),
+            Some(BASELINE),
+        );
+        console.press("/");
+        console.type_line("never");
+    });
+    picture("agent_searched", |console| {
+        reading(
+            console,
+            "docs-writer",
+            &memory(|text| text, NOTES),
+            Some(BASELINE),
+        );
+        console.press("/");
+        console.type_line("never");
+        console.press("Enter");
+    });
+}
+
+#[test]
+fn agent_with_hidden_characters() {
+    let hide = |text: String| {
+        text.replacen("1. ", "1. \u{202e}\u{200b}\x1b[31m ", 1)
+            .replacen("3. ", "3. \u{e0069}\u{e0067} p\u{430}ypal \u{ad}", 1)
+    };
+    let notes = "tab\there\r\nno utf-8: ";
+    let mut hidden = memory(hide, notes);
+    hidden.extend(b"\xff\xfe\n");
+    picture("agent_hidden", |console| {
+        let mut found = seen("code-reviewer", State::Drifted);
+        found.content.as_mut().unwrap().hidden = Hidden {
+            invisible: 5,
+            controls: 1,
+            invalid: 2,
+            escapes: 1,
+        };
+        console.observe(vec![found]);
+        reading(console, "code-reviewer", &hidden, Some(BASELINE));
+    });
+    picture("agent_revealed", |console| {
+        reading(console, "code-reviewer", &hidden, Some(BASELINE));
+        console.press(". Tab");
+    });
+}
+
+#[test]
+fn agent_without_wrapping() {
+    picture("agent_unwrapped", |console| {
+        reading(
+            console,
+            "code-reviewer",
+            &memory(edited, NOTES),
+            Some(BASELINE),
+        );
+        console.press("w n");
+    });
+}
+
+#[test]
+fn agent_that_writes_while_one_reads() {
+    picture("agent_grown", |console| {
+        let notes = "- a line of notes\n".repeat(60);
+        let text = memory(|text| text, &notes);
+        reading(console, "docs-writer", &text, Some(BASELINE));
+        console.press("Tab ^d ^d");
+        let more = format!("- first of all\n- and then\n{notes}");
+        console.texts("docs-writer", &memory(|text| text, &more), Some(BASELINE));
+    });
+}
+
+// ---- Plan, run, result ---------------------------------------------------------
+
+fn planned(console: &mut Console, keys: &str, plan: memory_shepherd::engine::Plan) {
+    console.plan(keys, plan);
+    console.pass(Duration::from_secs(2));
+}
+
+#[test]
+fn plan_of_one() {
+    picture("plan_key", |console| {
+        planned(console, "X", plan(&[("docs-writer", State::Scratch)]));
+    });
+}
+
+#[test]
+fn plan_to_be_typed() {
+    picture("plan_typed", |console| {
+        let agents = [
+            ("code-reviewer", State::Drifted),
+            ("docs-writer", State::Scratch),
+            ("log-digger", State::NoSep),
+            ("test-runner", State::Missing),
+            ("researcher", State::Oversize),
+        ];
+        let mut made = plan(&agents);
+        made.skipped = vec![
+            skipped(
+                "billing-bot",
+                State::Tampered,
+                "the baseline does not match the seal",
+            ),
+            skipped(
+                "release-captain",
+                State::Busy,
+                "locked by run 5a10c3d2 of timer",
+            ),
+        ];
+        planned(console, "a X", made);
+        console.type_line("reset");
+    });
+}
+
+#[test]
+fn plan_of_the_whole_fleet() {
+    picture("plan_fleet", |console| {
+        let mut made = plan(&[
+            ("docs-writer", State::Scratch),
+            ("monitor-bot", State::Scratch),
+        ]);
+        made.whole_fleet = true;
+        planned(console, "a X", made);
+    });
+}
+
+#[test]
+fn plan_with_nothing_to_run() {
+    picture("plan_nothing", |console| {
+        let mut made = plan(&[]);
+        made.skipped = vec![skipped(
+            "billing-bot",
+            State::Tampered,
+            "the baseline billing-bot-MEMORY.md does not match the seal; resets are blocked",
+        )];
+        planned(console, "X", made);
+    });
+}
+
+#[test]
+fn plan_on_its_way_and_no_plan() {
+    picture("plan_waiting", |console| {
+        console.press("X");
+    });
+    picture("plan_none", |console| {
+        console.press("X");
+        console.model.reset.stage = Default::default();
+    });
+}
+
+#[test]
+fn plan_with_hidden_marks() {
+    picture("plan_hidden", |console| {
+        console.press("a / ! d o c s Enter");
+        let agents = [
+            ("docs-writer", State::Scratch),
+            ("monitor-bot", State::Scratch),
+        ];
+        planned(console, "X", plan(&agents));
+    });
+}
+
+#[test]
+fn plan_of_an_undo() {
+    picture("undo_key", |console| {
+        planned(
+            console,
+            "z",
+            undo(&["docs-writer"], false, UndoMode::Refuse),
+        );
+    });
+    picture("undo_choice", |console| {
+        planned(console, "z", undo(&["docs-writer"], true, UndoMode::Refuse));
+    });
+    picture("undo_overwrite", |console| {
+        planned(console, "z", undo(&["docs-writer"], true, UndoMode::Refuse));
+        console.press("o");
+        console.answer(undo(&["docs-writer"], true, UndoMode::Overwrite));
+        console.pass(DEAF);
+    });
+}
+
+const THREE: [(&str, State); 3] = [
+    ("code-reviewer", State::Drifted),
+    ("docs-writer", State::Scratch),
+    ("monitor-bot", State::Scratch),
+];
+
+fn running(console: &mut Console) {
+    planned(console, "X", plan(&THREE));
+    console.type_line("reset 3");
+    console.press("Enter");
+    let done = report(&[("code-reviewer", Outcome::Ok, None)])
+        .results
+        .remove(0);
+    console.send(Msg::Progress(Progress::Done(done)));
+    console.send(Msg::Progress(Progress::Stage(
+        "docs-writer".to_string(),
+        Step::Swap,
+    )));
+    console.pass(Duration::from_secs(2));
+}
+
+fn ended(console: &mut Console) {
+    running(console);
+    let results = [
+        ("code-reviewer", Outcome::Ok, None),
+        (
+            "docs-writer",
+            Outcome::Failed,
+            Some("archive disk full (needs 41K, 12K free); memory untouched"),
+        ),
+        ("monitor-bot", Outcome::NotStarted, Some("cancelled")),
+    ];
+    let mut ended = report(&results);
+    ended.retired = vec!["code-reviewer/2026-02-12_0100.md".into()];
+    console.send(Msg::Ended(Box::new(ended)));
+}
+
+#[test]
+fn run_in_progress() {
+    picture("run", running);
+    picture("run_cancelled", |console| {
+        running(console);
+        console.press("^c");
+    });
+}
+
+#[test]
+fn result_of_a_run() {
+    picture("result", |console| {
+        ended(console);
+        console.press("j");
+    });
+}
+
+// ---- Everything else -------------------------------------------------------------
+
+#[test]
+fn log() {
+    picture("log", |console| {
+        console.send(Msg::Note(Level::Warn, "something was odd".to_string()));
+        console.send(Msg::Note(Level::Warn, "something was odd".to_string()));
+        console.press("7 j");
+    });
+    picture("log_searched", |console| {
+        console.press("7 / F A I L E D Enter");
+    });
+    picture_of(
+        "log_empty",
+        || unread(&["alpha"], (120, 36)),
+        |console| {
+            console.press("7");
+        },
+    );
+}
+
+#[test]
+fn help() {
+    picture("help", |console| {
+        console.press("? j j");
+    });
+    picture("help_searched", |console| {
+        console.press("? / m a r k");
+    });
+    picture("help_agent", |console| {
+        reading(console, "docs-writer", BASELINE, Some(BASELINE));
+        console.press("? G");
+    });
+}
+
+#[test]
+fn palette() {
+    picture("palette", |console| {
+        console.press(":");
+    });
+    picture("palette_searched", |console| {
+        console.press(": a g e n t");
+    });
+    picture("palette_nothing", |console| {
+        console.press(": x x x x");
+    });
+}
+
+#[test]
+fn unlock() {
+    picture("unlock", |console| {
+        console.model.read_only.on = true;
+        console.press("!");
+    });
+}
+
+#[test]
+fn too_small() {
+    for (columns, rows) in [(59, 15), (40, 10), (20, 5)] {
+        let mut console = herd();
+        console.send(Msg::Resize(columns, rows));
+        let name = format!("too_small_{columns}x{rows}");
+        insta::assert_snapshot!(name, drawn(&console, "terminal"));
+    }
+}
+
+// ---- The keys of the README --------------------------------------------------------
+
+const BEGIN: &str = "<!-- keys -->";
+const END: &str = "<!-- /keys -->";
+
+/// The key table of the README, from the table of commands.
+fn keys() -> String {
+    let place = |context: &Context| match context {
+        Context::Any => "everywhere",
+        Context::Fleet => "fleet",
+        Context::Agent => "agent",
+        Context::Plan => "plan",
+        Context::Run => "run",
+        Context::Result => "result",
+        Context::Log => "log",
+    };
+    let mut rows: Vec<_> = TABLE.iter().collect();
+    rows.sort_by_key(|spec| spec.category);
+    let mut text = "| Key | Where | What it does |\n|---|---|---|\n".to_string();
+    for spec in rows {
+        let keys: Vec<String> = spec.keys.iter().map(|key| format!("`{key}`")).collect();
+        let places: Vec<&str> = match spec.contexts.len() {
+            6 => vec!["everywhere"],
+            _ => spec.contexts.iter().map(place).collect(),
+        };
+        text.push_str(&format!(
+            "| {} | {} | {} |\n",
+            keys.join(" "),
+            places.join(", "),
+            spec.title.replace('|', "\\|")
+        ));
+    }
+    text
+}
+
+#[test]
+fn the_readme_lists_the_keys() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let Ok(readme) = fs::read_to_string(&path) else {
+        panic!("there is no README.md to list the keys in");
+    };
+    let parts = readme.split_once(BEGIN).and_then(|(before, rest)| {
+        let (now, after) = rest.split_once(END)?;
+        Some((before, now, after))
+    });
+    let Some((before, now, after)) = parts else {
+        panic!("README.md has no {BEGIN} … {END}");
+    };
+    let wanted = format!("\n{}", keys());
+    if std::env::var_os("UPDATE_README").is_some() {
+        let text = format!("{before}{BEGIN}{wanted}{END}{after}");
+        fs::write(path, text).unwrap();
+        return;
+    }
+    assert!(
+        now == wanted,
+        "the keys in README.md are not those of the commands;\n\
+         UPDATE_README=1 cargo test the_readme_lists_the_keys writes them"
+    );
+}
