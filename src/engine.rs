@@ -15,7 +15,7 @@ mod reset;
 mod undo;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -27,13 +27,13 @@ pub use plan::{Action, Bound, Plan, Skipped, Step, UndoMode, UndoOf, UndoTarget}
 pub use reset::{AgentResult, Progress, Report, Stage};
 
 use crate::archive::{self, Archive};
-use crate::baseline::{self, Versions};
+use crate::baseline::Versions;
 use crate::clock::Clock;
 use crate::config::{Agent, Config, Place};
 use crate::digest::Digest;
 use crate::durable;
 use crate::error::{Error, Kind, Result};
-use crate::transport::{Object, Transport};
+use crate::transport::{Object, Transport, TransportError};
 use ledger::Ledger;
 use memory::{Baseline, Boundary};
 use observe::Cached;
@@ -193,61 +193,18 @@ impl Engine {
 
     /// An agent with the bytes that a person may want to read.
     pub fn detail(&self, agent: &Agent) -> Detail {
-        let observation = self.observe(agent);
-        let mut detail = Detail {
-            operator_part: self.measured_against(agent, &observation),
-            memory: Vec::new(),
-            more: 0,
-            error: None,
-            observation,
-        };
-        let Place::Local { memory } = &agent.place else {
-            detail.error = Some(NO_REMOTE.to_string());
-            return detail;
-        };
-        if detail.observation.content.is_none() {
-            detail.error = Some(detail.observation.why.clone());
-            return detail;
-        }
-        let mut size = 0;
-        let kept = &mut detail.memory;
-        let read = self.transport().open(memory).and_then(|folder| {
-            folder.read(&mut |bytes| {
-                let room = WINDOW.saturating_sub(kept.len());
-                kept.extend_from_slice(&bytes[..room.min(bytes.len())]);
-                size += bytes.len() as u64;
-                Ok(())
-            })
-        });
-        if let Err(error) = read {
-            detail.error = Some(error.to_string());
-        }
-        detail.more = size - detail.memory.len() as u64;
-        detail
-    }
-
-    /// The operator part that an observed memory was measured against.
-    fn measured_against(&self, agent: &Agent, observation: &Observation) -> Option<Vec<u8>> {
-        let current = baseline::load(&self.config().general, agent).ok();
-        let rule = observation
-            .content
-            .as_ref()?
-            .boundary
-            .map(|boundary| boundary.rule);
-        let version = match rule {
-            Some(memory::Rule::Behind(digest) | memory::Rule::Aligned(digest)) => {
-                match current.filter(|current| current.digest() == digest) {
-                    Some(current) => current,
-                    None => self.version(agent, digest)?,
-                }
-            }
-            _ => match current {
-                Some(current) => current,
-                // Without a usable baseline it was the version pushed last.
-                None => self.version(agent, *self.history(&agent.name).ok()?.pushed.first()?)?,
+        let seen = self.see(agent, true);
+        let content = seen.observation.content.as_ref();
+        Detail {
+            operator_part: seen.operator_part,
+            more: content.map_or(0, |content| content.size - seen.head.len() as u64),
+            error: match content {
+                Some(_) => None,
+                None => Some(seen.observation.why.clone()),
             },
-        };
-        Some(version.operator_part().to_vec())
+            memory: seen.head,
+            observation: seen.observation,
+        }
     }
 
     /// Which entries retention would delete now.
@@ -404,14 +361,11 @@ impl Engine {
             .map(|other| other.name.as_str())
     }
 
-    /// What stands at an agent's memory now.
-    fn object(&self, agent: &Agent) -> Result<Object> {
-        match &agent.place {
-            Place::Local { memory } => {
-                let found = self.transport().probe(&[memory]).pop();
-                Ok(found.unwrap_or(Ok(Object::Absent))?)
-            }
-            Place::Remote { .. } => Err(Error::new(Kind::Host, NO_REMOTE)),
+    /// What stands at a memory's name now.
+    fn object(&self, memory: &Path) -> Result<Object, TransportError> {
+        match self.transport().probe(&[memory]).pop() {
+            Some(answer) => answer,
+            None => Err(Error::new(Kind::Internal, "a probe was not answered").into()),
         }
     }
 }

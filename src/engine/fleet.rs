@@ -4,7 +4,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -33,6 +35,17 @@ const SWEEP: Duration = Duration::from_secs(30);
 /// The same where folders cannot be watched.
 const BLIND_SWEEP: Duration = Duration::from_secs(2);
 
+/// The same while a folder is missing, or was a moment ago.
+const MISSING_SWEEP: Duration = Duration::from_secs(5);
+
+/// How long a config is left alone after a change: whoever saves it may not be
+/// done yet.
+const CONFIG_PAUSE: Duration = Duration::from_millis(300);
+
+/// How many messages are taken in before anything else is done. Agents that
+/// write faster than that cost nobody else anything.
+const TURN: usize = 1024;
+
 /// What a fleet reports.
 #[derive(Clone, Debug)]
 pub enum FleetEvent {
@@ -47,7 +60,9 @@ pub enum FleetEvent {
 enum Message {
     Read(Vec<String>),
     Touched(PathBuf),
-    Done(Box<Observation>, Duration),
+    /// A worker is free again. There is no observation when looking at the
+    /// agent failed for a fault in this program.
+    Done(String, Option<Box<Observation>>, Duration),
     Stop,
 }
 
@@ -143,7 +158,19 @@ struct Watch {
     /// When an agent may be read again.
     not_before: HashMap<String, Instant>,
     next_sweep: Instant,
+    /// When a changed config should be read.
+    config_due: Option<Instant>,
     blind: bool,
+    /// Touches that wait in the inbox, and whether some were left out.
+    backlog: Arc<Backlog>,
+}
+
+/// Keeps the inbox short: past a limit touches are not queued but remembered as
+/// one, which then means everybody.
+#[derive(Default)]
+struct Backlog {
+    queued: AtomicUsize,
+    overrun: AtomicBool,
 }
 
 struct Meaning {
@@ -173,6 +200,8 @@ impl Watch {
             thread::spawn(move || worker(&engine, &queue, &messages));
         }
         let touched = messages.clone();
+        let backlog = Arc::new(Backlog::default());
+        let queue = Arc::clone(&backlog);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             let Ok(event) = event else { return };
             let matters = match event.kind {
@@ -181,6 +210,11 @@ impl Watch {
             };
             if matters {
                 for path in event.paths {
+                    if queue.queued.fetch_add(1, Ordering::Relaxed) >= 4 * TURN {
+                        queue.queued.fetch_sub(1, Ordering::Relaxed);
+                        queue.overrun.store(true, Ordering::Relaxed);
+                        continue;
+                    }
                     // The watch may be stopping.
                     let _ = touched.send(Message::Touched(path));
                 }
@@ -200,7 +234,9 @@ impl Watch {
             running: HashSet::new(),
             not_before: HashMap::new(),
             next_sweep: now + SWEEP,
+            config_due: None,
             blind: false,
+            backlog,
         };
         match watcher {
             Ok(watcher) => watch.watcher = Some(watcher),
@@ -213,28 +249,40 @@ impl Watch {
     fn run(mut self, inbox: &Receiver<Message>) {
         loop {
             self.hand_out();
-            let wake = self
-                .next_due()
-                .map_or(self.next_sweep, |due| due.min(self.next_sweep));
+            let times = [Some(self.next_sweep), self.next_due(), self.config_due];
+            let wake = times.into_iter().flatten().min().unwrap_or(self.next_sweep);
             let now = self.engine.clock().instant();
             let first = inbox.recv_timeout(wake.saturating_duration_since(now));
             let mut observed = Vec::new();
-            for message in first.into_iter().chain(inbox.try_iter()) {
+            let mut ended = 0;
+            for message in first.into_iter().chain(inbox.try_iter().take(TURN)) {
+                ended += isize::from(matches!(message, Message::Done(..)));
                 if !self.take(message, &mut observed) {
                     return;
                 }
             }
-            let count = observed.len();
-            if count > 0 && self.events.send(FleetEvent::Observed(observed)).is_err() {
+            if !observed.is_empty() && self.events.send(FleetEvent::Observed(observed)).is_err() {
                 return; // Nobody listens any more.
             }
-            self.jobs.change(-(count as isize));
+            self.jobs.change(-ended);
             let now = self.engine.clock().instant();
+            if self.backlog.overrun.swap(false, Ordering::Relaxed) {
+                self.want_all(now);
+            }
+            if self.config_due.take_if(|due| *due <= now).is_some()
+                && self.events.send(FleetEvent::ConfigChanged).is_err()
+            {
+                return;
+            }
             if now >= self.next_sweep {
                 self.watch_folders();
-                self.next_sweep = now + if self.blind { BLIND_SWEEP } else { SWEEP };
-                let names: Vec<String> = self.names().collect();
-                names.into_iter().for_each(|name| self.want(name, now));
+                self.want_all(now);
+                self.next_sweep = now
+                    + match self.watched.len() == self.meaning.len() {
+                        _ if self.blind => BLIND_SWEEP,
+                        true => SWEEP,
+                        false => MISSING_SWEEP,
+                    };
             }
         }
     }
@@ -251,11 +299,17 @@ impl Watch {
                 }
                 self.jobs.change(-1);
             }
-            Message::Done(observation, took) => {
-                self.running.remove(&observation.agent);
-                let pause = MIN_INTERVAL.max(took * MAX_SHARE);
-                self.not_before
-                    .insert(observation.agent.clone(), now + pause);
+            Message::Done(name, observation, took) => {
+                self.running.remove(&name);
+                let rested = now + MIN_INTERVAL.max(took * MAX_SHARE);
+                // It may have been touched again while it was read.
+                if let Some(due) = self.due.get_mut(&name) {
+                    *due = (*due).max(rested);
+                }
+                self.not_before.insert(name, rested);
+                let Some(observation) = observation else {
+                    return true;
+                };
                 // The folder of the locks may be as new as this lock: unwatched,
                 // nobody would say when it is let go.
                 let block = observation.block.as_ref();
@@ -264,48 +318,51 @@ impl Watch {
                 }
                 observed.push(*observation);
             }
-            Message::Touched(path) => return self.touched(&path, now),
-        }
-        true
-    }
-
-    fn touched(&mut self, path: &Path, now: Instant) -> bool {
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-            return true;
-        };
-        // An event about the folder itself may mean anything in it.
-        let whole = self.meaning.get(path).into_iter().flatten();
-        let named = self.meaning.get(folder).into_iter().flatten();
-        let named = named.filter(|meaning| meaning.name.as_deref().is_none_or(|own| own == name));
-        let mut wanted: Vec<Touched> = whole.chain(named).map(|m| m.what.clone()).collect();
-        wanted.dedup_by_key(|touched| matches!(touched, Touched::Everybody));
-        for touched in wanted {
-            match touched {
-                Touched::Agent(name) => self.want(name, now),
-                Touched::Everybody => {
-                    let names: Vec<String> = self.names().collect();
-                    names.into_iter().for_each(|name| self.want(name, now));
-                }
-                Touched::Config => {
-                    if self.events.send(FleetEvent::ConfigChanged).is_err() {
-                        return false;
-                    }
-                }
+            Message::Touched(path) => {
+                self.backlog.queued.fetch_sub(1, Ordering::Relaxed);
+                self.touched(&path, now);
             }
         }
         true
     }
 
-    fn names(&self) -> impl Iterator<Item = String> {
-        self.engine
-            .config()
-            .agents
-            .iter()
-            .map(|agent| agent.name.clone())
+    fn touched(&mut self, path: &Path, now: Instant) {
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return;
+        };
+        if self.meaning.contains_key(path) {
+            // The folder itself: when it went, so did the watch on it.
+            self.watched.remove(path);
+            self.watch_folders();
+            self.next_sweep = self.next_sweep.min(now + MISSING_SWEEP);
+        }
+        // An event about the folder itself may mean anything in it.
+        let whole = self.meaning.get(path).into_iter().flatten();
+        let named = self.meaning.get(folder).into_iter().flatten();
+        let named = named.filter(|meaning| meaning.name.as_deref().is_none_or(|own| own == name));
+        let wanted: Vec<Touched> = whole.chain(named).map(|m| m.what.clone()).collect();
+        for touched in wanted {
+            match touched {
+                Touched::Agent(name) => self.want(name, now),
+                Touched::Everybody => self.want_all(now),
+                Touched::Config => self.config_due = Some(now + CONFIG_PAUSE),
+            }
+        }
     }
 
-    /// An agent should be read, as soon as it may be.
+    fn want_all(&mut self, now: Instant) {
+        let engine = Arc::clone(&self.engine);
+        for agent in &engine.config().agents {
+            self.want(agent.name.clone(), now);
+        }
+    }
+
+    /// An agent should be read, as soon as it may be. A name that is not of this
+    /// config is of the one before.
     fn want(&mut self, name: String, now: Instant) {
+        if self.engine.agent(&name).is_err() {
+            return;
+        }
         let due = self.not_before.get(&name).copied().unwrap_or(now).max(now);
         if self.due.insert(name, due).is_none() {
             self.jobs.change(1);
@@ -422,12 +479,18 @@ fn meanings(engine: &Engine) -> HashMap<PathBuf, Vec<Meaning>> {
 fn worker(engine: &Engine, queue: &Receiver<String>, messages: &Sender<Message>) {
     for name in queue {
         let began = engine.clock().instant();
-        let Ok(agent) = engine.agent(&name) else {
-            continue;
+        let look = || {
+            engine
+                .agent(&name)
+                .map(|agent| Box::new(engine.observe(agent)))
         };
-        let observation = Box::new(engine.observe(agent));
+        let observation = catch_unwind(AssertUnwindSafe(look));
+        let observation = observation.ok().and_then(crate::error::Result::ok);
         let took = engine.clock().instant().duration_since(began);
-        if messages.send(Message::Done(observation, took)).is_err() {
+        if messages
+            .send(Message::Done(name, observation, took))
+            .is_err()
+        {
             return;
         }
     }

@@ -31,9 +31,6 @@ const FRESH: Duration = Duration::from_millis(50);
 /// How long the search for the edited lines may take.
 const DIFF_TIME: Duration = Duration::from_millis(50);
 
-/// Why there is nothing to read where nothing stands.
-const ABSENT: &str = "no memory file";
-
 /// Why remote agents cannot be read yet.
 pub const NO_REMOTE: &str = "remote agents come with a later version";
 
@@ -170,6 +167,9 @@ pub struct Observation {
     pub limit: u64,
     /// What was read, if anything was.
     pub content: Option<Content>,
+    /// Whether the memory is provably absent.
+    #[serde(default)]
+    pub absent: bool,
     /// Digest of the baseline that a reset would install.
     pub baseline: Option<Digest>,
     /// Its last run.
@@ -182,7 +182,7 @@ impl Observation {
     /// Whether it is known what the memory holds: it was read, or is provably
     /// absent.
     pub fn was_read(&self) -> bool {
-        self.content.is_some() || self.why.split("; ").any(|why| why == ABSENT)
+        self.content.is_some() || self.absent
     }
 }
 
@@ -363,39 +363,55 @@ struct Verdict {
 enum Look {
     Absent,
     Odd(Odd),
-    File(Verdict),
+    File(Verdict, Option<Bytes>),
+}
+
+/// The bytes that were judged.
+struct Bytes {
+    head: Vec<u8>,
+    operator_part: Vec<u8>,
+}
+
+/// An agent as one look saw it, with the bytes that were looked at.
+pub(super) struct Seen {
+    pub observation: Observation,
+    /// What stands in place of the memory, if it is not a file to be read.
+    pub odd: Option<Odd>,
+    /// The beginning of the memory, at least [`WINDOW`] bytes of it.
+    pub head: Vec<u8>,
+    /// The operator part that the memory was measured against.
+    pub operator_part: Option<Vec<u8>>,
 }
 
 impl Engine {
     /// Looks at an agent. Reads its memory only if its stamp changed.
     pub fn observe(&self, agent: &Agent) -> Observation {
+        self.see(agent, false).observation
+    }
+
+    /// The same; with `bytes`, the memory is read in any case, and kept.
+    pub(super) fn see(&self, agent: &Agent, bytes: bool) -> Seen {
         let generation = self.next_generation();
         let (history, ledger_error) = match self.history(&agent.name) {
             Ok(history) => (history, None),
             Err(error) => (History::default(), Some(error.to_string())),
         };
-        let mut observation = Observation {
-            agent: agent.name.clone(),
-            host: host(agent),
-            state: State::Error,
-            why: String::new(),
-            block: None,
-            protect: agent.protect.into(),
-            read: self.clock().now(),
-            generation,
-            limit: agent.max_memory_size,
-            content: None,
-            baseline: None,
-            last: history.last.clone(),
-            ledger_error,
+        let mut seen = Seen {
+            observation: self.unseen(agent, generation),
+            odd: None,
+            head: Vec::new(),
+            operator_part: None,
         };
+        let observation = &mut seen.observation;
+        observation.last.clone_from(&history.last);
+        observation.ledger_error = ledger_error;
         let Place::Local { memory } = &agent.place else {
             observation.why = NO_REMOTE.to_string();
             observation.block = Some(Block {
                 kind: Kind::Host,
                 why: NO_REMOTE.to_string(),
             });
-            return observation;
+            return seen;
         };
         let loaded = baseline::load(&self.config().general, agent).map(Arc::new);
         observation.baseline = loaded.as_ref().ok().map(|baseline| baseline.digest());
@@ -417,12 +433,16 @@ impl Engine {
                 why: error.to_string(),
             });
         }
-        match self.look(agent, memory, against, &earlier, &history) {
-            Ok(Look::Absent) => conditions.push((State::Missing, ABSENT.to_string())),
+        match self.look(agent, memory, against, &earlier, &history, bytes) {
+            Ok(Look::Absent) => {
+                observation.absent = true;
+                conditions.push((State::Missing, "no memory file".to_string()));
+            }
             Ok(Look::Odd(odd)) => {
                 conditions.push((State::Error, format!("{odd} stands in its place")));
+                seen.odd = Some(odd);
             }
-            Ok(Look::File(verdict)) => {
+            Ok(Look::File(verdict, bytes)) => {
                 if verdict.content.size > agent.max_memory_size {
                     let why = format!("over the limit of {} bytes", agent.max_memory_size);
                     conditions.push((State::Oversize, why));
@@ -432,6 +452,10 @@ impl Engine {
                     conditions.push((verdict.state, verdict.why));
                 }
                 observation.content = Some(verdict.content);
+                if let Some(bytes) = bytes {
+                    seen.head = bytes.head;
+                    seen.operator_part = against.map(|_| bytes.operator_part);
+                }
             }
             Err(error) => {
                 conditions.push((State::Error, error.to_string()));
@@ -475,7 +499,27 @@ impl Engine {
                     true => a,
                     false => b,
                 });
-        observation
+        seen
+    }
+
+    /// An agent of which nothing is known yet.
+    fn unseen(&self, agent: &Agent, generation: u64) -> Observation {
+        Observation {
+            agent: agent.name.clone(),
+            host: host(agent),
+            state: State::Error,
+            why: String::new(),
+            block: None,
+            protect: agent.protect.into(),
+            read: self.clock().now(),
+            generation,
+            limit: agent.max_memory_size,
+            content: None,
+            absent: false,
+            baseline: None,
+            last: None,
+            ledger_error: None,
+        }
     }
 
     fn look(
@@ -485,13 +529,10 @@ impl Engine {
         against: Option<&Arc<Baseline>>,
         earlier: &[Arc<Baseline>],
         history: &History,
+        bytes: bool,
     ) -> Result<Look, TransportError> {
         let transport = self.transport();
-        let probe = transport
-            .probe(&[memory])
-            .pop()
-            .unwrap_or(Ok(Object::Absent))?;
-        let file = match probe {
+        let file = match self.object(memory)? {
             Object::Absent => return Ok(Look::Absent),
             Object::Odd(odd) => return Ok(Look::Odd(odd)),
             Object::File(file) => file,
@@ -499,12 +540,13 @@ impl Engine {
         let none = Arc::new(Baseline::new(Vec::new(), &agent.separator));
         let current = against.unwrap_or(&none);
         if let Some(cached) = self.cached(&agent.name)
+            && !bytes
             && !cached.fresh
             && cached.stamp == file.stamp
             && cached.baseline == current.digest()
             && cached.pushed == history.pushed
         {
-            return Ok(Look::File(cached.verdict));
+            return Ok(Look::File(cached.verdict, None));
         }
         let mut reading = Reading::default();
         let window = window(current);
@@ -532,7 +574,12 @@ impl Engine {
                 verdict: verdict.clone(),
             },
         );
-        Ok(Look::File(verdict))
+        let version = judgement.version.as_ref().unwrap_or(current);
+        let bytes = bytes.then(|| Bytes {
+            head: reading.head,
+            operator_part: version.operator_part().to_vec(),
+        });
+        Ok(Look::File(verdict, bytes))
     }
 
     fn look_again(&self, memory: &std::path::Path) -> Result<Look, TransportError> {

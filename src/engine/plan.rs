@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ledger::{Act, Standing};
 use super::memory::{Boundary, Rule};
-use super::observe::{Observation, Protection, State, WINDOW, host};
+use super::observe::{Protection, Seen, State, WINDOW, host};
 use super::{Engine, Record, undo};
 use crate::archive::EntryKind;
 use crate::baseline;
@@ -215,12 +215,12 @@ impl Engine {
         let mut skipped = Vec::new();
         for name in unique(names) {
             let agent = self.agent(name)?;
-            let seen = self.observe(agent);
+            let seen = self.see(agent, true);
             match self.reset_step(agent, &seen, unlocked) {
                 Ok(step) => steps.push(step),
                 Err((kind, why)) => skipped.push(Skipped {
                     agent: agent.name.clone(),
-                    state: seen.state,
+                    state: seen.observation.state,
                     why,
                     kind,
                 }),
@@ -240,16 +240,16 @@ impl Engine {
     fn reset_step(
         &self,
         agent: &Agent,
-        seen: &Observation,
+        seen: &Seen,
         unlocked: bool,
     ) -> Result<Step, (Option<Kind>, String)> {
-        if let Some(block) = &seen.block {
+        if let Some(block) = &seen.observation.block {
             return Err((Some(block.kind), block.why.clone()));
         }
-        if seen.state == State::Clean {
+        if seen.observation.state == State::Clean {
             return Err((None, "already equal to its baseline".to_string()));
         }
-        if seen.protect == Protection::ReadOnly && !unlocked {
+        if seen.observation.protect == Protection::ReadOnly && !unlocked {
             return Err((Some(Kind::Conflict), "protected as read-only".to_string()));
         }
         let baseline = baseline::load(&self.config().general, agent)
@@ -270,18 +270,14 @@ impl Engine {
     }
 
     /// A step that installs `content`, with the figures of what is there now.
-    fn step(&self, agent: &Agent, seen: &Observation, content: Digest) -> Result<Step> {
-        let detail = self.detail(agent);
-        let object = self.object(agent)?;
-        let found = detail.observation.content.as_ref();
-        let memory = match (&object, found) {
-            (crate::transport::Object::Absent, _) => Memory::Absent,
-            (crate::transport::Object::Odd(_), _) => Memory::Odd,
-            (crate::transport::Object::File(_), Some(found)) => {
-                Memory::File(found.boundary, &detail.memory)
-            }
-            (crate::transport::Object::File(_), None) => {
-                return Err(Error::new(Kind::Host, detail.observation.why.clone()));
+    fn step(&self, agent: &Agent, seen: &Seen, content: Digest) -> Result<Step> {
+        let found = seen.observation.content.as_ref();
+        let memory = match (&seen.odd, found) {
+            (Some(_), _) => Memory::Odd,
+            (None, Some(found)) => Memory::File(found.boundary, &seen.head),
+            (None, None) if seen.observation.absent => Memory::Absent,
+            (None, None) => {
+                return Err(Error::new(Kind::Host, seen.observation.why.clone()));
             }
         };
         let intact = found
@@ -298,7 +294,7 @@ impl Engine {
         };
         let boundary = found.and_then(|found| found.boundary);
         let mut notes = Vec::new();
-        if let crate::transport::Object::Odd(odd) = &object {
+        if let Some(odd) = &seen.odd {
             notes.push(format!(
                 "{odd} stands in its place: it is described, then displaced"
             ));
@@ -312,7 +308,7 @@ impl Engine {
         Ok(Step {
             agent: agent.name.clone(),
             host: host(agent),
-            state: seen.state,
+            state: seen.observation.state,
             action,
             bound: Bound::new(content, &memory),
             entry,
@@ -325,7 +321,8 @@ impl Engine {
             added: boundary.map_or(0, |boundary| boundary.added),
             removed: boundary.map_or(0, |boundary| boundary.removed),
             new_size: 0,
-            typed: !intact && action != Action::Create || seen.protect == Protection::Typed,
+            typed: !intact && action != Action::Create
+                || seen.observation.protect == Protection::Typed,
             notes,
             undo: None,
         })
@@ -361,12 +358,12 @@ impl Engine {
         let mut skipped = Vec::new();
         for (name, record) in wanted {
             let agent = self.agent(&name)?;
-            let seen = self.observe(agent);
+            let seen = self.see(agent, true);
             match self.undo_step(agent, &seen, record, &records, mode, unlocked) {
                 Ok(step) => steps.push(step),
                 Err(error) => skipped.push(Skipped {
                     agent: name,
-                    state: seen.state,
+                    state: seen.observation.state,
                     why: error.to_string(),
                     kind: Some(error.kind()),
                 }),
@@ -378,7 +375,7 @@ impl Engine {
     fn undo_step(
         &self,
         agent: &Agent,
-        seen: &Observation,
+        seen: &Seen,
         record: Option<&Record>,
         records: &[Record],
         mode: UndoMode,
@@ -388,15 +385,20 @@ impl Engine {
         let Some(record) = record else {
             return refuse("the ledger has nothing to undo");
         };
-        if seen.protect == Protection::ReadOnly && !unlocked {
+        if seen.observation.protect == Protection::ReadOnly && !unlocked {
             return refuse("protected as read-only");
         }
-        if let Some(block) = seen.block.as_ref().filter(|block| block.kind == Kind::Busy) {
+        if let Some(block) = seen
+            .observation
+            .block
+            .as_ref()
+            .filter(|block| block.kind == Kind::Busy)
+        {
             return Err(Error::new(Kind::Busy, block.why.clone()));
         }
         let source = undo::source(self, agent, record)?;
         let mut step = self.step(agent, seen, source.digest())?;
-        let now = match (&seen.content, step.action) {
+        let now = match (&seen.observation.content, step.action) {
             (Some(content), _) => Some(Standing::File {
                 sha256: content.sha256,
                 size: content.size,
@@ -411,8 +413,8 @@ impl Engine {
             _ => step.action = Action::Remove,
         }
         // Undo goes by what it puts back, not by what it finds.
-        step.typed =
-            seen.protect == Protection::Typed || (written_since && mode == UndoMode::Overwrite);
+        step.typed = seen.observation.protect == Protection::Typed
+            || (written_since && mode == UndoMode::Overwrite);
         if written_since && mode == UndoMode::Refuse {
             step.notes.push("the agent has written since".to_string());
         }

@@ -333,6 +333,7 @@ pub fn seen(name: &str, state: State) -> Observation {
         generation: 1,
         limit: 16_384,
         content: read.then_some(content),
+        absent: false,
         baseline: Some(Digest::of(b"baseline")),
         last: Some(LastRun {
             run: "5a10c3d2".to_string(),

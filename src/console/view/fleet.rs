@@ -20,11 +20,11 @@ struct Column {
 
 const HOST: Column = column("HOST", 8, 110, false);
 const SIZE: Column = column("SIZE", 6, 96, true);
-const LIMIT: Column = column("LIM", 4, 100, true);
+const LIMIT: Column = column("LIM", 5, 100, true);
 const SCRATCH: Column = column("SCRATCH", 7, 0, true);
 const ABOVE: Column = column("ABOVE---", 8, 0, true);
 const CHANGED: Column = column("CHANGED", 7, 0, true);
-const LAST: Column = column("LAST RUN", 12, 72, true);
+const LAST: Column = column("LAST RUN", 17, 72, true);
 const COLUMNS: [&Column; 7] = [&HOST, &SIZE, &LIMIT, &SCRATCH, &ABOVE, &CHANGED, &LAST];
 
 const fn column(head: &'static str, width: u16, from: u16, right: bool) -> Column {
@@ -460,7 +460,7 @@ fn next_step(seen: &Observation) -> &'static str {
         State::NoSep => {
             "There is no separator line. d shows the file, X plans a reset that archives all of it."
         }
-        State::Error => "It cannot be read as it is. WHY says what stands in the way.",
+        State::Error => "It cannot be read as it is; nothing was changed.",
         State::Missing => {
             "The folder is there, the file is not. X plans to create it from the baseline."
         }

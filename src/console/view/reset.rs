@@ -293,11 +293,11 @@ fn confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16)
             canvas.put(x, y, &text, Role::Text);
         }
         Form::Choice => {
-            let x = canvas.put(1, y, "The agent has written since:  ", Role::Warn);
+            let x = canvas.put(1, y, "Written to since:  ", Role::Warn);
             let x = canvas.put(x, y, "a", Role::Key);
             let x = canvas.put(x, y, " appends its new notes below,  ", Role::Text);
             let x = canvas.put(x, y, "o", Role::Key);
-            canvas.put(x, y, " archives them and overwrites", Role::Text);
+            canvas.put(x, y, " archives them, overwrites", Role::Text);
         }
         Form::Typed(word) => {
             let x = canvas.put(1, y, "Type  ", Role::Text);
@@ -315,7 +315,14 @@ fn run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
     } else {
         "RESET"
     };
-    let done = view.outcomes.len();
+    // Skipped agents have outcomes, too; they are not part of the work.
+    let steps = || {
+        view.plan
+            .steps
+            .iter()
+            .filter_map(|step| view.outcomes.get(&step.agent))
+    };
+    let done = steps().count();
     let total = view.plan.steps.len().max(1);
     let bad = view
         .outcomes
@@ -326,7 +333,7 @@ fn run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
     let x = canvas.put(0, 0, &format!("{verb} running  "), Role::Title);
     let x = fleet_name(model, canvas, x, 0);
     let bar = 20;
-    let full = done * bar / total;
+    let full = (done * bar / total).min(bar);
     let x = canvas.put(x, 0, &"█".repeat(full), Role::Good);
     let x = canvas.put(x, 0, &"░".repeat(bar - full), Role::Dim) + 2;
     let role = if bad > 0 { Role::Bad } else { Role::Text };
