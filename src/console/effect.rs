@@ -244,14 +244,24 @@ fn findings(detail: &Detail) -> String {
         None => found.push("no separator".to_string()),
     }
     let hidden = content.hidden;
-    for (count, what) in [
-        (hidden.invisible, "invisible characters"),
-        (hidden.controls, "control characters"),
-        (hidden.escapes, "of them escapes"),
-        (hidden.invalid, "bytes that are no UTF-8"),
+    for (count, one, many) in [
+        (
+            hidden.invisible,
+            "invisible character",
+            "invisible characters",
+        ),
+        (hidden.controls, "control character", "control characters"),
+        (hidden.escapes, "of them an escape", "of them escapes"),
+        (
+            hidden.invalid,
+            "byte that is no UTF-8",
+            "bytes that are no UTF-8",
+        ),
     ] {
-        if count > 0 {
-            found.push(format!("{count} {what}"));
+        match count {
+            0 => {}
+            1 => found.push(format!("1 {one}")),
+            count => found.push(format!("{count} {many}")),
         }
     }
     if crate::untrusted::mixed_scripts(&detail.memory) {

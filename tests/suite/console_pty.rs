@@ -373,7 +373,7 @@ fn what_is_no_memory_is_said_and_nothing_breaks() {
     });
     let hidden = || {
         site.write(MONITOR, "hidden");
-        fs::set_permissions(&path, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o0)).unwrap();
     };
     // Root may read everything.
     let root = rustix::process::geteuid().is_root();
