@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, FixedOffset};
 use crossbeam_channel::{Receiver, Sender, after, select, unbounded};
 use crossterm::event::{self, Event as TerminalEvent, KeyCode, KeyEventKind, KeyModifiers};
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::iterator::Signals;
 
 use crate::config::{Config, Env, Protect};
@@ -296,7 +296,12 @@ impl Console {
                     continue;
                 }
                 Input::Terminal(TerminalEvent::Paste(text)) => Msg::Paste(text),
-                Input::Terminal(TerminalEvent::Resize(columns, rows)) => Msg::Resize(columns, rows),
+                // The library loses a change of size that comes together with a
+                // key, so the signal is listened to as well; what counts is the
+                // size now.
+                Input::Terminal(TerminalEvent::Resize(..)) | Input::Signal(SIGWINCH) => {
+                    Msg::Resize(screen.size().0, screen.size().1)
+                }
                 Input::Signal(SIGTSTP) => {
                     screen.suspend()?;
                     Msg::Resize(screen.size().0, screen.size().1)
@@ -400,7 +405,7 @@ fn read_input() -> Result<Receiver<Input>> {
             &error,
         )
     };
-    let signals = [SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGTSTP, SIGCONT];
+    let signals = [SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH];
     let mut signals = Signals::new(signals).map_err(failed)?;
     let out = sender.clone();
     thread::spawn(move || {

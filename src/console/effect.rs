@@ -2,8 +2,8 @@
 //! answers come back as messages. The only bridge between the two.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use super::model::{Fleet as FleetInfo, Level, Request, RunSummary};
 use super::text;
 use super::update::{Effect, Msg, Texts};
 use crate::config::{self, Config, Env, Protect};
+use crate::digest::Digest;
 use crate::engine::{Act, Detail, Engine, Fleet, FleetEvent, Observation, Plan};
 use crate::error::{Error, Result};
 
@@ -26,6 +27,15 @@ const WAITING: usize = 64;
 /// to win over what an earlier one still had on the way, so it counts from here
 /// times its number.
 const GENERATIONS: u64 = 1 << 40;
+
+/// How long a config file has to stay the same before it is read.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// How often that is waited for.
+const SETTLE_TRIES: usize = 40;
+
+/// What the config file held when it was read last.
+type Known = Arc<Mutex<Option<Digest>>>;
 
 /// Makes an engine for a config that was changed.
 pub type Rebuild = Box<dyn Fn(Config) -> Engine + Send>;
@@ -43,12 +53,13 @@ pub struct Runner {
     rebuild: Rebuild,
     /// How many engines there were before this one.
     engines: u64,
+    known: Known,
 }
 
 enum Job {
     Plan(u64, Request, bool),
     LoadLog,
-    ReadConfig(Env),
+    ReadConfig(Env, Known),
     Remember,
 }
 
@@ -70,6 +81,7 @@ impl Runner {
             env,
             rebuild,
             engines: 0,
+            known: Known::default(),
         };
         (runner, inbox)
     }
@@ -113,7 +125,10 @@ impl Runner {
 
     /// Reads the config anew, after its file changed.
     pub fn read_config(&self) {
-        drop(self.jobs.send(Job::ReadConfig(self.env.clone())));
+        drop(
+            self.jobs
+                .send(Job::ReadConfig(self.env.clone(), Arc::clone(&self.known))),
+        );
     }
 
     /// Goes on with a changed config. Not while a run is in progress: it would
@@ -130,6 +145,8 @@ impl Runner {
         self.engines += 1;
         let first = self.engines * GENERATIONS;
         (self.texts, self.jobs, self.fleet) = workers(&self.engine, first, &self.messages);
+        // The file may have changed while nobody watched it.
+        self.read_config();
         Msg::ConfigLoaded(info, names, read_only)
     }
 
@@ -244,14 +261,24 @@ fn findings(detail: &Detail) -> String {
         None => found.push("no separator".to_string()),
     }
     let hidden = content.hidden;
-    for (count, what) in [
-        (hidden.invisible, "invisible characters"),
-        (hidden.controls, "control characters"),
-        (hidden.escapes, "of them escapes"),
-        (hidden.invalid, "bytes that are no UTF-8"),
+    for (count, one, many) in [
+        (
+            hidden.invisible,
+            "invisible character",
+            "invisible characters",
+        ),
+        (hidden.controls, "control character", "control characters"),
+        (hidden.escapes, "of them an escape", "of them escapes"),
+        (
+            hidden.invalid,
+            "byte that is no UTF-8",
+            "bytes that are no UTF-8",
+        ),
     ] {
-        if count > 0 {
-            found.push(format!("{count} {what}"));
+        match count {
+            0 => {}
+            1 => found.push(format!("1 {one}")),
+            count => found.push(format!("{count} {many}")),
         }
     }
     if crate::untrusted::mixed_scripts(&detail.memory) {
@@ -276,10 +303,18 @@ fn do_jobs(engine: &Engine, queue: &Receiver<Job>, messages: &Sender<Msg>) {
                 let plan = make_plan(engine, &request, unlocked);
                 Msg::Planned(id, plan.map(Box::new))
             }
-            Job::ReadConfig(env) => match config::load(&engine.config().path, &env) {
-                Ok(config) => Msg::ConfigRead(Box::new(config)),
-                Err(problems) => Msg::ConfigBroken(problems.to_string()),
-            },
+            Job::ReadConfig(env, known) => {
+                let digest = settled(engine);
+                let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+                if *known == Some(digest) {
+                    continue;
+                }
+                *known = Some(digest);
+                match config::load(&engine.config().path, &env) {
+                    Ok(config) => Msg::ConfigRead(Box::new(config)),
+                    Err(problems) => Msg::ConfigBroken(problems.to_string()),
+                }
+            }
             Job::Remember => Msg::Remembered(engine.remembered()),
             Job::LoadLog => Msg::Log(runs(engine).map_err(|error| error.to_string())),
         };
@@ -287,6 +322,22 @@ fn do_jobs(engine: &Engine, queue: &Receiver<Job>, messages: &Sender<Msg>) {
             return;
         }
     }
+}
+
+/// The digest of the config file, once it stays the same for a moment: many
+/// programs empty a file and then write it, and an empty config is a valid one.
+fn settled(engine: &Engine) -> Digest {
+    let read = || Digest::of(&std::fs::read(&engine.config().path).unwrap_or_default());
+    let mut digest = read();
+    for _ in 0..SETTLE_TRIES {
+        engine.clock().sleep(SETTLE);
+        let next = read();
+        if next == digest {
+            break;
+        }
+        digest = next;
+    }
+    digest
 }
 
 fn make_plan(engine: &Engine, request: &Request, unlocked: bool) -> Result<Plan, Error> {

@@ -229,7 +229,7 @@ impl Console {
             generation: self.generation,
             diff,
             scratch,
-            findings: "separator L3 (1 of 1) · 1 invisible characters".to_string(),
+            findings: "separator L3 (1 of 1) · 2 invisible characters".to_string(),
         };
         self.send(Msg::Texts(Box::new(texts)));
     }

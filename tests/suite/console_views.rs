@@ -390,7 +390,7 @@ fn agent_without_wrapping() {
 #[test]
 fn agent_that_writes_while_one_reads() {
     picture("agent_grown", |console| {
-        let notes = "- a line of notes\n".repeat(60);
+        let notes: String = (1..60).map(|n| format!("- note {n}\n")).collect();
         let text = memory(|text| text, &notes);
         reading(console, "docs-writer", &text, Some(BASELINE));
         console.press("Tab ^d ^d");

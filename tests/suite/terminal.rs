@@ -126,13 +126,24 @@ impl Terminal {
     pub fn wait(&mut self, what: &str, mut holds: impl FnMut(&mut Terminal) -> bool) -> Duration {
         let began = Instant::now();
         let end = began + limit();
-        while !holds(self) {
+        while self.is_half_drawn() || !holds(self) {
             if Instant::now() > end {
                 panic!("waited for {what}; the screen is:\n{}", self.text());
             }
             self.take(Duration::from_millis(10));
         }
         began.elapsed()
+    }
+
+    /// Whether a frame has begun to come and not ended: a terminal shows none of
+    /// it yet.
+    fn is_half_drawn(&self) -> bool {
+        let last = |code: &[u8]| {
+            self.bytes
+                .windows(code.len())
+                .rposition(|bytes| bytes == code)
+        };
+        last(b"\x1b[?2026h") > last(b"\x1b[?2026l")
     }
 
     /// Waits until the screen shows a text.
@@ -184,9 +195,7 @@ impl Terminal {
         assert!(!screen.hide_cursor(), "the cursor is hidden");
         assert!(!screen.bracketed_paste(), "pasted text is still marked");
         assert_eq!(self.modes(), self.modes, "the modes of the terminal");
-        let last = String::from_utf8_lossy(&self.bytes);
-        let (begun, ended) = (last.rfind("\x1b[?2026h"), last.rfind("\x1b[?2026l"));
-        assert!(ended >= begun, "a synchronized update was not ended");
+        assert!(!self.is_half_drawn(), "a synchronized update was not ended");
     }
 
     pub fn modes(&self) -> String {

@@ -76,11 +76,8 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     }
     if let Some(LogRow::Run(run)) = rows.get(model.log.cursor) {
         let who = run.events.first().map_or(String::new(), |event| {
-            format!(
-                "by {} ({:?}); Enter opens the result",
-                event.user, event.trigger
-            )
-            .to_lowercase()
+            let trigger = format!("{:?}", event.trigger).to_lowercase();
+            format!("by {} ({trigger}); Enter opens the result", event.user)
         });
         canvas.foreign(1, bottom + 1, who.as_bytes(), Role::Dim);
     }

@@ -452,9 +452,8 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
             canvas.put(2, y, "!", Role::Bad);
         }
         canvas.put(4, y, &shorten(&line.agent, 20), Role::Text);
-        let x = canvas
-            .put(26, y, line.outcome.word(), of_outcome(line.outcome))
-            .max(37);
+        let x = canvas.put(26, y, line.outcome.word(), of_outcome(line.outcome));
+        let x = (x + 2).max(37);
         let mut text = line.entry.clone().unwrap_or_default();
         if let Some(note) = &line.note {
             let gap = if text.is_empty() { "" } else { "   " };
