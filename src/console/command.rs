@@ -193,7 +193,7 @@ table! {
     GoAgent       "agent"         ""            Move    &[Any], ["2"], "The agent under the cursor";
     GoReset       "plan"          ""            Move    &[Any], ["5"], "The plan, run or result";
     GoLog         "log"           "log"         Move    &[Any], ["7"], "The log";
-    ReadOnly      "read-only"     ""            Program &[Any], ["!"], "Switch read-only on; or off, for 30 minutes, after y";
+    ReadOnly      "read-only"     ""            Program &[Any], ["!"], "Switch read-only on; or, after y, off, for 30 minutes also where agents are protected";
     Redraw        "redraw"        ""            Program &[Any], ["^l"], "Draw the whole screen again";
     Suspend       "suspend"       ""            Program &[Any], ["^z"], "Back to the shell; fg returns";
     Quit          "quit"          ""            Program &[Any], ["^c"], "Quit; during a run: finish the agent in hand, do not start the rest";

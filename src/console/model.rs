@@ -496,6 +496,17 @@ impl Model {
             .collect()
     }
 
+    /// Says something that is not worth keeping.
+    pub fn hint(&mut self, text: &str) {
+        self.message = Some(Message {
+            level: Level::Info,
+            text: text.to_string(),
+            time: self.now.wall,
+            count: 1,
+        });
+        self.dirty = true;
+    }
+
     /// Says something: it is shown, and kept in the log.
     pub fn say(&mut self, level: Level, text: impl Into<String>) {
         let mut message = Message {

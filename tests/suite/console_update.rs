@@ -603,6 +603,11 @@ fn a_read_only_agent_is_unlocked_for_half_an_hour_by_y() {
         [Effect::Plan(1, reset_of(&["bravo"]), false)]
     );
     console.press("Esc !");
+    assert!(
+        console.model.why_read_only().is_some(),
+        "first it is all of it"
+    );
+    console.press("!");
     assert_eq!(console.model.overlay, Some(Overlay::Unlock));
     console.press("Enter");
     assert!(!console.model.unlocked(), "only y does");

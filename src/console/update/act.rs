@@ -6,10 +6,10 @@ use super::{Effect, VALID, ask_for_plan, plan_anew};
 use crate::console::command::{self, Command};
 use crate::console::keymap::{Code, Key};
 use crate::console::model::{
-    Chooser, Level, LogRow, Model, Overlay, Prompt, Request, Row, RunView, Screen, Sort, Stage, Tab,
+    Chooser, Level, LogRow, Model, Overlay, Prompt, Request, RunView, Screen, Sort, Stage, Tab,
 };
 use crate::console::text::Pane;
-use crate::engine::{Protection, UndoMode, UndoTarget};
+use crate::engine::{UndoMode, UndoTarget};
 
 /// How long the strip waits for a key to be let go.
 const STRIP: Duration = Duration::from_millis(80);
@@ -248,7 +248,7 @@ pub(super) fn back(model: &mut Model, key: Key) -> Vec<Effect> {
     match model.screen {
         Screen::Fleet if escape => {
             if model.filter.is_empty() {
-                model.say(Level::Info, "q quits");
+                model.hint("q quits");
             } else {
                 model.filter.clear();
                 model.arrange();
@@ -431,17 +431,15 @@ pub(super) fn sort_by(model: &mut Model, sort: Sort) {
 }
 
 pub(super) fn read_only(model: &mut Model) {
-    let protected = model
-        .rows
-        .iter()
-        .filter_map(Row::best)
-        .any(|seen| seen.protect == Protection::ReadOnly);
-    if model.read_only.on || (protected && !model.unlocked()) {
+    if model.read_only.on {
         model.overlay = Some(Overlay::Unlock);
     } else {
         model.read_only.on = true;
         model.read_only.unlocked_until = None;
-        model.say(Level::Info, "read-only; ! switches it off");
+        model.say(
+            Level::Info,
+            "read-only; ! again switches it off, for protected agents, too",
+        );
     }
 }
 

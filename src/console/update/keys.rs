@@ -20,11 +20,11 @@ pub(super) fn keys_came(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
     // What was said was there to be read; the log keeps it.
     model.dirty |= model.message.take().is_some();
     let printable = keys.iter().filter(|key| key.typed().is_some()).count();
-    let burst = printable > BURST && model.prompt.is_none();
+    let burst = printable > BURST && model.prompt.is_none() && !is_choosing(model);
     let mut effects = Vec::new();
     let mut dropped = false;
     for key in keys {
-        if burst && key.typed().is_some() {
+        if burst && (key.typed().is_some() || key.code == Code::Enter) {
             // A held key over a slow line comes like this, too: let it move.
             let moves = model.overlay.is_none() && !is_typing(model) && {
                 let meaning = keymap::meaning(model.context(), &[key]);
@@ -47,7 +47,7 @@ pub(super) fn keys_came(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
     if dropped {
         model.say(
             Level::Warn,
-            "many keys at once look like pasted text and were ignored",
+            "many keys at once look like pasted text and were ignored; type them one by one",
         );
     }
     effects
@@ -66,6 +66,14 @@ pub(super) fn paste(model: &mut Model, text: &str) -> Vec<Effect> {
     };
     let clean: String = query.chars().filter(|c| !c.is_control()).collect();
     edit_prompt(model, |line| line.push_str(&clean))
+}
+
+/// Whether printable keys go into the query of a chooser.
+fn is_choosing(model: &Model) -> bool {
+    match &model.overlay {
+        Some(Overlay::Help(chooser) | Overlay::Palette(chooser)) => chooser.typing,
+        _ => false,
+    }
 }
 
 /// Whether something is over the screen, so that rows must not move below it.

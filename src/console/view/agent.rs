@@ -3,7 +3,7 @@
 use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
 
-use super::fleet::fleet_name;
+use super::fleet::{fleet_name, share};
 use super::{Canvas, count, cut, message, shorten, size};
 use crate::console::model::{GUTTER_DIFF, GUTTER_TEXT, Model, Tab, age, modified};
 use crate::console::text::{Kind, Line, Span};
@@ -49,8 +49,8 @@ fn header(model: &Model, canvas: &mut Canvas<'_>, seen: Option<&Observation>) {
     if let Some(seen) = seen {
         x = canvas.put(x, 0, &cut(&seen.host, 12), Role::Text) + 1;
         if let Some(content) = &seen.content {
-            let percent = content.size.saturating_mul(100) / seen.limit.max(1);
-            let text = format!("{}/{} {percent}%", size(content.size), size(seen.limit));
+            let share = share(content.size, seen.limit);
+            let text = format!("{}/{} {share}", size(content.size), size(seen.limit));
             x = canvas.put(x, 0, &text, Role::Text) + 2;
             let when = age(model.now.wall, modified(content.modified, model.now.wall));
             x = canvas.put(x, 0, &format!("changed {when} ago"), Role::Text) + 2;

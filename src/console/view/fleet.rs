@@ -132,12 +132,16 @@ fn header(model: &Model, canvas: &mut Canvas<'_>) {
     }
     canvas.put_right(canvas.width(), 0, &fresh, Role::Dim);
     let end = canvas.width().saturating_sub(fresh.width() as u16 + 1);
-    for (text, role) in all {
-        if usize::from(end.saturating_sub(x)) < text.width() {
-            canvas.put(end.saturating_sub(1), 0, "…", Role::Text);
+    for (index, (text, role)) in all.iter().enumerate() {
+        let last = index + 1 == all.len();
+        let room = usize::from(end.saturating_sub(x));
+        // What does not fit is counted: "+3" more states.
+        let reserve = if last { 0 } else { " +9".len() };
+        if room < text.width() + reserve {
+            canvas.put(x, 0, &format!("+{}", all.len() - index), Role::Text);
             break;
         }
-        x = canvas.put(x, 0, &text, role) + 1;
+        x = canvas.put(x, 0, text, *role) + 1;
     }
     let mut parts = Vec::new();
     if let Some(error) = &model.ledger_error {
@@ -159,12 +163,17 @@ fn header(model: &Model, canvas: &mut Canvas<'_>) {
         } else {
             Role::Bad
         };
-        if !failed.is_empty() {
-            text.push_str(&format!(
-                ", {} FAILED {}",
-                failed.len(),
-                shorten(&failed.join(" "), 24)
-            ));
+        match last.count(Outcome::Unchanged) {
+            0 => {}
+            unchanged => text.push_str(&format!(", {unchanged} unchanged")),
+        }
+        if let [first, more @ ..] = failed.as_slice() {
+            let more = match more.len() {
+                0 => String::new(),
+                more => format!(" +{more}"),
+            };
+            let name = shorten(first, 20);
+            text.push_str(&format!(", {} FAILED {name}{more}", failed.len()));
         }
         parts.push((text, role));
     }
@@ -349,7 +358,7 @@ fn value(model: &Model, seen: &Observation, head: &str) -> String {
     match head {
         "HOST" => seen.host.clone(),
         "SIZE" => size(content.size),
-        "LIM" => format!("{}%", content.size.saturating_mul(100) / seen.limit.max(1)),
+        "LIM" => share(content.size, seen.limit),
         "SCRATCH" => content.scratch_lines.to_string(),
         "ABOVE---" => match &content.boundary {
             Some(boundary) if boundary.drifted() => {
@@ -363,6 +372,14 @@ fn value(model: &Model, seen: &Observation, head: &str) -> String {
             Some(last) => format!("{} {}", clock(model, last.time), last.outcome.word()),
             None => none(),
         },
+    }
+}
+
+/// How much of a limit is used, in four cells.
+pub(super) fn share(size: u64, limit: u64) -> String {
+    match size.saturating_mul(100) / limit.max(1) {
+        percent @ 0..1000 => format!("{percent}%"),
+        _ => ">9x".to_string(),
     }
 }
 
@@ -401,21 +418,21 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         return;
     };
     let mut text = row.name.clone();
+    if seen.block.is_some() {
+        text.push_str(" BLOCKED");
+    }
     if !seen.why.is_empty() {
         text.push_str(&format!(": {}", seen.why));
     } else if let Some(content) = &seen.content {
-        text.push_str(&format!(
-            ": {}",
-            count(content.scratch_lines, "scratch line")
-        ));
+        let lines = count(content.scratch_lines, "scratch line");
+        text.push_str(&format!(": {lines}"));
     }
-    if let Some(block) = &seen.block {
-        let why = if seen.why.contains(&block.why) {
-            String::new()
-        } else {
-            format!(": {}", block.why)
-        };
-        text.push_str(&format!("; resets are BLOCKED{why}"));
+    if let Some(block) = seen
+        .block
+        .as_ref()
+        .filter(|block| !seen.why.contains(&block.why))
+    {
+        text.push_str(&format!("; {}", block.why));
     }
     let room = usize::from(canvas.width()) - 2;
     let shown = untrusted::line(&text);

@@ -13,10 +13,10 @@ pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
         Overlay::Unlock => {
             let y = height - 2;
             canvas.clear(Rect::new(0, y, width, 2));
-            let what = "Switch read-only off for 30 minutes?  ";
+            let what = "Switch read-only off for 30 minutes, for protected agents, too?  ";
             let x = canvas.put(1, y, what, Role::Warn);
             let x = canvas.put(x, y, "y", Role::Key);
-            canvas.put(x, y, " does, any other key leaves it on", Role::Text);
+            canvas.put(x, y, " does", Role::Text);
         }
         Overlay::Help(chooser) => {
             let title = "Keys of this screen   j k move, Enter runs, / searches, Esc leaves";
@@ -62,6 +62,11 @@ fn list(canvas: &mut Canvas<'_>, title: &str, chooser: &Chooser, choices: &[Choi
     if rows.is_empty() {
         canvas.put(3, 4, "nothing matches", Role::Dim);
     }
+    let below = rows.len().saturating_sub(from + height);
+    if below > 0 {
+        let text = format!("{below} more below");
+        canvas.put_right(area.width, 3, &text, Role::Dim);
+    }
     for (line, row) in rows.iter().skip(from).take(height).enumerate() {
         let y = 4 + line as u16;
         match row {
@@ -95,7 +100,7 @@ fn choice_row(canvas: &mut Canvas<'_>, y: u16, choice: &Choice, here: bool, head
         x += 22;
     }
     let text = match &choice.disabled {
-        Some(why) => format!("{} ({why})", choice.title),
+        Some(why) => format!("({why}) {}", choice.title),
         None => choice.title.clone(),
     };
     let room = usize::from(canvas.width().saturating_sub(x + 1));

@@ -106,12 +106,14 @@ fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     let y = canvas.area.height - FOOT;
     canvas.rule(y);
     notes(model, view, canvas, y + 1);
-    let command = cut(
-        &same_as(model, view),
-        usize::from(canvas.width()).saturating_sub(12),
-    );
-    let x = canvas.put(1, y + 2, "same as:  ", Role::Dim);
-    canvas.put(x, y + 2, &command, Role::Text);
+    if !plan.steps.is_empty() {
+        let command = cut(
+            &same_as(model, view),
+            usize::from(canvas.width()).saturating_sub(12),
+        );
+        let x = canvas.put(1, y + 2, "same as:  ", Role::Dim);
+        canvas.put(x, y + 2, &command, Role::Text);
+    }
     confirmation(model, view, canvas, y + 3);
 }
 
@@ -229,6 +231,17 @@ fn notes(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16) {
         );
         return;
     }
+    let skipped = model.reset.cursor.checked_sub(view.plan.steps.len());
+    if let Some(skipped) = skipped.and_then(|index| view.plan.skipped.get(index)) {
+        let text = format!("{} skipped: {}", skipped.agent, skipped.why);
+        canvas.put(
+            1,
+            y,
+            &cut(&text, usize::from(canvas.width()) - 2),
+            Role::Text,
+        );
+        return;
+    }
     let under = view.plan.steps.get(model.reset.cursor);
     let told = under.into_iter().chain(&view.plan.steps).find_map(|step| {
         let note = step.notes.last()?;
@@ -282,6 +295,9 @@ fn confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16)
         return;
     }
     let verb = view.verb();
+    if !view.hidden.is_empty() {
+        return;
+    }
     match &view.form {
         Form::Nothing => {
             canvas.put(1, y, "Nothing to run. Esc leaves.", Role::Text);
@@ -316,19 +332,14 @@ fn run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
         "RESET"
     };
     // Skipped agents have outcomes, too; they are not part of the work.
-    let steps = || {
-        view.plan
-            .steps
-            .iter()
-            .filter_map(|step| view.outcomes.get(&step.agent))
-    };
-    let done = steps().count();
+    let planned = view.plan.steps.iter();
+    let ended: Vec<Outcome> = planned
+        .filter_map(|step| view.outcomes.get(&step.agent))
+        .map(|(outcome, _)| *outcome)
+        .collect();
+    let done = ended.len();
+    let bad = ended.into_iter().filter(|outcome| is_bad(*outcome)).count();
     let total = view.plan.steps.len().max(1);
-    let bad = view
-        .outcomes
-        .values()
-        .filter(|(outcome, _)| is_bad(*outcome))
-        .count();
     let seconds = (model.now.since.saturating_sub(view.began)).as_secs();
     let x = canvas.put(0, 0, &format!("{verb} running  "), Role::Title);
     let x = fleet_name(model, canvas, x, 0);
