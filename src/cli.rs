@@ -52,8 +52,10 @@ pub struct World {
     pub user: String,
     /// Where temporary folders are made.
     pub temp: PathBuf,
-    /// NO_COLOR is set and not empty, or TERM says that it is a dumb terminal.
+    /// NO_COLOR is set and not empty.
     pub no_color: bool,
+    /// TERM names no terminal that can place a cursor.
+    pub dumb: bool,
     /// The session runs over SSH.
     pub over_ssh: bool,
     /// Standard input is a terminal.
@@ -257,7 +259,7 @@ type Ended = Result<Option<Kind>, Failure>;
 pub fn run(arguments: impl IntoIterator<Item = OsString>, world: &World) -> Option<Kind> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let mut settings = Settings {
-        plain: world.no_color,
+        plain: world.no_color || world.dumb,
         stdout_terminal: world.stdout_terminal,
         stderr_terminal: world.stderr_terminal,
         ..Settings::default()
@@ -388,7 +390,8 @@ impl Context<'_> {
 
     /// Whether a bare call opens the console.
     fn console_fits(&self) -> bool {
-        self.world.stdin_terminal && self.world.stdout_terminal && !self.out.is_json()
+        let terminal = self.world.stdin_terminal && self.world.stdout_terminal;
+        terminal && !self.world.dumb && !self.out.is_json()
     }
 
     fn console(&mut self, flags: &ConsoleFlags) -> Ended {
