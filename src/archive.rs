@@ -360,7 +360,13 @@ fn parse_name(name: &str) -> Option<(NaiveDateTime, EntryKind, u32)> {
     EntryKind::ALL.iter().rev().find_map(|kind| {
         let number = match rest.strip_prefix(kind.suffix())? {
             "" => 0,
-            number => number.strip_prefix('-')?.parse().ok().filter(|n| *n > 0)?,
+            number => {
+                let digits = number.strip_prefix('-')?;
+                let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+                let number = digits.parse().ok().filter(|_| plain)?;
+                // Ours begin with 1 and have no leading zeros.
+                Some(number).filter(|_| !digits.starts_with('0'))?
+            }
         };
         Some((stamp, *kind, number))
     })
@@ -428,6 +434,8 @@ mod tests {
             "notes.md",
             "2026-03-14_0900.txt",
             "2026-03-14_0900-0.md",
+            "2026-03-14_0900-05.md",
+            "2026-03-14_0900-+5.md",
             "2026-03-14_0900-other.md",
             "2026-13-14_0900.md",
             "2026-03-14_0900 .md",

@@ -230,6 +230,9 @@ pub enum Settled {
     },
     /// A writer still has it open; ask again.
     Open,
+    /// Inspected and removed, but a writer that came at the last moment still
+    /// has it open: what it writes from now on cannot be kept.
+    LeftOpen,
     /// It was removed without being read, for it is one of these.
     Odd(Odd),
     /// A folder is never removed.

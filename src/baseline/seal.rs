@@ -6,7 +6,9 @@
 //! (`baselines/x.md`) are accepted.
 
 use std::collections::HashMap;
-use std::io::ErrorKind;
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use crate::digest::Digest;
@@ -29,7 +31,17 @@ impl Seal {
     /// that cannot be trusted seals nothing.
     pub fn read(folder: &Path) -> Result<Option<Seal>> {
         let path = folder.join(FILE);
-        match std::fs::read_to_string(&path) {
+        // A link that leads nowhere is not "no seal".
+        let read = || -> std::io::Result<String> {
+            let mut text = String::new();
+            let mut options = OpenOptions::new();
+            options
+                .read(true)
+                .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+            options.open(&path)?.read_to_string(&mut text)?;
+            Ok(text)
+        };
+        match read() {
             Ok(text) => Seal::parse(&text, folder).map(Some).map_err(|line| {
                 let message = format!("the seal {} is broken at line {line}", path.display());
                 Error::new(Kind::Integrity, message)
@@ -74,7 +86,10 @@ impl Seal {
                 .as_deref()
                 .and_then(|p| bare.strip_prefix(p))
                 .unwrap_or(bare);
-            digests.insert(bare.to_string(), digest);
+            let before = digests.insert(bare.to_string(), digest);
+            if before.is_some_and(|before| before != digest) {
+                return Err(number + 1); // Two lines that contradict each other.
+            }
         }
         Ok(Seal { digests })
     }
@@ -124,6 +139,9 @@ mod tests {
         assert_eq!(parse(&format!("{ABC}  a.md\nnonsense\n")), Err(2));
         assert_eq!(parse("ba78  a.md\n"), Err(1));
         assert_eq!(parse(&format!("{ABC} a.md\n")), Err(1));
+        let other = ABC.replace('b', "c");
+        assert_eq!(parse(&format!("{ABC}  a.md\n{other}  a.md\n")), Err(2));
+        assert!(parse(&format!("{ABC}  a.md\n{ABC}  a.md\n")).is_ok());
         assert_eq!(parse(&format!("\\{ABC}  a\\q.md\n")), Err(1));
     }
 }

@@ -71,11 +71,10 @@ pub fn take(archive: &Archive, agent: &str, holder: &Holder) -> Result<Lock> {
                 .hint("wait until it has ended; nothing was changed"),
         );
     }
-    // For people only: the lock itself is the kernel's.
-    let text = serde_json::to_vec(holder)
-        .map_err(|error| Error::new(Kind::Internal, format!("cannot write a holder: {error}")))?;
-    file.set_len(0).path("write", &path)?;
-    file.write_all(&text).path("write", &path)?;
+    // For people only: the lock itself is the kernel's, and a full disk is no
+    // reason to refuse it.
+    let text = serde_json::to_vec(holder).unwrap_or_default();
+    let _ = file.set_len(0).and_then(|()| file.write_all(&text));
     Ok(Lock { _file: file })
 }
 

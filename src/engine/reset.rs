@@ -130,7 +130,7 @@ impl Engine {
                     open.push_back(turn);
                 }
                 Ok(None) => results.push(run.unchanged(step)),
-                Err((error, event)) => results.push(run.failed(error, *event)),
+                Err((error, event)) => results.push(run.refused(error, *event)),
             }
             let waiting = std::mem::take(&mut open);
             open = run.settle(waiting, &mut results);
@@ -155,7 +155,14 @@ impl Engine {
             duration_ms: 0,
         };
         let everybody = plan.steps.len() + plan.skipped.len() == self.config().agents.len();
-        if everybody && plan.act == Act::Reset && report.kind().is_none() {
+        // Agents that this version cannot reach at all keep nothing else from
+        // its end.
+        let remote = |result: &&AgentResult| {
+            let agent = self.config().agent(&result.agent);
+            agent.is_some_and(|agent| matches!(agent.place, Place::Remote { .. }))
+        };
+        let failed = |result: &AgentResult| result.kind.is_some() && !remote(&result);
+        if everybody && plan.act == Act::Reset && !report.results.iter().any(failed) {
             report.retired = run.retire();
         }
         report.head = self.ledger_head();
@@ -363,6 +370,14 @@ impl<'a> Run<'a> {
                         .to_string(),
                 ),
                 Ok(Settled::Open) => turn.displaced.push(name),
+                Ok(Settled::LeftOpen) => {
+                    turn.kind = Some(Kind::Partial);
+                    turn.notes.push(
+                        "a writer that came at the last moment still has the old file open; \
+                         what it writes from now on is lost"
+                            .to_string(),
+                    );
+                }
                 Ok(Settled::Odd(odd)) => match turn.event.before {
                     Some(Standing::Odd(_)) => {}
                     _ => match self.describe(turn.agent, &odd) {
@@ -397,9 +412,10 @@ impl<'a> Run<'a> {
                 .notes
                 .push("the agent has already changed it again".to_string()),
             Err(error) => {
+                // It was replaced, and an undo must know of it.
                 kind = Some(kind.unwrap_or(Kind::Partial).worst(error.kind()));
-                turn.event.outcome = Outcome::Failed;
-                turn.notes.push(format!("reading back failed: {error}"));
+                turn.notes
+                    .push(format!("replaced, but reading it back failed: {error}"));
             }
         }
         turn.event.duration_ms = millis(turn.began, self.engine.clock().instant());
@@ -503,9 +519,9 @@ impl<'a> Run<'a> {
         event.note = Some(skipped.why.clone());
         let Some(kind) = skipped.kind else {
             event.outcome = Outcome::Unchanged;
-            self.record(&event);
+            let kind = self.record(&event);
             self.say(&format!("{}: {}", skipped.agent, skipped.why));
-            return self.done(event, None, Vec::new(), 0);
+            return self.done(event, kind, Vec::new(), 0);
         };
         self.refused(Error::new(kind, skipped.why.clone()), event)
     }
@@ -514,20 +530,16 @@ impl<'a> Run<'a> {
         let mut event = self.event(agent);
         event.outcome = Outcome::NotStarted;
         event.note = Some("the run was interrupted before its turn".to_string());
-        self.record(&event);
-        self.done(event, Some(Kind::Interrupted), Vec::new(), 0)
+        let kind = self.record(&event).unwrap_or(Kind::Interrupted);
+        self.done(event, Some(Kind::Interrupted.worst(kind)), Vec::new(), 0)
     }
 
     fn unchanged(&mut self, step: &Step) -> AgentResult {
         let mut event = self.event(&step.agent);
         event.outcome = Outcome::Unchanged;
-        self.record(&event);
+        let kind = self.record(&event);
         self.say(&format!("{}: already as it should be", step.agent));
-        self.done(event, None, Vec::new(), 0)
-    }
-
-    fn failed(&mut self, error: Error, event: Event) -> AgentResult {
-        self.refused(error, event)
+        self.done(event, kind, Vec::new(), 0)
     }
 
     /// Records and reports an agent that was not changed, for this reason.
@@ -538,25 +550,26 @@ impl<'a> Run<'a> {
         };
         event.note = Some(error.to_string());
         event.after = None;
-        self.record(&event);
+        let kind = self.record(&event).unwrap_or(Kind::Partial);
         self.say(&format!(
             "{}: {} — {error}",
             event.agent,
             event.outcome.word()
         ));
         let hints = error.hints().to_vec();
-        self.done(event, Some(Kind::Partial.worst(error.kind())), hints, 0)
+        self.done(event, Some(kind.worst(error.kind())), hints, 0)
     }
 
-    fn record(&mut self, event: &Event) {
+    /// Records what happened; when that fails, it decides the exit code, too.
+    fn record(&mut self, event: &Event) -> Option<Kind> {
         let appended = self
             .engine
             .book()
             .ledger
             .append(vec![event.clone()], self.engine.clock());
-        if let Err(error) = appended {
-            self.say(&format!("{}: not recorded: {error}", event.agent));
-        }
+        let error = appended.err()?;
+        self.say(&format!("{}: not recorded: {error}", event.agent));
+        Some(Kind::Partial.worst(error.kind()))
     }
 
     fn done(

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Engine;
-use super::ledger::{Act, Record, Standing};
+use super::ledger::{Act, Event, Record, Standing};
 use super::memory::{Baseline, Rule};
 use super::observe::Reading;
 use crate::archive::{EntryKind, Written, scratch_of};
@@ -205,8 +205,7 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
         (None, Some(entry)) => match event.split {
             Some(split) => {
                 let bytes = engine.versions.get(split).map_err(because)?;
-                let version = Baseline::new(bytes.to_vec(), &agent.separator);
-                let above = Arc::new(version.operator_part().to_vec());
+                let above = Arc::new(above(event, &bytes, &agent.separator));
                 let skip = header_length(engine, entry).map_err(because)?;
                 tried.push(Parts(vec![
                     Part::Bytes(above),
@@ -225,8 +224,7 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
                 Some(split) => engine.versions.get(split).map_err(because)?,
                 None => return refuse("it archived nothing".to_string()),
             };
-            let version = Baseline::new(bytes.to_vec(), &agent.separator);
-            let above = Arc::new(version.operator_part().to_vec());
+            let above = Arc::new(above(event, &bytes, &agent.separator));
             tried.push(Parts(vec![Part::Bytes(above)]));
             tried.push(Parts(vec![Part::Bytes(bytes)]));
         }
@@ -250,6 +248,20 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
         ),
     )
     .hint("`memory-shepherd log` names the entry; something changed it"))
+}
+
+/// What stood above the scratch: as much of the version as was recorded, for the
+/// separator may be another one by now.
+fn above(event: &Event, version: &[u8], separator: &str) -> Vec<u8> {
+    let recorded = event
+        .boundary
+        .and_then(|boundary| version.get(..boundary.offset));
+    match recorded {
+        Some(above) => above.to_vec(),
+        None => Baseline::new(version.to_vec(), separator)
+            .operator_part()
+            .to_vec(),
+    }
 }
 
 /// Length of the two header lines of a scratch entry.

@@ -1,6 +1,7 @@
 //! Memories on this machine, through file descriptors that never follow a
 //! link.
 
+use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fs::File as StdFile;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,6 +27,16 @@ const ATTEMPTS: usize = 16;
 
 /// How long a file must keep its size and times where writers cannot be seen.
 const QUIET: Duration = Duration::from_millis(250);
+
+/// No memory is this long; what claims to be is sparse.
+const LARGEST: u64 = 1 << 40;
+
+/// How much a file may grow while it is read.
+const GROWTH: u64 = 64 << 20;
+
+/// How many bytes of extended attributes are kept; past that an agent's own
+/// (`user.*`) are left out, the largest first.
+const XATTRS: usize = 64 << 10;
 
 /// How long to wait for an opener that came while a file was being removed.
 const OPENER: Duration = Duration::from_secs(2);
@@ -78,6 +89,7 @@ impl Local {
             fd: Arc::new(fd),
             path: parent.to_path_buf(),
             name: name.to_os_string(),
+            built: RefCell::default(),
         })
     }
 }
@@ -101,6 +113,8 @@ struct LocalFolder {
     fd: Arc<OwnedFd>,
     path: PathBuf,
     name: OsString,
+    /// The name of the last file that was staged, with its device and inode.
+    built: RefCell<Option<(String, (u64, u64))>>,
 }
 
 impl LocalFolder {
@@ -127,7 +141,8 @@ impl LocalFolder {
                 // A further name of somebody else's file must not be archived.
                 let ours = rustix::process::geteuid().as_raw();
                 let foreign = stat.st_nlink > 1
-                    && stat.st_uid != ours
+                    // Root owns files that are no agent's business.
+                    && (ours == 0 || stat.st_uid != ours)
                     && stat.st_uid != fs::fstat(&*self.fd)?.st_uid;
                 if !foreign {
                     return Ok(Object::File(describe(stat)));
@@ -173,12 +188,28 @@ impl LocalFolder {
     }
 
     /// Reads an open file from its beginning to its end.
+    ///
+    /// A file that grows as fast as it is read is read up to a bound; what comes
+    /// behind is found when it is settled.
     fn read_all(
         &self,
         file: &StdFile,
         path: &Path,
         sink: Sink<'_>,
     ) -> Result<File, TransportError> {
+        let stat = fs::fstat(file).path("look at", path).map_err(refused)?;
+        let size = stat.st_size as u64;
+        if size > LARGEST {
+            let message = format!(
+                "{} claims {size} bytes, which no memory has",
+                path.display()
+            );
+            return Err(refused(
+                Error::new(Kind::Host, message)
+                    .hint("it is probably a sparse file; move it away by hand"),
+            ));
+        }
+        let bound = size.saturating_mul(2).max(size + GROWTH);
         let mut offset = 0;
         let mut buffer = vec![0; 128 * 1024];
         loop {
@@ -186,7 +217,7 @@ impl LocalFolder {
                 Err(Errno::INTR) => continue,
                 result => result.path("read", path).map_err(refused)?,
             };
-            if count == 0 {
+            if count == 0 || offset >= bound {
                 break;
             }
             sink(&buffer[..count])?;
@@ -194,6 +225,30 @@ impl LocalFolder {
         }
         let stat = fs::fstat(file).path("look at", path).map_err(refused)?;
         Ok(describe(&stat))
+    }
+
+    /// A further name of somebody else's file is removed unread. When it turns
+    /// out to have been the last name, the file was nobody else's: an editor that
+    /// saves by link and unlink has two names for a moment.
+    fn settle_foreign_link(
+        &self,
+        displaced: &str,
+        odd: Odd,
+        inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
+    ) -> Result<Settled, TransportError> {
+        let path = self.at(displaced);
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = fs::openat(&*self.fd, displaced, flags, Mode::empty());
+        self.remove(displaced)?;
+        let Ok(file) = file.map(StdFile::from) else {
+            return Ok(Settled::Odd(odd));
+        };
+        let stat = fs::fstat(&file).path("look at", &path).map_err(refused)?;
+        if stat.st_nlink > 0 {
+            return Ok(Settled::Odd(odd));
+        }
+        inspect(&|sink: Sink<'_>| self.read_all(&file, &path, sink))?;
+        Ok(Settled::Removed { watched: false })
     }
 
     fn sync(&self) -> Result<(), TransportError> {
@@ -363,6 +418,11 @@ impl Folder for LocalFolder {
             let message = format!("{} already exists", self.at(name).display());
             return Err(refused(Error::new(Kind::Internal, message)));
         }
+        let stat = fs::fstat(file.file())
+            .path("look at", &self.at(name))
+            .map_err(refused)?;
+        let built = (name.to_string(), (stat.st_dev, stat.st_ino));
+        *self.built.borrow_mut() = Some(built);
         self.sync()
     }
 
@@ -371,7 +431,12 @@ impl Folder for LocalFolder {
     }
 
     fn swap(&self, staged: &str) -> Result<Swapped, TransportError> {
-        let inode = self.inode(OsStr::new(staged))?;
+        // What was built here, whatever stands at its name by now: an agent may
+        // have put a file of its own there.
+        let inode = match self.built.borrow().as_ref() {
+            Some((name, built)) if name == staged => Some(*built),
+            _ => self.inode(OsStr::new(staged))?,
+        };
         let mut displaced = Vec::new();
         let mut method = None;
         for _ in 0..ATTEMPTS {
@@ -409,11 +474,16 @@ impl Folder for LocalFolder {
         let file = match self.open(name)? {
             Ok(file) => file,
             Err(Object::Odd(Odd::Directory)) => return Ok(Settled::Kept),
+            Err(Object::Odd(odd @ Odd::ForeignLink(_))) => {
+                return self.settle_foreign_link(displaced, odd, inspect);
+            }
             Err(Object::Odd(odd)) => {
                 self.remove(displaced)?;
                 return Ok(Settled::Odd(odd));
             }
-            Err(_) => return Ok(Settled::Removed { watched: true }),
+            Err(Object::Absent) => return Ok(Settled::Removed { watched: true }),
+            // Swapped for a file between two looks: look again.
+            Err(Object::File(_)) => return Ok(Settled::Open),
         };
         let watched = match sys::take_lease(file.as_fd()) {
             Lease::Held => return Ok(Settled::Open),
@@ -429,9 +499,15 @@ impl Folder for LocalFolder {
             }
         };
         let reader = |sink: Sink<'_>| self.read_all(&file, &path, sink);
+        let stamp = || -> Result<Stamp, TransportError> {
+            let stat = fs::fstat(&file).path("look at", &path).map_err(refused)?;
+            Ok(describe(&stat).stamp)
+        };
+        let before = stamp()?;
         inspect(&reader)?;
-        if watched && !sys::lease_is_whole(file.as_fd()) {
-            // Somebody waits to write: leave the file to them for now.
+        // Somebody waits to write, or wrote while we read: leave the file to
+        // them for now.
+        if (watched && !sys::lease_is_whole(file.as_fd())) || stamp()? != before {
             sys::release_lease(file.as_fd());
             return Ok(Settled::Open);
         }
@@ -448,7 +524,12 @@ impl Folder for LocalFolder {
             while sys::take_lease(file.as_fd()) == Lease::Held && self.clock.instant() < end {
                 self.clock.sleep(Duration::from_millis(5));
             }
-            inspect(&reader)?;
+            inspect(&reader).map_err(|error| {
+                error.context("a write into the displaced file came too late to be archived")
+            })?;
+            if sys::take_lease(file.as_fd()) == Lease::Held {
+                return Ok(Settled::LeftOpen);
+            }
         }
         Ok(Settled::Removed { watched })
     }
@@ -540,7 +621,7 @@ fn describe(stat: &Stat) -> File {
 
 /// All extended attributes that this process may see.
 fn xattrs(file: &StdFile) -> rustix::io::Result<Vec<Xattr>> {
-    let mut names = vec![0; 64 * 1024];
+    let mut names = vec![0; 1 << 20];
     let length = match fs::flistxattr(file, &mut names) {
         Ok(length) => length,
         Err(Errno::NOTSUP) => 0,
@@ -561,6 +642,16 @@ fn xattrs(file: &StdFile) -> rustix::io::Result<Vec<Xattr>> {
             Err(Errno::NODATA) => {}
             Err(errno) => return Err(errno),
         }
+    }
+    let size = |xattr: &Xattr| xattr.0.len() + xattr.1.len();
+    let mut total: usize = found.iter().map(size).sum();
+    found.sort_by_key(size);
+    while total > XATTRS
+        && let Some(place) = found
+            .iter()
+            .rposition(|xattr| xattr.0.starts_with(b"user."))
+    {
+        total -= size(&found.remove(place));
     }
     Ok(found)
 }

@@ -316,20 +316,27 @@ fn a_blocked_agent_is_still_put_right() {
 }
 
 #[test]
-fn a_folder_that_is_gone_does_not_block_an_agent_for_ever() {
+fn what_a_folder_that_is_gone_for_a_while_holds_is_settled_when_it_is_back() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
     let engine = world.engine_on(crash_on(world.local(), Moment::After("stage")));
     assert!(!survives(|| world.reset_by(&engine)));
-    fs::remove_dir_all(world.folder("scout")).unwrap();
+    let away = world.folder("scout").with_extension("away");
+    fs::rename(world.folder("scout"), &away).unwrap();
     let ran = world.reset();
     ran.ended(Outcome::Failed);
     assert!(
-        ran.lines.iter().any(|line| line.contains("is gone")),
+        ran.lines
+            .iter()
+            .any(|line| line.contains("is not there now")),
         "{:?}",
         ran.lines
     );
+    assert_eq!(world.pending().len(), 1);
+    fs::rename(&away, world.folder("scout")).unwrap();
+    world.reset().ended(Outcome::Ok);
     assert!(world.pending().is_empty());
+    assert!(world.litter("scout").is_empty());
 }
 
 #[test]

@@ -102,10 +102,10 @@ impl Run<'_> {
         let folder = match self.engine.transport().open(&transaction.memory) {
             Err(error) if error.cause == Cause::NoFolder => {
                 self.say(&format!(
-                    "{}: the folder in which run {} was interrupted is gone",
+                    "{}: the folder in which run {} was interrupted is not there now",
                     agent.name, transaction.event.run
                 ));
-                self.end_transaction(record);
+                // It may be back later, with what was displaced in it.
                 return Ok(());
             }
             folder => folder?,
