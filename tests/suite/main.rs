@@ -20,6 +20,7 @@ mod engine;
 mod fixture;
 mod fleet;
 mod original;
+mod regressions;
 mod screenshots;
 mod terminal;
 mod undo;

@@ -1,0 +1,106 @@
+//! Bugs that were found, each a test.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::time::Duration;
+
+use memory_shepherd::engine::{Outcome, UndoMode};
+use memory_shepherd::error::Kind;
+use memory_shepherd::transport::Cause;
+
+use super::contract::{Ground, NEW, OnDisk};
+use super::world::{BASELINE, World};
+
+/// An agent that puts a file of its own where the new one was built must not
+/// have it taken for the new one.
+#[test]
+fn a_file_put_over_the_staged_one_is_not_taken_for_it() {
+    for exchanges in [true, false] {
+        let ground = OnDisk::new(exchanges);
+        ground.write("MEMORY.md", b"old");
+        let folder = ground.open();
+        let attributes = folder.inherited().unwrap();
+        let staged = folder.stage(NEW, &mut |sink| sink(b"new"), &attributes);
+        staged.unwrap();
+        ground.write("theirs", b"evil rules");
+        let path = |name| ground.folder().join(name);
+        fs::rename(path("theirs"), path(NEW)).unwrap();
+        let error = folder.swap(NEW).unwrap_err();
+        assert_eq!(error.cause, Cause::Moved, "{error}");
+    }
+}
+
+#[test]
+fn undo_goes_by_the_separator_of_that_time() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let before = world.read("scout");
+    world.reset().ended(Outcome::Ok);
+    let world = world.general("separator = ===");
+    world.undo("scout", UndoMode::Refuse).ended(Outcome::Ok);
+    assert_eq!(world.read("scout"), before);
+}
+
+#[test]
+fn a_run_whose_clock_is_behind_the_ledger_deletes_nothing() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- old\n");
+    let old = world.reset().ok().entries[0].path.clone();
+    world.clock.advance(Duration::from_secs(86400 * 365));
+    world.write_scratch("scout", "- newer\n");
+    world.reset().ended(Outcome::Ok);
+    let behind = world.with_clock_at_start();
+    world.write_scratch("scout", "- newest\n");
+    let ran = world.reset_by(&behind);
+    assert!(ran.report.retired.is_empty(), "{:?}", ran.lines);
+    assert!(world.archive().join(old).exists());
+    assert!(
+        ran.lines
+            .iter()
+            .any(|line| line.contains("the clock is behind")),
+        "{:?}",
+        ran.lines
+    );
+}
+
+#[test]
+fn what_cannot_be_recorded_is_no_success_even_when_nothing_was_to_be_done() {
+    let world = World::new(&["scout"]);
+    world.write("scout", BASELINE);
+    world.reset().ended(Outcome::Unchanged);
+    let ledger = world.archive().join(".shepherd/ledger.jsonl");
+    fs::write(&ledger, "{}\n").unwrap();
+    let ran = world.reset();
+    assert_eq!(ran.report.kind(), Some(Kind::Integrity), "{:?}", ran.lines);
+}
+
+#[test]
+fn agents_on_other_hosts_do_not_keep_retention_from_its_work() {
+    let mut world = World::new(&["scout"]);
+    world.write_scratch("scout", "- old\n");
+    let old = world.reset().ok().entries[0].path.clone();
+    world.add(
+        "far",
+        "memory_file =\nremote_host = far.example\nremote_memory = /m/MEMORY.md",
+    );
+    world.set_baseline("far", BASELINE);
+    world.clock.advance(Duration::from_secs(86400 * 365));
+    let entry = fs::File::options()
+        .write(true)
+        .open(world.archive().join(&old))
+        .unwrap();
+    entry.set_modified(std::time::UNIX_EPOCH).unwrap();
+    world.write_scratch("scout", "- newer\n");
+    let ran = world.reset();
+    assert_eq!(ran.report.retired, [old], "{:?}", ran.lines);
+    assert_eq!(ran.report.kind(), Some(Kind::Host));
+}
+
+#[test]
+fn a_seal_that_is_a_link_to_nowhere_is_not_no_seal() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    symlink("nowhere", world.root.join("baselines/.checksums")).unwrap();
+    let ran = world.reset();
+    assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Integrity));
+}
