@@ -5,11 +5,11 @@ use std::os::unix::fs::symlink;
 use std::time::Duration;
 
 use memory_shepherd::engine::{Outcome, UndoMode};
-use memory_shepherd::error::Kind;
-use memory_shepherd::transport::Cause;
+use memory_shepherd::error::{Error, Kind};
+use memory_shepherd::transport::{Cause, TransportError};
 
 use super::contract::{Ground, NEW, OnDisk};
-use super::world::{BASELINE, World};
+use super::world::{BASELINE, Interposer, Moment, World};
 
 /// An agent that puts a file of its own where the new one was built must not
 /// have it taken for the new one.
@@ -103,4 +103,33 @@ fn a_seal_that_is_a_link_to_nowhere_is_not_no_seal() {
     symlink("nowhere", world.root.join("baselines/.checksums")).unwrap();
     let ran = world.reset();
     assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Integrity));
+}
+
+/// A memory that can be read and not be replaced fails at every run; one entry of
+/// it is enough.
+#[test]
+fn a_reset_that_keeps_failing_archives_once() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let fails = || {
+        let immutable = |moment| match moment {
+            Moment::Before("swap") => Err(TransportError::new(
+                Cause::Refused,
+                Error::new(Kind::Host, "operation not permitted"),
+            )),
+            _ => Ok(()),
+        };
+        world.engine_on(Interposer::new(world.local(), immutable))
+    };
+    world.reset_by(&fails()).ended(Outcome::Failed);
+    world.clock.advance(Duration::from_secs(3 * 3600));
+    world.reset_by(&fails()).ended(Outcome::Failed);
+    assert_eq!(world.entries("scout").len(), 1);
+    // Other notes are other bytes.
+    world.write_scratch("scout", "- note\n- another\n");
+    world.reset_by(&fails()).ended(Outcome::Failed);
+    assert_eq!(world.entries("scout").len(), 2);
+    world.reset().ended(Outcome::Ok);
+    world.undo("scout", UndoMode::Refuse).ended(Outcome::Ok);
+    assert!(world.read("scout").ends_with(b"- another\n"));
 }

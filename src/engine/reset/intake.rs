@@ -135,7 +135,10 @@ impl Run<'_> {
         }
         let written = match &object {
             Object::Odd(odd) => Some(self.describe(agent, odd)?),
-            _ => intake.finish(&reading, now)?,
+            _ => match self.archived_before(agent, event)? {
+                Some(written) => Some(written),
+                None => intake.finish(&reading, now)?,
+            },
         };
         if let Some(written) = &written {
             self.said_archived(agent, written, judgement.scratch_lines);
@@ -192,6 +195,21 @@ impl Run<'_> {
                 Error::new(Kind::Conflict, message)
             })?;
         undo::source(self.engine, agent, record)
+    }
+
+    /// The entry of a run that failed after it had archived the very same memory:
+    /// what fails every three hours must not fill the archive.
+    fn archived_before(&self, agent: &Agent, event: &Event) -> Result<Option<Written>, Error> {
+        let records = self.engine.records()?;
+        let last = records.iter().rev().find(|r| r.what.agent == agent.name);
+        let same = last.map(|record| &record.what).filter(|past| {
+            !past.changed() && past.before == event.before && past.split == event.split
+        });
+        let entry = same.and_then(|past| past.entry.clone());
+        Ok(entry.filter(|entry| {
+            let found = self.engine.archive().digest(&entry.path);
+            found.is_ok_and(|digest| digest == entry.digest)
+        }))
     }
 
     /// Whether the agent wrote after the last run that changed its memory.
