@@ -363,7 +363,7 @@ struct Verdict {
 enum Look {
     Absent,
     Odd(Odd),
-    File(Verdict, Option<Bytes>),
+    File(Box<Verdict>, Option<Bytes>),
 }
 
 /// The bytes that were judged.
@@ -546,7 +546,7 @@ impl Engine {
             && cached.baseline == current.digest()
             && cached.pushed == history.pushed
         {
-            return Ok(Look::File(cached.verdict, None));
+            return Ok(Look::File(Box::new(cached.verdict), None));
         }
         let mut reading = Reading::default();
         let window = window(current);
@@ -579,7 +579,7 @@ impl Engine {
             head: reading.head,
             operator_part: version.operator_part().to_vec(),
         });
-        Ok(Look::File(verdict, bytes))
+        Ok(Look::File(Box::new(verdict), bytes))
     }
 
     fn look_again(&self, memory: &std::path::Path) -> Result<Look, TransportError> {
