@@ -291,8 +291,9 @@ impl<'a> Run<'a> {
                     Some(attributes) => attributes,
                     None => folder.inherited()?,
                 };
-                folder.stage(&staged, &mut |sink| parts.feed(engine, sink), &attributes)?;
-                let swapped = folder.swap(&staged)?;
+                let new =
+                    folder.stage(&staged, &mut |sink| parts.feed(engine, sink), &attributes)?;
+                let swapped = folder.swap(&staged, new)?;
                 (swapped.method, swapped.displaced)
             }
         };

@@ -1,6 +1,7 @@
 //! Memories on this machine, through file descriptors that never follow a
 //! link.
 
+use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fs::File as StdFile;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,8 +13,8 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, Xattr
 use rustix::io::Errno;
 
 use super::{
-    Attributes, Cause, File, Folder, Method, Object, Odd, Reader, Settled, Sink, Stamp, Swapped,
-    Transport, TransportError, Xattr,
+    Attributes, Cause, File, Folder, Identity, Method, Object, Odd, Reader, Settled, Sink, Stamp,
+    Swapped, Transport, TransportError, Xattr,
 };
 use crate::clock::Clock;
 use crate::digest::{Digest, Hasher};
@@ -78,6 +79,7 @@ impl Local {
             fd: Arc::new(fd),
             path: parent.to_path_buf(),
             name: name.to_os_string(),
+            identified: RefCell::default(),
         })
     }
 }
@@ -101,6 +103,9 @@ struct LocalFolder {
     fd: Arc<OwnedFd>,
     path: PathBuf,
     name: OsString,
+    /// The file whose [`Identity`] was told last. While it is open no other
+    /// file can get its inode number, also when an agent removes it.
+    identified: RefCell<Option<StdFile>>,
 }
 
 impl LocalFolder {
@@ -202,12 +207,20 @@ impl LocalFolder {
             .map_err(refused)
     }
 
-    fn inode(&self, name: &OsStr) -> Result<Option<(u64, u64)>, TransportError> {
+    /// Tells an open file from all others, and keeps it open for that.
+    fn identify(&self, file: StdFile, path: &Path) -> Result<Identity, TransportError> {
+        let stat = fs::fstat(&file).path("look at", path).map_err(refused)?;
+        self.identified.replace(Some(file));
+        Ok(identify(&stat))
+    }
+
+    /// Which file stands at `name`, if anything does.
+    fn identity(&self, name: &OsStr) -> Result<Option<Identity>, TransportError> {
         let (_, stat) = self
             .object(name)
             .path("look at", &self.path.join(name))
             .map_err(refused)?;
-        Ok(stat.map(|stat| (stat.st_dev, stat.st_ino)))
+        Ok(stat.as_ref().map(identify))
     }
 
     /// `renameat2`, which knows flags; where it does not, the answer is EINVAL,
@@ -344,7 +357,7 @@ impl Folder for LocalFolder {
         name: &str,
         content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
         attributes: &Attributes,
-    ) -> Result<(), TransportError> {
+    ) -> Result<Identity, TransportError> {
         let mode = Mode::RUSR | Mode::WUSR;
         let unfinished = unfinished(name);
         let mut file = NewFile::create_as(&self.fd, &self.path, mode, unfinished, self.help)
@@ -359,19 +372,22 @@ impl Folder for LocalFolder {
         }
         fed?;
         dress(file.file(), attributes, &self.memory()).map_err(refused)?;
+        let path = self.at(name);
+        let open = file.file().try_clone().path("open", &path);
+        let identity = self.identify(open.map_err(refused)?, &path)?;
         if !file.link(OsStr::new(name)).map_err(refused)? {
-            let message = format!("{} already exists", self.at(name).display());
+            let message = format!("{} already exists", path.display());
             return Err(refused(Error::new(Kind::Internal, message)));
         }
-        self.sync()
+        self.sync()?;
+        Ok(identity)
     }
 
     fn remove_unfinished(&self, staged: &str) -> Result<(), TransportError> {
         self.remove(&unfinished(staged))
     }
 
-    fn swap(&self, staged: &str) -> Result<Swapped, TransportError> {
-        let inode = self.inode(OsStr::new(staged))?;
+    fn swap(&self, staged: &str, new: Identity) -> Result<Swapped, TransportError> {
         let mut displaced = Vec::new();
         let mut method = None;
         for _ in 0..ATTEMPTS {
@@ -385,8 +401,11 @@ impl Folder for LocalFolder {
             }
         }
         self.sync()?;
+        let found = self.identity(&self.name)?;
+        self.identified.replace(None);
         match method {
-            Some(method) if self.inode(&self.name)? == inode => Ok(Swapped { method, displaced }),
+            // The agent may have put a file of its own at either name.
+            Some(method) if found == Some(new) => Ok(Swapped { method, displaced }),
             _ => Err(moved(&self.memory())),
         }
     }
@@ -465,19 +484,22 @@ impl Folder for LocalFolder {
     }
 
     fn stands(&self, name: &str) -> Result<bool, TransportError> {
-        Ok(self.inode(OsStr::new(name))?.is_some())
+        Ok(self.identity(OsStr::new(name))?.is_some())
     }
 
-    fn holds(&self, name: &str, content: Digest) -> Result<bool, TransportError> {
+    fn holds(&self, name: &str, content: Digest) -> Result<Option<Identity>, TransportError> {
         let Ok(file) = self.open(OsStr::new(name))? else {
-            return Ok(false);
+            return Ok(None);
         };
         let mut hasher = Hasher::default();
         self.read_all(&file, &self.at(name), &mut |bytes| {
             hasher.update(bytes);
             Ok(())
         })?;
-        Ok(hasher.finish() == content)
+        match hasher.finish() == content {
+            true => self.identify(file, &self.at(name)).map(Some),
+            false => Ok(None),
+        }
     }
 
     fn remove(&self, name: &str) -> Result<(), TransportError> {
@@ -514,6 +536,13 @@ fn moved(path: &Path) -> TransportError {
         Cause::Moved,
         Error::new(Kind::Conflict, message).hint("nothing was lost; run it again"),
     )
+}
+
+fn identify(stat: &Stat) -> Identity {
+    Identity {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+    }
 }
 
 fn describe(stat: &Stat) -> File {

@@ -60,10 +60,10 @@ fn an_open_folder_stays_the_same_whatever_is_swapped_into_its_path() {
         symlink(&elsewhere, ground.dir.path().join("agent")).unwrap();
         assert_eq!(read(folder.as_ref()), b"old");
         let attributes = folder.inherited().unwrap();
-        folder
+        let new = folder
             .stage(NEW, &mut |sink| sink(b"new"), &attributes)
             .unwrap();
-        let swapped = folder.swap(NEW).unwrap();
+        let swapped = folder.swap(NEW, new).unwrap();
         settle(folder.as_ref(), &swapped.displaced[0]);
         assert_eq!(fs::read(away.join("MEMORY.md")).unwrap(), b"new");
         assert_eq!(names(&elsewhere), ["MEMORY.md"]);
@@ -216,10 +216,10 @@ fn racing_swaps_and_renames_lose_nothing() {
             number += 1;
             let name = format!("{NEW}{number}");
             let attributes = folder.inherited().unwrap();
-            folder
+            let new = folder
                 .stage(&name, &mut |sink| sink(b"new"), &attributes)
                 .unwrap();
-            match folder.swap(&name) {
+            match folder.swap(&name, new) {
                 Ok(_) => {}
                 Err(error) => assert_eq!(error.cause, Cause::Moved),
             }
@@ -283,18 +283,18 @@ fn a_default_access_control_list_is_for_new_files_and_not_for_replaced_ones() {
             ..file.attributes
         };
         assert!(old.xattrs.is_empty());
-        folder.stage(NEW, &mut |sink| sink(b"new"), &old).unwrap();
-        folder.swap(NEW).unwrap();
+        let new = folder.stage(NEW, &mut |sink| sink(b"new"), &old).unwrap();
+        folder.swap(NEW, new).unwrap();
         assert!(folder.xattrs().unwrap().is_empty());
         assert_eq!(ground.attributes("MEMORY.md"), old);
         // A created one gets the list.
         folder.take_away("aside").unwrap();
         let inherited = folder.inherited().unwrap();
         assert_eq!(inherited.xattrs.len(), 1);
-        folder
+        let new = folder
             .stage("created", &mut |sink| sink(b"new"), &inherited)
             .unwrap();
-        folder.swap("created").unwrap();
+        folder.swap("created", new).unwrap();
         assert_eq!(folder.xattrs().unwrap(), inherited.xattrs);
     });
 }

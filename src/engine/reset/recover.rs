@@ -126,16 +126,19 @@ impl Run<'_> {
         let new = event.after.as_ref().and_then(Standing::digest);
         let is_new = |name: &str| match new {
             Some(new) => folder.holds(name, new),
-            None => Ok(false),
+            None => Ok(None),
         };
-        if !recorded && is_new(&staged)? && folder.look()? == Object::Absent {
+        if !recorded
+            && let Some(new) = is_new(&staged)?
+            && folder.look()? == Object::Absent
+        {
             // Taken away, and interrupted before the new file took its place.
-            folder.swap(&staged)?;
+            folder.swap(&staged, new)?;
         }
         // The name holds the new file before the swap, the old one after it.
         let swapped = recorded
             || match folder.stands(&staged)? {
-                true => !is_new(&staged)?,
+                true => is_new(&staged)?.is_none(),
                 false => match folder.look()? {
                     // The notes below it do not make the old file a new one.
                     Object::File(file) if inode != 0 && file.stamp.inode == inode => false,
