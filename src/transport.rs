@@ -86,11 +86,13 @@ pub trait Folder: Send {
     /// Takes the memory away to the free name `aside`, leaving none.
     fn take_away(&self, aside: &str) -> Result<(), TransportError>;
 
-    /// Settles a displaced file: waits for nobody, but makes sure that no byte
-    /// of it is lost. `inspect` is called at least once with a reader of the
-    /// whole file while nobody can change it, and once more if somebody could
-    /// before it was removed; only then is the file removed. A file that a
-    /// writer still has open is left alone, and the answer says so.
+    /// Settles a displaced file: makes sure that no byte of it is lost, and
+    /// removes it. `inspect` is called with a reader of the whole file before;
+    /// a file that a writer has open, or that changed meanwhile, is left alone,
+    /// and the answer is [`Settled::Open`]. Whoever opens it in the instant of
+    /// its removal is waited for, and `inspect` is called once more; where that
+    /// is not enough the answer is [`Settled::Lost`], which is no success. An
+    /// error means that the file stands there still.
     fn settle(
         &self,
         displaced: &str,
@@ -242,6 +244,9 @@ pub enum Settled {
     },
     /// A writer still has it open; ask again.
     Open,
+    /// It was removed, but what somebody wrote in the very instant of the removal
+    /// may be missing; the error says why.
+    Lost(Error),
     /// It was removed without being read, for it is one of these.
     Odd(Odd),
     /// A folder is never removed.

@@ -364,6 +364,10 @@ impl<'a> Run<'a> {
                         .to_string(),
                 ),
                 Ok(Settled::Open) => turn.displaced.push(name),
+                Ok(Settled::Lost(error)) => {
+                    turn.kind = Some(error.kind());
+                    turn.notes.push(error.to_string());
+                }
                 Ok(Settled::Odd(odd)) => match turn.event.before {
                     Some(Standing::Odd(_)) => {}
                     _ => match self.describe(turn.agent, &odd) {

@@ -35,18 +35,35 @@ const OPENER: Duration = Duration::from_secs(2);
 pub struct Local {
     clock: Arc<dyn Clock>,
     help: bool,
+    leases: bool,
 }
 
 impl Local {
     /// The local disk, with what the kernel offers.
     pub fn new(clock: Arc<dyn Clock>) -> Local {
-        Local { clock, help: true }
+        Local {
+            clock,
+            help: true,
+            leases: true,
+        }
     }
 
     /// The same without `openat2`, nameless files and the flags of `renameat2`,
     /// as on old kernels and poor file systems: the fallbacks, made testable.
     pub fn without_kernel_help(clock: Arc<dyn Clock>) -> Local {
-        Local { clock, help: false }
+        Local {
+            help: false,
+            ..Local::new(clock)
+        }
+    }
+
+    /// The same without file leases, as for users without the right to take
+    /// them and on network file systems.
+    pub fn without_leases(clock: Arc<dyn Clock>) -> Local {
+        Local {
+            leases: false,
+            ..Local::new(clock)
+        }
     }
 
     fn folder(&self, memory: &Path) -> Result<LocalFolder, TransportError> {
@@ -76,6 +93,7 @@ impl Local {
         Ok(LocalFolder {
             clock: Arc::clone(&self.clock),
             help: self.help,
+            leases: self.leases,
             fd: Arc::new(fd),
             path: parent.to_path_buf(),
             name: name.to_os_string(),
@@ -97,9 +115,20 @@ impl Transport for Local {
     }
 }
 
+/// What opening a name came to.
+enum Opened {
+    /// A regular file that may be read.
+    File(StdFile),
+    /// A further name of a file of this user, which may not.
+    Foreign(StdFile, u32),
+    /// Nothing that was opened: this stood there right afterwards.
+    Other(Object),
+}
+
 struct LocalFolder {
     clock: Arc<dyn Clock>,
     help: bool,
+    leases: bool,
     fd: Arc<OwnedFd>,
     path: PathBuf,
     name: OsString,
@@ -119,11 +148,19 @@ impl LocalFolder {
 
     /// What stands at `name`, and its raw status.
     fn object(&self, name: &OsStr) -> rustix::io::Result<(Object, Option<Stat>)> {
-        match fs::statat(&*self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok((self.classify(name, &stat)?, Some(stat))),
-            Err(Errno::NOENT) => Ok((Object::Absent, None)),
-            Err(errno) => Err(errno),
+        for _ in 0..ATTEMPTS {
+            let stat = match fs::statat(&*self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => return Ok((Object::Absent, None)),
+                stat => stat?,
+            };
+            match self.classify(name, &stat) {
+                // A link that has gone, or is none any more, before its target
+                // could be read: look again.
+                Err(Errno::INVAL | Errno::NOENT) => {}
+                object => return Ok((object?, Some(stat))),
+            }
         }
+        Err(Errno::AGAIN)
     }
 
     fn classify(&self, name: &OsStr, stat: &Stat) -> rustix::io::Result<Object> {
@@ -151,29 +188,78 @@ impl LocalFolder {
         Ok(Object::Odd(odd))
     }
 
+    fn stat(&self, file: &StdFile, path: &Path) -> Result<Stat, TransportError> {
+        fs::fstat(file).path("look at", path).map_err(refused)
+    }
+
     /// Opens `name` for reading if it is a regular file that may be read.
-    fn open(&self, name: &OsStr) -> Result<Result<StdFile, Object>, TransportError> {
+    fn open(&self, name: &OsStr) -> Result<Option<StdFile>, TransportError> {
+        Ok(match self.open_any(name)? {
+            Opened::File(file) => Some(file),
+            _ => None,
+        })
+    }
+
+    fn open_any(&self, name: &OsStr) -> Result<Opened, TransportError> {
         let path = self.path.join(name);
-        let look = || -> Result<Object, TransportError> {
-            let (object, _) = self.object(name).path("look at", &path).map_err(refused)?;
-            Ok(object)
-        };
         // Without O_NONBLOCK a FIFO would hold us until somebody writes to it.
         let flags =
             OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = match fs::openat(&*self.fd, name, flags, Mode::empty()) {
             Ok(file) => StdFile::from(file),
-            Err(Errno::NOENT | Errno::LOOP | Errno::NXIO | Errno::NODEV) => return look().map(Err),
+            Err(Errno::NOENT | Errno::LOOP | Errno::NXIO | Errno::NODEV) => {
+                let object = self.object(name).path("look at", &path);
+                return Ok(Opened::Other(object.map_err(refused)?.0));
+            }
             Err(errno) => return Err(errno).path("read", &path).map_err(refused),
         };
-        let stat = fs::fstat(&file).path("look at", &path).map_err(refused)?;
-        match self
-            .classify(name, &stat)
-            .path("look at", &path)
-            .map_err(refused)?
-        {
-            Object::File(_) => Ok(Ok(file)),
-            other => Ok(Err(other)),
+        let stat = self.stat(&file, &path)?;
+        let object = self.classify(name, &stat).path("look at", &path);
+        Ok(match object.map_err(refused)? {
+            Object::File(_) => Opened::File(file),
+            Object::Odd(Odd::ForeignLink(uid)) => Opened::Foreign(file, uid),
+            other => Opened::Other(other),
+        })
+    }
+
+    fn take_lease(&self, file: &StdFile) -> Lease {
+        match self.leases {
+            true => sys::take_lease(file.as_fd()),
+            false => Lease::Unavailable,
+        }
+    }
+
+    /// Looks once more at a file that has no name any more and that somebody
+    /// may have opened in the instant before: it is still here, behind `file`.
+    fn last_look(
+        &self,
+        file: &StdFile,
+        path: &Path,
+        inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
+    ) -> Settled {
+        let lost = |why: Error| {
+            let message = format!(
+                "{} was removed, and what was written to it in that instant may be lost: {}",
+                path.display(),
+                why.message()
+            );
+            Settled::Lost(Error::new(Kind::Partial.worst(why.kind()), message))
+        };
+        // Lets whoever waits open it, and waits until it is closed again.
+        sys::release_lease(file.as_fd());
+        let end = self.clock.instant() + OPENER;
+        let mut lease = self.take_lease(file);
+        while lease == Lease::Held && self.clock.instant() < end {
+            self.clock.sleep(Duration::from_millis(5));
+            lease = self.take_lease(file);
+        }
+        let seen = inspect(&|sink: Sink<'_>| self.read_all(file, path, sink));
+        match (seen, lease) {
+            (Err(error), _) => lost(error),
+            (Ok(()), Lease::Held) => lost(Error::new(Kind::Partial, "a writer has it open still")),
+            (Ok(()), lease) => Settled::Removed {
+                watched: lease == Lease::Granted,
+            },
         }
     }
 
@@ -318,18 +404,18 @@ impl Folder for LocalFolder {
     fn read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
         let path = self.memory();
         match self.open(&self.name)? {
-            Ok(file) => self.read_all(&file, &path, sink),
-            Err(_) => Err(moved(&path)),
+            Some(file) => self.read_all(&file, &path, sink),
+            None => Err(moved(&path)),
         }
     }
 
     fn xattrs(&self) -> Result<Vec<Xattr>, TransportError> {
         let path = self.memory();
         match self.open(&self.name)? {
-            Ok(file) => xattrs(&file)
+            Some(file) => xattrs(&file)
                 .path("read the attributes of", &path)
                 .map_err(refused),
-            Err(_) => Err(moved(&path)),
+            None => Err(moved(&path)),
         }
     }
 
@@ -425,49 +511,67 @@ impl Folder for LocalFolder {
     ) -> Result<Settled, TransportError> {
         let path = self.at(displaced);
         let name = OsStr::new(displaced);
-        let file = match self.open(name)? {
-            Ok(file) => file,
-            Err(Object::Odd(Odd::Directory)) => return Ok(Settled::Kept),
-            Err(Object::Odd(odd)) => {
+        let file = match self.open_any(name)? {
+            Opened::File(file) => file,
+            Opened::Foreign(file, uid) => {
+                if self.identity(name)? != Some(identify(&self.stat(&file, &path)?)) {
+                    return Ok(Settled::Open);
+                }
+                self.remove(displaced)?;
+                // Somebody else's as long as it has a name elsewhere. If that
+                // has gone meanwhile, these are the last bytes of it.
+                return Ok(match self.stat(&file, &path)?.st_nlink {
+                    0 => self.last_look(&file, &path, inspect),
+                    _ => Settled::Odd(Odd::ForeignLink(uid)),
+                });
+            }
+            Opened::Other(Object::Odd(Odd::Directory)) => return Ok(Settled::Kept),
+            Opened::Other(Object::Odd(odd)) => {
                 self.remove(displaced)?;
                 return Ok(Settled::Odd(odd));
             }
-            Err(_) => return Ok(Settled::Removed { watched: true }),
+            Opened::Other(Object::Absent) => return Ok(Settled::Removed { watched: true }),
+            // It was put there after the look that found something else.
+            Opened::Other(Object::File(_)) => return Ok(Settled::Open),
         };
-        let watched = match sys::take_lease(file.as_fd()) {
+        let before = self.stat(&file, &path)?;
+        let watched = match self.take_lease(&file) {
             Lease::Held => return Ok(Settled::Open),
             Lease::Granted => true,
             Lease::Unavailable => {
-                let before = fs::fstat(&file).path("look at", &path).map_err(refused)?;
                 self.clock.sleep(QUIET);
-                let after = fs::fstat(&file).path("look at", &path).map_err(refused)?;
-                if describe(&before).stamp != describe(&after).stamp {
-                    return Ok(Settled::Open);
-                }
                 false
             }
         };
-        let reader = |sink: Sink<'_>| self.read_all(&file, &path, sink);
-        inspect(&reader)?;
-        if watched && !sys::lease_is_whole(file.as_fd()) {
-            // Somebody waits to write: leave the file to them for now.
-            sys::release_lease(file.as_fd());
+        let quiet = || -> Result<bool, TransportError> {
+            let same = describe(&self.stat(&file, &path)?) == describe(&before);
+            Ok(same && (!watched || sys::lease_is_whole(file.as_fd())))
+        };
+        if !quiet()? {
+            return Ok(Settled::Open);
+        }
+        inspect(&|sink: Sink<'_>| self.read_all(&file, &path, sink))?;
+        // The last looks, as close to the removal as can be: is it this file
+        // that stands there, and has nobody touched it?
+        if self.identity(name)? != Some(identify(&before)) || !quiet()? {
+            // Closing the file gives the lease back: whoever waits may write.
             return Ok(Settled::Open);
         }
         self.remove(displaced)?;
-        if !watched {
-            return Ok(Settled::Removed { watched });
-        }
-        let opened = !sys::lease_is_whole(file.as_fd());
-        sys::release_lease(file.as_fd());
-        if opened {
-            // They opened it between the two looks, and will write to a file
-            // that has no name any more: it is still here, behind `file`.
-            let end = self.clock.instant() + OPENER;
-            while sys::take_lease(file.as_fd()) == Lease::Held && self.clock.instant() < end {
-                self.clock.sleep(Duration::from_millis(5));
+        let touched = match watched {
+            true => !sys::lease_is_whole(file.as_fd()),
+            // Removing it has changed the time of its inode.
+            false => {
+                let after = self.stat(&file, &path)?;
+                (after.st_size, after.st_mtime, after.st_mtime_nsec)
+                    != (before.st_size, before.st_mtime, before.st_mtime_nsec)
             }
-            inspect(&reader)?;
+        };
+        if touched {
+            return Ok(match self.last_look(&file, &path, inspect) {
+                Settled::Removed { .. } => Settled::Removed { watched },
+                lost => lost,
+            });
         }
         Ok(Settled::Removed { watched })
     }
@@ -488,7 +592,7 @@ impl Folder for LocalFolder {
     }
 
     fn holds(&self, name: &str, content: Digest) -> Result<Option<Identity>, TransportError> {
-        let Ok(file) = self.open(OsStr::new(name))? else {
+        let Some(file) = self.open(OsStr::new(name))? else {
             return Ok(None);
         };
         let mut hasher = Hasher::default();
@@ -637,3 +741,6 @@ fn dress(file: &StdFile, attributes: &Attributes, memory: &Path) -> Result<(), E
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -147,7 +147,7 @@ impl Run<'_> {
             };
         folder.remove_unfinished(&staged)?;
         known.extend(new);
-        let mut left = Vec::new();
+        let (mut left, mut lost) = (Vec::new(), Vec::new());
         for name in folder.displaced_names(&staged)? {
             let mut late = Vec::new();
             let settled = self.settle_file(agent, folder.as_ref(), &name, &known, &mut late)?;
@@ -155,6 +155,7 @@ impl Run<'_> {
             event.late.extend(late);
             match settled {
                 Settled::Open => left.push(name),
+                Settled::Lost(error) => lost.push(error.to_string()),
                 Settled::Odd(odd) if !matches!(event.before, Some(Standing::Odd(_))) => {
                     event.late.push(self.describe(agent, &odd)?);
                 }
@@ -190,9 +191,11 @@ impl Run<'_> {
                 false => Outcome::Failed,
             };
         }
-        if tell {
-            event.note = Some(note.to_string());
+        if tell || !lost.is_empty() {
+            lost.insert(0, note.to_string());
+            let note = lost.join("; ");
             self.say(&format!("{}: run {}: {note}", agent.name, event.run));
+            event.note = Some(note);
             self.engine
                 .book()
                 .ledger
