@@ -58,13 +58,14 @@ pub trait Folder: Send {
 
     /// Makes a new file at `name`, which must be free, with exactly this
     /// content and these attributes. When this returns, content and attributes
-    /// are on the disk. An error leaves nothing at `name`.
+    /// are on the disk. An error leaves nothing at `name`. The answer tells the
+    /// new file from whatever an agent puts at `name` afterwards.
     fn stage(
         &self,
         name: &str,
         content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
         attributes: &Attributes,
-    ) -> Result<(), TransportError>;
+    ) -> Result<Identity, TransportError>;
 
     /// Removes what a crash in the middle of staging `name` may have left beside
     /// it. Nothing is fine.
@@ -76,19 +77,22 @@ pub trait Folder: Send {
     /// instant the memory is wholly the old or wholly the new file; where the
     /// file system cannot exchange, it is absent for microseconds, and
     /// [`Method::TakeAway`] says so. When this returns, the change is on the
-    /// disk, and what now stands at the memory's name is the staged file. An
-    /// agent that replaces it meanwhile makes this fail with
-    /// [`Cause::Moved`] without anything being lost.
-    fn swap(&self, staged: &str) -> Result<Swapped, TransportError>;
+    /// disk, and what now stands at the memory's name is the file `new` that
+    /// was staged. An agent that replaces it meanwhile, or puts a file of its
+    /// own at the staged name before, makes this fail with [`Cause::Moved`]
+    /// without anything being lost.
+    fn swap(&self, staged: &str, new: Identity) -> Result<Swapped, TransportError>;
 
     /// Takes the memory away to the free name `aside`, leaving none.
     fn take_away(&self, aside: &str) -> Result<(), TransportError>;
 
-    /// Settles a displaced file: waits for nobody, but makes sure that no byte
-    /// of it is lost. `inspect` is called at least once with a reader of the
-    /// whole file while nobody can change it, and once more if somebody could
-    /// before it was removed; only then is the file removed. A file that a
-    /// writer still has open is left alone, and the answer says so.
+    /// Settles a displaced file: makes sure that no byte of it is lost, and
+    /// removes it. `inspect` is called with a reader of the whole file before;
+    /// a file that a writer has open, or that changed meanwhile, is left alone,
+    /// and the answer is [`Settled::Open`]. Whoever opens it in the instant of
+    /// its removal is waited for, and `inspect` is called once more; where that
+    /// is not enough the answer is [`Settled::Lost`], which is no success. An
+    /// error means that the file stands there still.
     fn settle(
         &self,
         displaced: &str,
@@ -102,8 +106,8 @@ pub trait Folder: Send {
     /// Whether anything stands at `name`.
     fn stands(&self, name: &str) -> Result<bool, TransportError>;
 
-    /// Whether a regular file with exactly this content stands at `name`.
-    fn holds(&self, name: &str, content: Digest) -> Result<bool, TransportError>;
+    /// The regular file at `name`, if it has exactly this content.
+    fn holds(&self, name: &str, content: Digest) -> Result<Option<Identity>, TransportError>;
 
     /// Removes a name that we made. Absent is fine.
     fn remove(&self, name: &str) -> Result<(), TransportError>;
@@ -139,6 +143,16 @@ pub struct Stamp {
     /// Time of the last change of the inode, likewise; 0 where unknown.
     pub changed: i64,
     /// Inode number; 0 where there is none.
+    pub inode: u64,
+}
+
+/// Tells one file from every other, whatever names they have: as long as the
+/// [`Folder`] is open that told it, and until its next `swap`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The file system it is on; 0 where there is none.
+    pub device: u64,
+    /// Inode number.
     pub inode: u64,
 }
 
@@ -230,9 +244,9 @@ pub enum Settled {
     },
     /// A writer still has it open; ask again.
     Open,
-    /// Inspected and removed, but a writer that came at the last moment still
-    /// has it open: what it writes from now on cannot be kept.
-    LeftOpen,
+    /// It was removed, but what somebody wrote in the very instant of the removal
+    /// may be missing; the error says why.
+    Lost(Error),
     /// It was removed without being read, for it is one of these.
     Odd(Odd),
     /// A folder is never removed.

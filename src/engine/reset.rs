@@ -298,8 +298,9 @@ impl<'a> Run<'a> {
                     Some(attributes) => attributes,
                     None => folder.inherited()?,
                 };
-                folder.stage(&staged, &mut |sink| parts.feed(engine, sink), &attributes)?;
-                let swapped = folder.swap(&staged)?;
+                let new =
+                    folder.stage(&staged, &mut |sink| parts.feed(engine, sink), &attributes)?;
+                let swapped = folder.swap(&staged, new)?;
                 (swapped.method, swapped.displaced)
             }
         };
@@ -370,13 +371,9 @@ impl<'a> Run<'a> {
                         .to_string(),
                 ),
                 Ok(Settled::Open) => turn.displaced.push(name),
-                Ok(Settled::LeftOpen) => {
-                    turn.kind = Some(Kind::Partial);
-                    turn.notes.push(
-                        "a writer that came at the last moment still has the old file open; \
-                         what it writes from now on is lost"
-                            .to_string(),
-                    );
+                Ok(Settled::Lost(error)) => {
+                    turn.kind = Some(error.kind());
+                    turn.notes.push(error.to_string());
                 }
                 Ok(Settled::Odd(odd)) => match turn.event.before {
                     Some(Standing::Odd(_)) => {}

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::{
-    Attributes, Cause, File, Folder, Method, Object, Odd, Reader, Settled, Sink, Stamp, Swapped,
-    Transport, TransportError, Xattr,
+    Attributes, Cause, File, Folder, Identity, Method, Object, Odd, Reader, Settled, Sink, Stamp,
+    Swapped, Transport, TransportError, Xattr,
 };
 use crate::clock::Clock;
 use crate::digest::Digest;
@@ -165,6 +165,15 @@ impl Fake {
         tree.nodes.remove(path.as_ref());
         let attributes = tree.inherited(path.as_ref());
         self.create(&mut tree, path.as_ref(), bytes.to_vec(), &attributes);
+    }
+
+    /// Gives whatever stands at `from` the name `to`, in the place of what stood
+    /// there.
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) {
+        let mut tree = self.tree();
+        if let Some(node) = tree.nodes.remove(from.as_ref()) {
+            tree.nodes.insert(to.as_ref().into(), node);
+        }
     }
 
     /// Puts something odd there; a [`Odd::Symlink`] where a folder should be
@@ -404,6 +413,16 @@ impl FakeFolder {
     }
 }
 
+fn identity(node: &Node) -> Option<Identity> {
+    match node {
+        Node::File(inode) => Some(Identity {
+            device: 0,
+            inode: lock(inode).file.stamp.inode,
+        }),
+        _ => None,
+    }
+}
+
 /// Hands over the bytes of a file in pieces, as they are when it begins.
 fn read(inode: &Mutex<Inode>, sink: Sink<'_>) -> Result<File, TransportError> {
     let (bytes, file) = {
@@ -439,7 +458,7 @@ impl Folder for FakeFolder {
         name: &str,
         content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
         attributes: &Attributes,
-    ) -> Result<(), TransportError> {
+    ) -> Result<Identity, TransportError> {
         drop(self.enter(Op::Stage)?);
         let mut bytes = Vec::new();
         content(&mut |piece| {
@@ -452,30 +471,35 @@ impl Folder for FakeFolder {
             return Err(refused(format!("{} already exists", path.display())));
         }
         self.fake.create(&mut tree, &path, bytes, attributes);
-        Ok(())
+        Ok(Identity {
+            device: 0,
+            inode: tree.inodes,
+        })
     }
 
     fn remove_unfinished(&self, _name: &str) -> Result<(), TransportError> {
         Ok(()) // Staging is one step here.
     }
 
-    fn swap(&self, staged: &str) -> Result<Swapped, TransportError> {
+    fn swap(&self, staged: &str, wanted: Identity) -> Result<Swapped, TransportError> {
         let mut tree = self.enter(Op::Swap)?;
         let aside = self.path.join(staged);
         let Some(new) = tree.nodes.remove(&aside) else {
             return Err(refused(format!("{} does not exist", aside.display())));
         };
-        let Some(old) = tree.nodes.insert(self.memory.clone(), new) else {
-            return Ok(Swapped {
-                method: Method::Create,
-                displaced: Vec::new(),
-            });
+        let is_wanted = identity(&new) == Some(wanted);
+        let old = tree.nodes.insert(self.memory.clone(), new);
+        let (method, displaced) = match old {
+            None => (Method::Create, Vec::new()),
+            Some(old) => {
+                tree.nodes.insert(aside, old);
+                (Method::Exchange, vec![staged.to_string()])
+            }
         };
-        tree.nodes.insert(aside, old);
-        Ok(Swapped {
-            method: Method::Exchange,
-            displaced: vec![staged.to_string()],
-        })
+        match is_wanted {
+            true => Ok(Swapped { method, displaced }),
+            false => Err(moved(&self.memory)),
+        }
     }
 
     fn take_away(&self, aside: &str) -> Result<(), TransportError> {
@@ -535,11 +559,14 @@ impl Folder for FakeFolder {
         Ok(tree.nodes.contains_key(&self.path.join(name)))
     }
 
-    fn holds(&self, name: &str, content: Digest) -> Result<bool, TransportError> {
+    fn holds(&self, name: &str, content: Digest) -> Result<Option<Identity>, TransportError> {
         let tree = self.enter(Op::Holds)?;
         Ok(match tree.nodes.get(&self.path.join(name)) {
-            Some(Node::File(inode)) => Digest::of(&lock(inode).bytes) == content,
-            _ => false,
+            Some(node @ Node::File(inode)) => {
+                let same = Digest::of(&lock(inode).bytes) == content;
+                same.then(|| identity(node)).flatten()
+            }
+            _ => None,
         })
     }
 

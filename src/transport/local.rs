@@ -13,8 +13,8 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, Xattr
 use rustix::io::Errno;
 
 use super::{
-    Attributes, Cause, File, Folder, Method, Object, Odd, Reader, Settled, Sink, Stamp, Swapped,
-    Transport, TransportError, Xattr,
+    Attributes, Cause, File, Folder, Identity, Method, Object, Odd, Reader, Settled, Sink, Stamp,
+    Swapped, Transport, TransportError, Xattr,
 };
 use crate::clock::Clock;
 use crate::digest::{Digest, Hasher};
@@ -45,18 +45,35 @@ const OPENER: Duration = Duration::from_secs(2);
 pub struct Local {
     clock: Arc<dyn Clock>,
     help: bool,
+    leases: bool,
 }
 
 impl Local {
     /// The local disk, with what the kernel offers.
     pub fn new(clock: Arc<dyn Clock>) -> Local {
-        Local { clock, help: true }
+        Local {
+            clock,
+            help: true,
+            leases: true,
+        }
     }
 
     /// The same without `openat2`, nameless files and the flags of `renameat2`,
     /// as on old kernels and poor file systems: the fallbacks, made testable.
     pub fn without_kernel_help(clock: Arc<dyn Clock>) -> Local {
-        Local { clock, help: false }
+        Local {
+            help: false,
+            ..Local::new(clock)
+        }
+    }
+
+    /// The same without file leases, as for users without the right to take
+    /// them and on network file systems.
+    pub fn without_leases(clock: Arc<dyn Clock>) -> Local {
+        Local {
+            leases: false,
+            ..Local::new(clock)
+        }
     }
 
     fn folder(&self, memory: &Path) -> Result<LocalFolder, TransportError> {
@@ -86,10 +103,11 @@ impl Local {
         Ok(LocalFolder {
             clock: Arc::clone(&self.clock),
             help: self.help,
+            leases: self.leases,
             fd: Arc::new(fd),
             path: parent.to_path_buf(),
             name: name.to_os_string(),
-            built: RefCell::default(),
+            identified: RefCell::default(),
         })
     }
 }
@@ -107,14 +125,26 @@ impl Transport for Local {
     }
 }
 
+/// What opening a name came to.
+enum Opened {
+    /// A regular file that may be read.
+    File(StdFile),
+    /// A further name of a file of this user, which may not.
+    Foreign(StdFile, u32),
+    /// Nothing that was opened: this stood there right afterwards.
+    Other(Object),
+}
+
 struct LocalFolder {
     clock: Arc<dyn Clock>,
     help: bool,
+    leases: bool,
     fd: Arc<OwnedFd>,
     path: PathBuf,
     name: OsString,
-    /// The name of the last file that was staged, with its device and inode.
-    built: RefCell<Option<(String, (u64, u64))>>,
+    /// The file whose [`Identity`] was told last. While it is open no other
+    /// file can get its inode number, also when an agent removes it.
+    identified: RefCell<Option<StdFile>>,
 }
 
 impl LocalFolder {
@@ -128,11 +158,19 @@ impl LocalFolder {
 
     /// What stands at `name`, and its raw status.
     fn object(&self, name: &OsStr) -> rustix::io::Result<(Object, Option<Stat>)> {
-        match fs::statat(&*self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok((self.classify(name, &stat)?, Some(stat))),
-            Err(Errno::NOENT) => Ok((Object::Absent, None)),
-            Err(errno) => Err(errno),
+        for _ in 0..ATTEMPTS {
+            let stat = match fs::statat(&*self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Err(Errno::NOENT) => return Ok((Object::Absent, None)),
+                stat => stat?,
+            };
+            match self.classify(name, &stat) {
+                // A link that has gone, or is none any more, before its target
+                // could be read: look again.
+                Err(Errno::INVAL | Errno::NOENT) => {}
+                object => return Ok((object?, Some(stat))),
+            }
         }
+        Err(Errno::AGAIN)
     }
 
     fn classify(&self, name: &OsStr, stat: &Stat) -> rustix::io::Result<Object> {
@@ -161,29 +199,78 @@ impl LocalFolder {
         Ok(Object::Odd(odd))
     }
 
+    fn stat(&self, file: &StdFile, path: &Path) -> Result<Stat, TransportError> {
+        fs::fstat(file).path("look at", path).map_err(refused)
+    }
+
     /// Opens `name` for reading if it is a regular file that may be read.
-    fn open(&self, name: &OsStr) -> Result<Result<StdFile, Object>, TransportError> {
+    fn open(&self, name: &OsStr) -> Result<Option<StdFile>, TransportError> {
+        Ok(match self.open_any(name)? {
+            Opened::File(file) => Some(file),
+            _ => None,
+        })
+    }
+
+    fn open_any(&self, name: &OsStr) -> Result<Opened, TransportError> {
         let path = self.path.join(name);
-        let look = || -> Result<Object, TransportError> {
-            let (object, _) = self.object(name).path("look at", &path).map_err(refused)?;
-            Ok(object)
-        };
         // Without O_NONBLOCK a FIFO would hold us until somebody writes to it.
         let flags =
             OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = match fs::openat(&*self.fd, name, flags, Mode::empty()) {
             Ok(file) => StdFile::from(file),
-            Err(Errno::NOENT | Errno::LOOP | Errno::NXIO | Errno::NODEV) => return look().map(Err),
+            Err(Errno::NOENT | Errno::LOOP | Errno::NXIO | Errno::NODEV) => {
+                let object = self.object(name).path("look at", &path);
+                return Ok(Opened::Other(object.map_err(refused)?.0));
+            }
             Err(errno) => return Err(errno).path("read", &path).map_err(refused),
         };
-        let stat = fs::fstat(&file).path("look at", &path).map_err(refused)?;
-        match self
-            .classify(name, &stat)
-            .path("look at", &path)
-            .map_err(refused)?
-        {
-            Object::File(_) => Ok(Ok(file)),
-            other => Ok(Err(other)),
+        let stat = self.stat(&file, &path)?;
+        let object = self.classify(name, &stat).path("look at", &path);
+        Ok(match object.map_err(refused)? {
+            Object::File(_) => Opened::File(file),
+            Object::Odd(Odd::ForeignLink(uid)) => Opened::Foreign(file, uid),
+            other => Opened::Other(other),
+        })
+    }
+
+    fn take_lease(&self, file: &StdFile) -> Lease {
+        match self.leases {
+            true => sys::take_lease(file.as_fd()),
+            false => Lease::Unavailable,
+        }
+    }
+
+    /// Looks once more at a file that has no name any more and that somebody
+    /// may have opened in the instant before: it is still here, behind `file`.
+    fn last_look(
+        &self,
+        file: &StdFile,
+        path: &Path,
+        inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
+    ) -> Settled {
+        let lost = |why: Error| {
+            let message = format!(
+                "{} was removed, and what was written to it in that instant may be lost: {}",
+                path.display(),
+                why.message()
+            );
+            Settled::Lost(Error::new(Kind::Partial.worst(why.kind()), message))
+        };
+        // Lets whoever waits open it, and waits until it is closed again.
+        sys::release_lease(file.as_fd());
+        let end = self.clock.instant() + OPENER;
+        let mut lease = self.take_lease(file);
+        while lease == Lease::Held && self.clock.instant() < end {
+            self.clock.sleep(Duration::from_millis(5));
+            lease = self.take_lease(file);
+        }
+        let seen = inspect(&|sink: Sink<'_>| self.read_all(file, path, sink));
+        match (seen, lease) {
+            (Err(error), _) => lost(error),
+            (Ok(()), Lease::Held) => lost(Error::new(Kind::Partial, "a writer has it open still")),
+            (Ok(()), lease) => Settled::Removed {
+                watched: lease == Lease::Granted,
+            },
         }
     }
 
@@ -227,42 +314,26 @@ impl LocalFolder {
         Ok(describe(&stat))
     }
 
-    /// A further name of somebody else's file is removed unread. When it turns
-    /// out to have been the last name, the file was nobody else's: an editor that
-    /// saves by link and unlink has two names for a moment.
-    fn settle_foreign_link(
-        &self,
-        displaced: &str,
-        odd: Odd,
-        inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
-    ) -> Result<Settled, TransportError> {
-        let path = self.at(displaced);
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = fs::openat(&*self.fd, displaced, flags, Mode::empty());
-        self.remove(displaced)?;
-        let Ok(file) = file.map(StdFile::from) else {
-            return Ok(Settled::Odd(odd));
-        };
-        let stat = fs::fstat(&file).path("look at", &path).map_err(refused)?;
-        if stat.st_nlink > 0 {
-            return Ok(Settled::Odd(odd));
-        }
-        inspect(&|sink: Sink<'_>| self.read_all(&file, &path, sink))?;
-        Ok(Settled::Removed { watched: false })
-    }
-
     fn sync(&self) -> Result<(), TransportError> {
         fs::fsync(&*self.fd)
             .path("sync the folder", &self.path)
             .map_err(refused)
     }
 
-    fn inode(&self, name: &OsStr) -> Result<Option<(u64, u64)>, TransportError> {
+    /// Tells an open file from all others, and keeps it open for that.
+    fn identify(&self, file: StdFile, path: &Path) -> Result<Identity, TransportError> {
+        let stat = fs::fstat(&file).path("look at", path).map_err(refused)?;
+        self.identified.replace(Some(file));
+        Ok(identify(&stat))
+    }
+
+    /// Which file stands at `name`, if anything does.
+    fn identity(&self, name: &OsStr) -> Result<Option<Identity>, TransportError> {
         let (_, stat) = self
             .object(name)
             .path("look at", &self.path.join(name))
             .map_err(refused)?;
-        Ok(stat.map(|stat| (stat.st_dev, stat.st_ino)))
+        Ok(stat.as_ref().map(identify))
     }
 
     /// `renameat2`, which knows flags; where it does not, the answer is EINVAL,
@@ -360,18 +431,18 @@ impl Folder for LocalFolder {
     fn read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
         let path = self.memory();
         match self.open(&self.name)? {
-            Ok(file) => self.read_all(&file, &path, sink),
-            Err(_) => Err(moved(&path)),
+            Some(file) => self.read_all(&file, &path, sink),
+            None => Err(moved(&path)),
         }
     }
 
     fn xattrs(&self) -> Result<Vec<Xattr>, TransportError> {
         let path = self.memory();
         match self.open(&self.name)? {
-            Ok(file) => xattrs(&file)
+            Some(file) => xattrs(&file)
                 .path("read the attributes of", &path)
                 .map_err(refused),
-            Err(_) => Err(moved(&path)),
+            None => Err(moved(&path)),
         }
     }
 
@@ -399,7 +470,7 @@ impl Folder for LocalFolder {
         name: &str,
         content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
         attributes: &Attributes,
-    ) -> Result<(), TransportError> {
+    ) -> Result<Identity, TransportError> {
         let mode = Mode::RUSR | Mode::WUSR;
         let unfinished = unfinished(name);
         let mut file = NewFile::create_as(&self.fd, &self.path, mode, unfinished, self.help)
@@ -414,29 +485,22 @@ impl Folder for LocalFolder {
         }
         fed?;
         dress(file.file(), attributes, &self.memory()).map_err(refused)?;
+        let path = self.at(name);
+        let open = file.file().try_clone().path("open", &path);
+        let identity = self.identify(open.map_err(refused)?, &path)?;
         if !file.link(OsStr::new(name)).map_err(refused)? {
-            let message = format!("{} already exists", self.at(name).display());
+            let message = format!("{} already exists", path.display());
             return Err(refused(Error::new(Kind::Internal, message)));
         }
-        let stat = fs::fstat(file.file())
-            .path("look at", &self.at(name))
-            .map_err(refused)?;
-        let built = (name.to_string(), (stat.st_dev, stat.st_ino));
-        *self.built.borrow_mut() = Some(built);
-        self.sync()
+        self.sync()?;
+        Ok(identity)
     }
 
     fn remove_unfinished(&self, staged: &str) -> Result<(), TransportError> {
         self.remove(&unfinished(staged))
     }
 
-    fn swap(&self, staged: &str) -> Result<Swapped, TransportError> {
-        // What was built here, whatever stands at its name by now: an agent may
-        // have put a file of its own there.
-        let inode = match self.built.borrow().as_ref() {
-            Some((name, built)) if name == staged => Some(*built),
-            _ => self.inode(OsStr::new(staged))?,
-        };
+    fn swap(&self, staged: &str, new: Identity) -> Result<Swapped, TransportError> {
         let mut displaced = Vec::new();
         let mut method = None;
         for _ in 0..ATTEMPTS {
@@ -450,8 +514,11 @@ impl Folder for LocalFolder {
             }
         }
         self.sync()?;
+        let found = self.identity(&self.name)?;
+        self.identified.replace(None);
         match method {
-            Some(method) if self.inode(&self.name)? == inode => Ok(Swapped { method, displaced }),
+            // The agent may have put a file of its own at either name.
+            Some(method) if found == Some(new) => Ok(Swapped { method, displaced }),
             _ => Err(moved(&self.memory())),
         }
     }
@@ -471,65 +538,67 @@ impl Folder for LocalFolder {
     ) -> Result<Settled, TransportError> {
         let path = self.at(displaced);
         let name = OsStr::new(displaced);
-        let file = match self.open(name)? {
-            Ok(file) => file,
-            Err(Object::Odd(Odd::Directory)) => return Ok(Settled::Kept),
-            Err(Object::Odd(odd @ Odd::ForeignLink(_))) => {
-                return self.settle_foreign_link(displaced, odd, inspect);
+        let file = match self.open_any(name)? {
+            Opened::File(file) => file,
+            Opened::Foreign(file, uid) => {
+                if self.identity(name)? != Some(identify(&self.stat(&file, &path)?)) {
+                    return Ok(Settled::Open);
+                }
+                self.remove(displaced)?;
+                // Somebody else's as long as it has a name elsewhere. If that
+                // has gone meanwhile, these are the last bytes of it.
+                return Ok(match self.stat(&file, &path)?.st_nlink {
+                    0 => self.last_look(&file, &path, inspect),
+                    _ => Settled::Odd(Odd::ForeignLink(uid)),
+                });
             }
-            Err(Object::Odd(odd)) => {
+            Opened::Other(Object::Odd(Odd::Directory)) => return Ok(Settled::Kept),
+            Opened::Other(Object::Odd(odd)) => {
                 self.remove(displaced)?;
                 return Ok(Settled::Odd(odd));
             }
-            Err(Object::Absent) => return Ok(Settled::Removed { watched: true }),
-            // Swapped for a file between two looks: look again.
-            Err(Object::File(_)) => return Ok(Settled::Open),
+            Opened::Other(Object::Absent) => return Ok(Settled::Removed { watched: true }),
+            // It was put there after the look that found something else.
+            Opened::Other(Object::File(_)) => return Ok(Settled::Open),
         };
-        let watched = match sys::take_lease(file.as_fd()) {
+        let before = self.stat(&file, &path)?;
+        let watched = match self.take_lease(&file) {
             Lease::Held => return Ok(Settled::Open),
             Lease::Granted => true,
             Lease::Unavailable => {
-                let before = fs::fstat(&file).path("look at", &path).map_err(refused)?;
                 self.clock.sleep(QUIET);
-                let after = fs::fstat(&file).path("look at", &path).map_err(refused)?;
-                if describe(&before).stamp != describe(&after).stamp {
-                    return Ok(Settled::Open);
-                }
                 false
             }
         };
-        let reader = |sink: Sink<'_>| self.read_all(&file, &path, sink);
-        let stamp = || -> Result<Stamp, TransportError> {
-            let stat = fs::fstat(&file).path("look at", &path).map_err(refused)?;
-            Ok(describe(&stat).stamp)
+        let quiet = || -> Result<bool, TransportError> {
+            let same = describe(&self.stat(&file, &path)?) == describe(&before);
+            Ok(same && (!watched || sys::lease_is_whole(file.as_fd())))
         };
-        let before = stamp()?;
-        inspect(&reader)?;
-        // Somebody waits to write, or wrote while we read: leave the file to
-        // them for now.
-        if (watched && !sys::lease_is_whole(file.as_fd())) || stamp()? != before {
-            sys::release_lease(file.as_fd());
+        if !quiet()? {
+            return Ok(Settled::Open);
+        }
+        inspect(&|sink: Sink<'_>| self.read_all(&file, &path, sink))?;
+        // The last looks, as close to the removal as can be: is it this file
+        // that stands there, and has nobody touched it?
+        if self.identity(name)? != Some(identify(&before)) || !quiet()? {
+            // Closing the file gives the lease back: whoever waits may write.
             return Ok(Settled::Open);
         }
         self.remove(displaced)?;
-        if !watched {
-            return Ok(Settled::Removed { watched });
-        }
-        let opened = !sys::lease_is_whole(file.as_fd());
-        sys::release_lease(file.as_fd());
-        if opened {
-            // They opened it between the two looks, and will write to a file
-            // that has no name any more: it is still here, behind `file`.
-            let end = self.clock.instant() + OPENER;
-            while sys::take_lease(file.as_fd()) == Lease::Held && self.clock.instant() < end {
-                self.clock.sleep(Duration::from_millis(5));
+        let touched = match watched {
+            true => !sys::lease_is_whole(file.as_fd()),
+            // Removing it has changed the time of its inode.
+            false => {
+                let after = self.stat(&file, &path)?;
+                (after.st_size, after.st_mtime, after.st_mtime_nsec)
+                    != (before.st_size, before.st_mtime, before.st_mtime_nsec)
             }
-            inspect(&reader).map_err(|error| {
-                error.context("a write into the displaced file came too late to be archived")
-            })?;
-            if sys::take_lease(file.as_fd()) == Lease::Held {
-                return Ok(Settled::LeftOpen);
-            }
+        };
+        if touched {
+            return Ok(match self.last_look(&file, &path, inspect) {
+                Settled::Removed { .. } => Settled::Removed { watched },
+                lost => lost,
+            });
         }
         Ok(Settled::Removed { watched })
     }
@@ -546,19 +615,22 @@ impl Folder for LocalFolder {
     }
 
     fn stands(&self, name: &str) -> Result<bool, TransportError> {
-        Ok(self.inode(OsStr::new(name))?.is_some())
+        Ok(self.identity(OsStr::new(name))?.is_some())
     }
 
-    fn holds(&self, name: &str, content: Digest) -> Result<bool, TransportError> {
-        let Ok(file) = self.open(OsStr::new(name))? else {
-            return Ok(false);
+    fn holds(&self, name: &str, content: Digest) -> Result<Option<Identity>, TransportError> {
+        let Some(file) = self.open(OsStr::new(name))? else {
+            return Ok(None);
         };
         let mut hasher = Hasher::default();
         self.read_all(&file, &self.at(name), &mut |bytes| {
             hasher.update(bytes);
             Ok(())
         })?;
-        Ok(hasher.finish() == content)
+        match hasher.finish() == content {
+            true => self.identify(file, &self.at(name)).map(Some),
+            false => Ok(None),
+        }
     }
 
     fn remove(&self, name: &str) -> Result<(), TransportError> {
@@ -595,6 +667,13 @@ fn moved(path: &Path) -> TransportError {
         Cause::Moved,
         Error::new(Kind::Conflict, message).hint("nothing was lost; run it again"),
     )
+}
+
+fn identify(stat: &Stat) -> Identity {
+    Identity {
+        device: stat.st_dev,
+        inode: stat.st_ino,
+    }
 }
 
 fn describe(stat: &Stat) -> File {
@@ -699,3 +778,6 @@ fn dress(file: &StdFile, attributes: &Attributes, memory: &Path) -> Result<(), E
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,7 @@ use memory_shepherd::error::{Error, Kind};
 use memory_shepherd::transport::fake::Fake;
 use memory_shepherd::transport::local::Local;
 use memory_shepherd::transport::{
-    Attributes, Cause, Folder, Method, Object, Odd, Settled, Transport,
+    Attributes, Cause, Folder, Identity, Method, Object, Odd, Settled, Transport,
 };
 use tempfile::TempDir;
 
@@ -33,6 +33,7 @@ pub trait Ground {
     fn exchanges(&self) -> bool;
     fn write(&self, name: &str, bytes: &[u8]);
     fn bytes(&self, name: &str) -> Option<Vec<u8>>;
+    fn rename(&self, from: &str, to: &str);
     fn names(&self) -> Vec<String>;
     fn put_odd(&self, name: &str, odd: &Odd);
     fn odd(&self, name: &str) -> Option<Odd>;
@@ -105,6 +106,10 @@ impl Ground for OnDisk {
     fn bytes(&self, name: &str) -> Option<Vec<u8>> {
         let meta = fs::symlink_metadata(self.at(name)).ok()?;
         meta.is_file().then(|| fs::read(self.at(name)).unwrap())
+    }
+
+    fn rename(&self, from: &str, to: &str) {
+        fs::rename(self.at(from), self.at(to)).unwrap();
     }
 
     fn names(&self) -> Vec<String> {
@@ -190,6 +195,11 @@ impl Ground for InMemory {
         self.0.bytes(self.folder().join(name))
     }
 
+    fn rename(&self, from: &str, to: &str) {
+        self.0
+            .rename(self.folder().join(from), self.folder().join(to));
+    }
+
     fn names(&self) -> Vec<String> {
         self.0.names(self.folder())
     }
@@ -244,6 +254,7 @@ contract! {
     a_swap_displaces_whatever_stood_there
     a_swap_into_an_empty_place_creates
     a_swap_of_nothing_fails
+    a_swap_of_what_an_agent_put_at_the_staged_name_is_no_success
     a_memory_is_taken_away
     settling_inspects_and_removes
     settling_waits_for_a_writer_and_reads_what_it_wrote
@@ -263,11 +274,11 @@ pub fn read(folder: &dyn Folder) -> Vec<u8> {
     bytes
 }
 
-fn stage(ground: &dyn Ground, folder: &dyn Folder, bytes: &[u8]) {
+fn stage(ground: &dyn Ground, folder: &dyn Folder, bytes: &[u8]) -> Identity {
     let attributes = folder.inherited().unwrap();
     let staged = folder.stage(NEW, &mut |sink| sink(bytes), &attributes);
-    staged.unwrap();
     assert_eq!(ground.bytes(NEW).unwrap(), bytes);
+    staged.unwrap()
 }
 
 /// Settles, and gives what was inspected, each time.
@@ -438,10 +449,10 @@ fn an_existing_name_is_not_staged_over(ground: &dyn Ground) {
 fn a_swap_displaces_exactly_what_stood_there(ground: &dyn Ground) {
     ground.write("MEMORY.md", b"old");
     let folder = ground.open();
-    stage(ground, folder.as_ref(), b"new");
+    let new = stage(ground, folder.as_ref(), b"new");
     // A save that comes after everything was looked at.
     ground.write("MEMORY.md", b"saved just now");
-    let swapped = folder.swap(NEW).unwrap();
+    let swapped = folder.swap(NEW, new).unwrap();
     let method = match ground.exchanges() {
         true => Method::Exchange,
         false => Method::TakeAway,
@@ -461,8 +472,8 @@ fn a_swap_displaces_whatever_stood_there(ground: &dyn Ground) {
     for odd in odds() {
         ground.put_odd("MEMORY.md", &odd);
         let folder = ground.open();
-        stage(ground, folder.as_ref(), b"new");
-        let swapped = folder.swap(NEW).unwrap();
+        let new = stage(ground, folder.as_ref(), b"new");
+        let swapped = folder.swap(NEW, new).unwrap();
         assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"new");
         assert_eq!(ground.odd(&swapped.displaced[0]), Some(odd.clone()));
         // Make room for the next one.
@@ -482,8 +493,8 @@ fn a_swap_displaces_whatever_stood_there(ground: &dyn Ground) {
 
 fn a_swap_into_an_empty_place_creates(ground: &dyn Ground) {
     let folder = ground.open();
-    stage(ground, folder.as_ref(), b"new");
-    let swapped = folder.swap(NEW).unwrap();
+    let new = stage(ground, folder.as_ref(), b"new");
+    let swapped = folder.swap(NEW, new).unwrap();
     assert_eq!(swapped.method, Method::Create);
     assert!(swapped.displaced.is_empty());
     assert_eq!(ground.names(), ["MEMORY.md"]);
@@ -492,15 +503,41 @@ fn a_swap_into_an_empty_place_creates(ground: &dyn Ground) {
 
 fn a_swap_of_nothing_fails(ground: &dyn Ground) {
     let folder = ground.open();
-    assert!(folder.swap(NEW).is_err());
+    let new = stage(ground, folder.as_ref(), b"new");
+    folder.remove(NEW).unwrap();
+    assert!(folder.swap(NEW, new).is_err());
     ground.write("MEMORY.md", b"old");
-    assert!(folder.swap(NEW).is_err());
+    assert!(folder.swap(NEW, new).is_err());
     // Whatever it did, nothing is lost.
     let kept = ground
         .names()
         .into_iter()
         .any(|name| ground.bytes(&name).unwrap() == b"old");
     assert!(kept);
+}
+
+fn a_swap_of_what_an_agent_put_at_the_staged_name_is_no_success(ground: &dyn Ground) {
+    for old in [None, Some("old")] {
+        let folder = ground.open();
+        let new = stage(ground, folder.as_ref(), b"new");
+        if let Some(old) = old {
+            ground.write("MEMORY.md", old.as_bytes());
+        }
+        // The name is free again for a file of the agent's own, of the same size.
+        folder.remove(NEW).unwrap();
+        ground.write("planted", b"own");
+        ground.rename("planted", NEW);
+        assert_eq!(folder.swap(NEW, new).unwrap_err().cause, Cause::Moved);
+        let mut kept = vec![ground.bytes("MEMORY.md").unwrap()];
+        for name in folder.displaced_names(NEW).unwrap() {
+            kept.push(ground.bytes(&name).unwrap());
+            folder.remove(&name).unwrap();
+        }
+        assert!(kept.contains(&b"own".to_vec()));
+        assert!(old.is_none_or(|old| kept.contains(&old.as_bytes().to_vec())));
+        folder.remove("MEMORY.md").unwrap();
+        assert!(ground.names().is_empty());
+    }
 }
 
 fn a_memory_is_taken_away(ground: &dyn Ground) {
@@ -533,8 +570,8 @@ fn settling_waits_for_a_writer_and_reads_what_it_wrote(ground: &dyn Ground) {
     ground.write("MEMORY.md", b"old");
     let folder = ground.open();
     let mut writer = ground.writer("MEMORY.md");
-    stage(ground, folder.as_ref(), b"new");
-    let displaced = folder.swap(NEW).unwrap().displaced.remove(0);
+    let new = stage(ground, folder.as_ref(), b"new");
+    let displaced = folder.swap(NEW, new).unwrap().displaced.remove(0);
     assert_eq!(
         settle(folder.as_ref(), &displaced),
         (Settled::Open, Vec::new())
@@ -582,16 +619,20 @@ fn settling_removes_odd_objects_and_keeps_folders(ground: &dyn Ground) {
 fn names_are_told(ground: &dyn Ground) {
     let folder = ground.open();
     assert!(!folder.stands("name").unwrap());
-    assert!(!folder.holds("name", Digest::of(b"")).unwrap());
+    let holds = |name: &str, content: &[u8]| {
+        let held = folder.holds(name, Digest::of(content));
+        held.unwrap().is_some()
+    };
+    assert!(!holds("name", b""));
     assert!(folder.displaced_names("name").unwrap().is_empty());
     ground.write("name", b"content");
     assert!(folder.stands("name").unwrap());
-    assert!(folder.holds("name", Digest::of(b"content")).unwrap());
-    assert!(!folder.holds("name", Digest::of(b"contents")).unwrap());
+    assert!(holds("name", b"content"));
+    assert!(!holds("name", b"contents"));
     assert_eq!(folder.displaced_names("name").unwrap(), ["name"]);
     ground.put_odd("link", &Odd::Symlink(b"name".to_vec()));
     assert!(folder.stands("link").unwrap());
-    assert!(!folder.holds("link", Digest::of(b"content")).unwrap());
+    assert!(!holds("link", b"content"));
     ground.put_odd("dangling", &Odd::Symlink(b"nowhere".to_vec()));
     assert!(folder.stands("dangling").unwrap());
     folder.remove("link").unwrap();
@@ -607,12 +648,15 @@ fn extended_attributes_are_kept(ground: &dyn Ground) {
         xattrs: vec![(b"user.colour".to_vec(), b"blue\0".to_vec())],
         ..folder.inherited().unwrap()
     };
-    if let Err(error) = folder.stage(NEW, &mut |sink| sink(b"new"), &attributes) {
-        println!("skipped: no user attributes here: {error}");
-        assert!(ground.names().is_empty());
-        return;
-    }
-    folder.swap(NEW).unwrap();
+    let new = match folder.stage(NEW, &mut |sink| sink(b"new"), &attributes) {
+        Ok(new) => new,
+        Err(error) => {
+            println!("skipped: no user attributes here: {error}");
+            assert!(ground.names().is_empty());
+            return;
+        }
+    };
+    folder.swap(NEW, new).unwrap();
     let have = folder.xattrs().unwrap();
     assert!(have.contains(&attributes.xattrs[0]), "{have:?}");
 }

@@ -4,12 +4,15 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 use std::thread;
 
+use memory_shepherd::transport::local::Local;
 use memory_shepherd::transport::{Attributes, Cause, Object, Odd, Settled, Transport};
 
 use super::contract::{Ground, NEW, OnDisk, read, settle};
-use super::world::names;
+use super::world::{TestClock, names};
 
 fn on_disks(case: impl Fn(&OnDisk)) {
     for exchanges in [true, false] {
@@ -60,10 +63,10 @@ fn an_open_folder_stays_the_same_whatever_is_swapped_into_its_path() {
         symlink(&elsewhere, ground.dir.path().join("agent")).unwrap();
         assert_eq!(read(folder.as_ref()), b"old");
         let attributes = folder.inherited().unwrap();
-        folder
+        let new = folder
             .stage(NEW, &mut |sink| sink(b"new"), &attributes)
             .unwrap();
-        let swapped = folder.swap(NEW).unwrap();
+        let swapped = folder.swap(NEW, new).unwrap();
         settle(folder.as_ref(), &swapped.displaced[0]);
         assert_eq!(fs::read(away.join("MEMORY.md")).unwrap(), b"new");
         assert_eq!(names(&elsewhere), ["MEMORY.md"]);
@@ -192,6 +195,100 @@ fn an_opener_that_waits_for_the_lease_is_let_in() {
 }
 
 #[test]
+fn a_write_while_a_file_is_inspected_without_a_lease_is_not_removed() {
+    let clock = TestClock::new();
+    let ground = OnDisk {
+        transport: Local::without_leases(clock),
+        ..OnDisk::new(true)
+    };
+    ground.write("displaced", b"old");
+    let folder = ground.open();
+    let settled = folder.settle("displaced", &mut |read| {
+        read(&mut |_| Ok(()))?;
+        ground.writer("displaced")(b" and new");
+        Ok(())
+    });
+    assert_eq!(settled.unwrap(), Settled::Open);
+    let (settled, seen) = settle(folder.as_ref(), "displaced");
+    assert_eq!(settled, Settled::Removed { watched: false });
+    assert_eq!(seen, [b"old and new"]);
+    assert!(ground.names().is_empty());
+}
+
+#[test]
+fn the_last_name_of_a_foreign_file_is_archived() {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        println!("skipped: needs root");
+        return;
+    }
+    let ground = OnDisk::new(true);
+    let folder = ground.open();
+    let (other, path) = (ground.dir.path().join("other"), ground.folder());
+    let (mut last, mut further) = (0, 0);
+    for _ in 0..200 {
+        fs::write(&other, "theirs").unwrap();
+        chown(&other, Some(1234), None).unwrap();
+        fs::hard_link(&other, path.join("displaced")).unwrap();
+        let file = fs::File::open(&other).unwrap();
+        let start = Arc::new(Barrier::new(2));
+        let racer = thread::spawn({
+            let (other, start) = (other.clone(), Arc::clone(&start));
+            move || {
+                start.wait();
+                fs::remove_file(&other).unwrap();
+                // Whether ours was the last name then.
+                file.metadata().unwrap().nlink() == 1
+            }
+        });
+        start.wait();
+        let (settled, seen) = settle(folder.as_ref(), "displaced");
+        if racer.join().unwrap() {
+            assert_eq!(settled, Settled::Removed { watched: true });
+            assert_eq!(seen, [b"theirs"]);
+            last += 1;
+        } else {
+            further += 1;
+        }
+        assert!(ground.names().is_empty());
+    }
+    println!("{last} times the last name, {further} times a further one");
+}
+
+#[test]
+fn a_file_that_takes_the_place_of_a_link_is_not_said_to_be_removed() {
+    let ground = OnDisk::new(true);
+    let folder = ground.open();
+    let (away, path) = (ground.dir.path().join("away"), ground.folder());
+    let over = Arc::new(AtomicBool::new(false));
+    let racer = thread::spawn({
+        let (path, over) = (path.join("displaced"), Arc::clone(&over));
+        move || {
+            while !over.load(Ordering::Relaxed) {
+                symlink("elsewhere", &away).unwrap();
+                fs::rename(&away, &path).unwrap();
+                fs::write(&away, "theirs").unwrap();
+                fs::rename(&away, &path).unwrap();
+            }
+        }
+    });
+    for _ in 0..1000 {
+        // Nobody but us removes it.
+        while fs::symlink_metadata(path.join("displaced")).is_err() {
+            thread::yield_now();
+        }
+        let (settled, seen) = settle(folder.as_ref(), "displaced");
+        if let Settled::Removed { .. } = settled
+            && seen.is_empty()
+        {
+            over.store(true, Ordering::Relaxed);
+            panic!("it stood there, and was not read");
+        }
+    }
+    over.store(true, Ordering::Relaxed);
+    racer.join().unwrap();
+}
+
+#[test]
 fn racing_swaps_and_renames_lose_nothing() {
     on_disks(|ground| {
         const SAVES: usize = 300;
@@ -216,10 +313,10 @@ fn racing_swaps_and_renames_lose_nothing() {
             number += 1;
             let name = format!("{NEW}{number}");
             let attributes = folder.inherited().unwrap();
-            folder
+            let new = folder
                 .stage(&name, &mut |sink| sink(b"new"), &attributes)
                 .unwrap();
-            match folder.swap(&name) {
+            match folder.swap(&name, new) {
                 Ok(_) => {}
                 Err(error) => assert_eq!(error.cause, Cause::Moved),
             }
@@ -283,18 +380,18 @@ fn a_default_access_control_list_is_for_new_files_and_not_for_replaced_ones() {
             ..file.attributes
         };
         assert!(old.xattrs.is_empty());
-        folder.stage(NEW, &mut |sink| sink(b"new"), &old).unwrap();
-        folder.swap(NEW).unwrap();
+        let new = folder.stage(NEW, &mut |sink| sink(b"new"), &old).unwrap();
+        folder.swap(NEW, new).unwrap();
         assert!(folder.xattrs().unwrap().is_empty());
         assert_eq!(ground.attributes("MEMORY.md"), old);
         // A created one gets the list.
         folder.take_away("aside").unwrap();
         let inherited = folder.inherited().unwrap();
         assert_eq!(inherited.xattrs.len(), 1);
-        folder
+        let new = folder
             .stage("created", &mut |sink| sink(b"new"), &inherited)
             .unwrap();
-        folder.swap("created").unwrap();
+        folder.swap("created", new).unwrap();
         assert_eq!(folder.xattrs().unwrap(), inherited.xattrs);
     });
 }

@@ -21,11 +21,11 @@ fn a_file_put_over_the_staged_one_is_not_taken_for_it() {
         let folder = ground.open();
         let attributes = folder.inherited().unwrap();
         let staged = folder.stage(NEW, &mut |sink| sink(b"new"), &attributes);
-        staged.unwrap();
+        let new = staged.unwrap();
         ground.write("theirs", b"evil rules");
         let path = |name| ground.folder().join(name);
         fs::rename(path("theirs"), path(NEW)).unwrap();
-        let error = folder.swap(NEW).unwrap_err();
+        let error = folder.swap(NEW, new).unwrap_err();
         assert_eq!(error.cause, Cause::Moved, "{error}");
     }
 }

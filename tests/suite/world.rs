@@ -21,8 +21,8 @@ use memory_shepherd::engine::{
 use memory_shepherd::error::Error;
 use memory_shepherd::transport::local::Local;
 use memory_shepherd::transport::{
-    Attributes, File, Folder, Object, Reader, Settled, Sink, Swapped, Transport, TransportError,
-    Xattr,
+    Attributes, File, Folder, Identity, Object, Reader, Settled, Sink, Swapped, Transport,
+    TransportError, Xattr,
 };
 use tempfile::TempDir;
 
@@ -468,7 +468,7 @@ impl Folder for InterposedFolder {
         name: &str,
         content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
         attributes: &Attributes,
-    ) -> Result<(), TransportError> {
+    ) -> Result<Identity, TransportError> {
         self.wrap("stage", || self.inner.stage(name, content, attributes))
     }
 
@@ -476,8 +476,8 @@ impl Folder for InterposedFolder {
         self.wrap("remove_unfinished", || self.inner.remove_unfinished(name))
     }
 
-    fn swap(&self, staged: &str) -> Result<Swapped, TransportError> {
-        self.wrap("swap", || self.inner.swap(staged))
+    fn swap(&self, staged: &str, new: Identity) -> Result<Swapped, TransportError> {
+        self.wrap("swap", || self.inner.swap(staged, new))
     }
 
     fn take_away(&self, aside: &str) -> Result<(), TransportError> {
@@ -500,7 +500,7 @@ impl Folder for InterposedFolder {
         self.wrap("stands", || self.inner.stands(name))
     }
 
-    fn holds(&self, name: &str, content: Digest) -> Result<bool, TransportError> {
+    fn holds(&self, name: &str, content: Digest) -> Result<Option<Identity>, TransportError> {
         self.wrap("holds", || self.inner.holds(name, content))
     }
 

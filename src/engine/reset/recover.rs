@@ -126,16 +126,19 @@ impl Run<'_> {
         let new = event.after.as_ref().and_then(Standing::digest);
         let is_new = |name: &str| match new {
             Some(new) => folder.holds(name, new),
-            None => Ok(false),
+            None => Ok(None),
         };
-        if !recorded && is_new(&staged)? && folder.look()? == Object::Absent {
+        if !recorded
+            && let Some(new) = is_new(&staged)?
+            && folder.look()? == Object::Absent
+        {
             // Taken away, and interrupted before the new file took its place.
-            folder.swap(&staged)?;
+            folder.swap(&staged, new)?;
         }
         // The name holds the new file before the swap, the old one after it.
         let swapped = recorded
             || match folder.stands(&staged)? {
-                true => !is_new(&staged)?,
+                true => is_new(&staged)?.is_none(),
                 false => match folder.look()? {
                     // The notes below it do not make the old file a new one.
                     Object::File(file) if inode != 0 && file.stamp.inode == inode => false,
@@ -144,7 +147,7 @@ impl Run<'_> {
             };
         folder.remove_unfinished(&staged)?;
         known.extend(new);
-        let mut left = Vec::new();
+        let (mut left, mut lost) = (Vec::new(), Vec::new());
         for name in folder.displaced_names(&staged)? {
             let mut late = Vec::new();
             let settled = self.settle_file(agent, folder.as_ref(), &name, &known, &mut late)?;
@@ -152,6 +155,7 @@ impl Run<'_> {
             event.late.extend(late);
             match settled {
                 Settled::Open => left.push(name),
+                Settled::Lost(error) => lost.push(error.to_string()),
                 Settled::Odd(odd) if !matches!(event.before, Some(Standing::Odd(_))) => {
                     event.late.push(self.describe(agent, &odd)?);
                 }
@@ -187,9 +191,11 @@ impl Run<'_> {
                 false => Outcome::Failed,
             };
         }
-        if tell {
-            event.note = Some(note.to_string());
+        if tell || !lost.is_empty() {
+            lost.insert(0, note.to_string());
+            let note = lost.join("; ");
             self.say(&format!("{}: run {}: {note}", agent.name, event.run));
+            event.note = Some(note);
             self.engine
                 .book()
                 .ledger

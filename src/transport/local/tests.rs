@@ -1,0 +1,130 @@
+//! The instant in which a displaced file is removed, which no test can hit from
+//! outside.
+
+use std::fs;
+use std::io::Write;
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Instant;
+
+use chrono::{DateTime, FixedOffset, Utc};
+use tempfile::TempDir;
+
+use super::*;
+
+type Act = Box<dyn FnMut() + Send>;
+
+/// A clock that only moves when it is slept by, after doing something.
+struct Steps {
+    now: Mutex<Instant>,
+    meanwhile: Mutex<Act>,
+}
+
+impl Steps {
+    fn new(meanwhile: impl FnMut() + Send + 'static) -> Arc<Steps> {
+        Arc::new(Steps {
+            now: Mutex::new(Instant::now()),
+            meanwhile: Mutex::new(Box::new(meanwhile)),
+        })
+    }
+}
+
+impl Clock for Steps {
+    fn now(&self) -> DateTime<FixedOffset> {
+        Utc::now().fixed_offset()
+    }
+
+    fn instant(&self) -> Instant {
+        *self.now.lock().unwrap()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.meanwhile.lock().unwrap()();
+        *self.now.lock().unwrap() += duration;
+    }
+}
+
+/// A file that was removed while an agent waited to open it for writing; the
+/// agent writes, then does `then` with its descriptor at each wait.
+fn removed(
+    mut then: impl FnMut(&mut Option<StdFile>) + Send + 'static,
+    inspect: &mut dyn FnMut(Vec<u8>) -> Result<(), Error>,
+) -> Settled {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("displaced");
+    fs::write(&path, "old").unwrap();
+    let file = StdFile::open(&path).unwrap();
+    assert_eq!(sys::take_lease(file.as_fd()), Lease::Granted);
+    let (sender, receiver) = channel();
+    let opener = thread::spawn({
+        let path = path.clone();
+        move || {
+            let mut file = StdFile::options().append(true).open(path).unwrap();
+            file.write_all(b" and late").unwrap();
+            sender.send(file).unwrap();
+        }
+    });
+    while sys::lease_is_whole(file.as_fd()) {
+        thread::yield_now();
+    }
+    let mut theirs = None;
+    let clock = Steps::new(move || {
+        if let Ok(file) = receiver.try_recv() {
+            theirs = Some(file);
+        } else if theirs.is_none() {
+            theirs = receiver.recv().ok();
+        }
+        then(&mut theirs);
+    });
+    let folder = Local::new(clock).folder(&path).unwrap();
+    folder.remove("displaced").unwrap();
+    let settled = folder.last_look(&file, &path, &mut |read| {
+        let mut bytes = Vec::new();
+        read(&mut |piece| {
+            bytes.extend_from_slice(piece);
+            Ok(())
+        })?;
+        inspect(bytes)
+    });
+    opener.join().unwrap();
+    settled
+}
+
+#[test]
+fn who_opened_a_file_in_the_instant_of_its_removal_is_waited_for() {
+    let mut seen = Vec::new();
+    let settled = removed(|file| drop(file.take()), &mut |bytes| {
+        seen.push(bytes);
+        Ok(())
+    });
+    assert_eq!(settled, Settled::Removed { watched: true });
+    assert_eq!(seen, [b"old and late"]);
+}
+
+#[test]
+fn who_keeps_a_removed_file_open_is_told_of() {
+    let mut seen = Vec::new();
+    let settled = removed(|_| {}, &mut |bytes| {
+        seen.push(bytes);
+        Ok(())
+    });
+    let Settled::Lost(error) = settled else {
+        panic!("{settled:?}")
+    };
+    assert!(error.message().ends_with("a writer has it open still"));
+    assert_eq!(seen, [b"old and late"], "what there was is kept");
+}
+
+#[test]
+fn a_removed_file_that_cannot_be_archived_is_not_said_to_stay() {
+    let settled = removed(|file| drop(file.take()), &mut |_| {
+        Err(Error::new(Kind::Host, "the disk is full"))
+    });
+    let Settled::Lost(error) = settled else {
+        panic!("{settled:?}")
+    };
+    assert_eq!(error.kind(), Kind::Host);
+    assert!(error.message().contains("was removed"), "{error}");
+    assert!(error.message().ends_with("the disk is full"), "{error}");
+}
