@@ -40,6 +40,10 @@ pub trait Transport: Send + Sync {
 /// The folder of one memory, held open. Names are relative to it and never
 /// contain a slash; `memory` below is the name of the memory file.
 pub trait Folder: Send {
+    /// Device and inode of the folder, which tell it from another one at the
+    /// same path; none where there are no such numbers.
+    fn identity(&self) -> Result<Option<(u64, u64)>, TransportError>;
+
     /// What stands at the memory's name. Links are looked at, not followed.
     fn look(&self) -> Result<Object, TransportError>;
 

@@ -209,13 +209,17 @@ impl Context<'_> {
                 (_, None) => {}
             }
         }
+        for error in &report.trouble {
+            self.out.trouble(error.message());
+        }
         if not_started > 0 {
             let agents = count(not_started, "agent");
             self.out
                 .trouble(&format!("interrupted before it came to {agents}"));
         }
         let mut told: Vec<&str> = Vec::new();
-        for hint in report.results.iter().flat_map(|result| &result.hints) {
+        let beside = report.trouble.iter().flat_map(Error::hints);
+        for hint in report.results.iter().flat_map(|it| &it.hints).chain(beside) {
             if !told.contains(&hint.as_str()) {
                 told.push(hint);
                 self.out.hint(hint);

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use intake::Taken;
-use recover::Transaction;
+use recover::{Displaced, Mark, Transaction, mark};
 pub use report::{AgentResult, Progress, Report, Stage};
 
 use super::ledger::{Act, Event, Outcome, Standing};
@@ -35,7 +35,7 @@ use crate::config::{Agent, Place};
 use crate::digest::Digest;
 use crate::durable;
 use crate::error::{Error, Kind, Result};
-use crate::transport::{Cause, Folder, Method, Settled, TransportError};
+use crate::transport::{Cause, Folder, Method, TransportError};
 
 /// How long a writer may keep a displaced file open before it is left to the
 /// next run.
@@ -50,10 +50,8 @@ struct Turn<'e> {
     agent: &'e Agent,
     _lock: Lock,
     folder: Box<dyn Folder>,
-    record: PathBuf,
     event: Event,
-    displaced: Vec<String>,
-    known: Vec<Digest>,
+    displaced: Displaced,
     began: Instant,
     deadline: Instant,
     scratch_lines: u64,
@@ -91,6 +89,7 @@ struct Run<'a> {
     plan: &'a Plan,
     id: String,
     bound: bool,
+    trouble: Vec<Error>,
     progress: &'a mut dyn FnMut(Progress),
 }
 
@@ -112,6 +111,7 @@ impl Engine {
             plan,
             id: run_id(),
             bound,
+            trouble: Vec::new(),
             progress,
         };
         let mut results = Vec::new();
@@ -150,6 +150,7 @@ impl Engine {
             run: run.id.clone(),
             act: plan.act,
             results,
+            trouble: std::mem::take(&mut run.trouble),
             retired: Vec::new(),
             head: (0, Digest::ZERO),
             duration_ms: 0,
@@ -164,6 +165,7 @@ impl Engine {
         let failed = |result: &AgentResult| result.kind.is_some() && !remote(&result);
         if everybody && plan.act == Act::Reset && !report.results.iter().any(failed) {
             report.retired = run.retire();
+            report.trouble.append(&mut run.trouble);
         }
         report.head = self.ledger_head();
         report.duration_ms = millis(began, self.clock().instant());
@@ -209,15 +211,12 @@ impl<'a> Run<'a> {
             match self.turn(agent, step, folder.as_ref(), &mut event) {
                 Ok(None) => return Ok(None),
                 Ok(Some(done)) => {
-                    event.method = Some(done.method);
                     return Ok(Some(Turn {
                         agent,
                         _lock: lock,
                         folder,
-                        record: done.record,
                         event,
                         displaced: done.displaced,
-                        known: done.known,
                         began,
                         deadline: engine.clock().instant() + SETTLE,
                         scratch_lines: done.scratch_lines,
@@ -282,13 +281,14 @@ impl<'a> Run<'a> {
         let transaction = Transaction {
             event: event.clone(),
             memory: memory.clone(),
+            folder: folder.identity()?,
             staged: staged.clone(),
             inode,
             known: known.clone(),
         };
         let record = self.write_transaction(agent, &transaction)?;
         self.stage(step, Stage::Swap);
-        let (method, displaced) = match &source.parts {
+        let (method, names) = match &source.parts {
             None => {
                 folder.take_away(&staged)?;
                 (Method::Remove, vec![staged])
@@ -304,11 +304,16 @@ impl<'a> Run<'a> {
                 (swapped.method, swapped.displaced)
             }
         };
+        event.method = Some(method);
+        let marked = mark(&record, &Mark::Swapped(method));
         Ok(Some(Done {
-            method,
-            displaced,
-            record,
-            known,
+            displaced: Displaced {
+                record,
+                names,
+                known,
+                // Settling tries that again, and goes no further without it.
+                unmarked: marked.is_err().then_some(method),
+            },
             scratch_lines,
         }))
     }
@@ -330,15 +335,17 @@ impl<'a> Run<'a> {
                 Ok(false) => {
                     turn.notes.push(format!(
                         "a writer still has the displaced file open; it stays as {} until the next run",
-                        turn.displaced.join(", ")
+                        turn.displaced.names.join(", ")
                     ));
                     let result = self.end(turn);
                     results.push(result);
                 }
                 Err(error) => {
                     turn.kind = Some(Kind::Partial.worst(error.kind()));
-                    turn.notes
-                        .push(format!("the displaced file stays: {error}"));
+                    turn.notes.push(match turn.displaced.names.is_empty() {
+                        true => error.to_string(),
+                        false => format!("the displaced file stays: {error}"),
+                    });
                     let result = self.end(turn);
                     results.push(result);
                 }
@@ -349,52 +356,18 @@ impl<'a> Run<'a> {
 
     /// Tries to settle each displaced file; true when none is left.
     fn settle_once(&mut self, turn: &mut Turn<'_>) -> Result<bool, Error> {
-        let names = std::mem::take(&mut turn.displaced);
-        let mut failure = None;
-        for name in names {
-            let mut late = Vec::new();
-            let known = &turn.known;
-            let settled =
-                self.settle_file(turn.agent, turn.folder.as_ref(), &name, known, &mut late);
-            for written in late {
-                turn.known.push(written.digest);
-                turn.notes.push(format!(
-                    "a late write was archived as {}",
-                    written.path.display()
-                ));
-                turn.event.late.push(written);
-            }
-            match settled {
-                Ok(Settled::Removed { watched: true }) => {}
-                Ok(Settled::Removed { watched: false }) => turn.notes.push(
-                    "late writers cannot be detected here: no right to take file leases"
-                        .to_string(),
-                ),
-                Ok(Settled::Open) => turn.displaced.push(name),
-                Ok(Settled::Lost(error)) => {
-                    turn.kind = Some(error.kind());
-                    turn.notes.push(error.to_string());
-                }
-                Ok(Settled::Odd(odd)) => match turn.event.before {
-                    Some(Standing::Odd(_)) => {}
-                    _ => match self.describe(turn.agent, &odd) {
-                        Ok(written) => turn.event.late.push(written),
-                        Err(error) => failure = Some(error),
-                    },
-                },
-                Ok(Settled::Kept) => turn.notes.push(format!(
-                    "the folder that stood there is kept as {name}, beside the memory"
-                )),
-                Err(error) => {
-                    turn.displaced.push(name);
-                    failure = Some(error);
-                }
+        let (notes, settled) = self.settle_displaced(
+            turn.agent,
+            turn.folder.as_ref(),
+            &mut turn.event,
+            &mut turn.displaced,
+        );
+        for note in notes {
+            if !turn.notes.contains(&note) {
+                turn.notes.push(note);
             }
         }
-        match failure {
-            Some(error) => Err(error),
-            None => Ok(turn.displaced.is_empty()),
-        }
+        settled.map(|()| turn.displaced.names.is_empty())
     }
 
     /// Step 5.
@@ -426,7 +399,9 @@ impl<'a> Run<'a> {
             .ledger
             .append(vec![turn.event.clone()], self.engine.clock());
         match recorded {
-            Ok(()) if turn.displaced.is_empty() => self.end_transaction(&turn.record),
+            Ok(()) if turn.displaced.names.is_empty() => {
+                self.end_transaction(&turn.displaced.record);
+            }
             // The record stays, so that the next run settles what is left.
             Ok(()) => {}
             Err(error) => {
@@ -594,6 +569,12 @@ impl<'a> Run<'a> {
         (self.progress)(Progress::Stage(step.agent.clone(), stage));
     }
 
+    /// Says what went wrong beside the agents, and remembers it for the report.
+    fn trouble(&mut self, error: Error) {
+        self.say(error.message());
+        self.trouble.push(error);
+    }
+
     /// A line for `reset.log` and for whoever listens.
     fn say(&mut self, text: &str) {
         let line = super::log::line(self.engine.clock().now(), text);
@@ -606,10 +587,7 @@ impl<'a> Run<'a> {
 
 /// What a swap left to do.
 struct Done {
-    method: Method,
-    displaced: Vec<String>,
-    record: PathBuf,
-    known: Vec<Digest>,
+    displaced: Displaced,
     scratch_lines: u64,
 }
 

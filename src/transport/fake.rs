@@ -434,6 +434,10 @@ fn read(inode: &Mutex<Inode>, sink: Sink<'_>) -> Result<File, TransportError> {
 }
 
 impl Folder for FakeFolder {
+    fn identity(&self) -> Result<Option<(u64, u64)>, TransportError> {
+        Ok(None)
+    }
+
     fn look(&self) -> Result<Object, TransportError> {
         Ok(self.enter(Op::Look)?.object(&self.memory))
     }

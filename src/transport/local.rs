@@ -420,6 +420,13 @@ impl LocalFolder {
 }
 
 impl Folder for LocalFolder {
+    fn identity(&self) -> Result<Option<(u64, u64)>, TransportError> {
+        let stat = fs::fstat(&*self.fd)
+            .path("look at", &self.path)
+            .map_err(refused)?;
+        Ok(Some((stat.st_dev, stat.st_ino)))
+    }
+
     fn look(&self) -> Result<Object, TransportError> {
         let (object, _) = self
             .object(&self.name)

@@ -439,6 +439,7 @@ pub fn report(results: &[(&str, Outcome, Option<&str>)]) -> Report {
     Report {
         run: "7f3c0a11".to_string(),
         act: Act::Reset,
+        trouble: Vec::new(),
         results: results.iter().map(result).collect(),
         retired: Vec::new(),
         head: (7, Digest::ZERO),

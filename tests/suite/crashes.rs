@@ -316,27 +316,137 @@ fn a_blocked_agent_is_still_put_right() {
 }
 
 #[test]
-fn what_a_folder_that_is_gone_for_a_while_holds_is_settled_when_it_is_back() {
-    let world = World::new(&["scout"]);
+fn the_record_of_a_folder_that_is_gone_waits_for_it() {
+    let world = World::new(&["scout", "other"]);
     world.write_scratch("scout", "- note\n");
-    let engine = world.engine_on(crash_on(world.local(), Moment::After("stage")));
-    assert!(!survives(|| world.reset_by(&engine)));
-    let away = world.folder("scout").with_extension("away");
+    let engine = world.engine_on(crash_on(world.local(), Moment::After("swap")));
+    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    assert!(!survives(|| apply(&engine, &plan)));
+    let away = world.root.join("away");
     fs::rename(world.folder("scout"), &away).unwrap();
+    world.write_scratch("other", "- other\n");
     let ran = world.reset();
-    ran.ended(Outcome::Failed);
-    assert!(
-        ran.lines
-            .iter()
-            .any(|line| line.contains("is not there now")),
-        "{:?}",
-        ran.lines
-    );
+    let result = ran.of("scout");
+    assert_eq!(result.outcome, Outcome::Failed);
+    let note = result.note.as_ref().unwrap();
+    assert!(note.contains("cannot open the folder"), "{note}");
+    assert_eq!(ran.of("other").outcome, Outcome::Ok);
+    let says = |text: &str| ran.lines.iter().any(|line| line.contains(text));
+    assert!(says("stays until that folder is back"), "{:?}", ran.lines);
     assert_eq!(world.pending().len(), 1);
     fs::rename(&away, world.folder("scout")).unwrap();
-    world.reset().ended(Outcome::Ok);
-    assert!(world.pending().is_empty());
-    assert!(world.litter("scout").is_empty());
+    assert_eq!(world.reset().report.kind(), None);
+    is_tidy(&world);
+    assert!(world.holds("scout", b"- note\n"));
+    world.undo("scout", UndoMode::Refuse).ok();
+    assert!(world.read("scout").ends_with(b"- note\n"));
+}
+
+#[test]
+fn another_folder_at_the_path_is_not_taken_for_the_one_of_the_record() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let engine = world.engine_on(crash_on(world.local(), Moment::After("swap")));
+    assert!(!survives(|| world.reset_by(&engine)));
+    let away = world.root.join("away");
+    fs::rename(world.folder("scout"), &away).unwrap();
+    fs::create_dir(world.folder("scout")).unwrap();
+    world.write_scratch("scout", "- elsewhere\n");
+    let ran = world.reset();
+    assert_eq!(ran.ended(Outcome::Ok).kind, None);
+    assert_eq!(ran.report.kind(), Some(Kind::Partial));
+    let [trouble] = ran.report.trouble.as_slice() else {
+        panic!("{:?}", ran.report.trouble)
+    };
+    assert!(trouble.message().contains("another folder"), "{trouble}");
+    assert_eq!(world.pending().len(), 1);
+    fs::remove_dir_all(world.folder("scout")).unwrap();
+    fs::rename(&away, world.folder("scout")).unwrap();
+    assert_eq!(world.reset().report.kind(), None);
+    is_tidy(&world);
+}
+
+#[test]
+fn a_save_by_rename_is_no_proof_of_a_swap() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let engine = world.engine_on(crash_on(world.local(), Moment::Before("stage")));
+    assert!(!survives(|| world.reset_by(&engine)));
+    let saved = world.root.join("saved");
+    fs::write(&saved, format!("{BASELINE}- note\n- more\n")).unwrap();
+    fs::rename(&saved, world.memory("scout")).unwrap();
+    world.reset().ok();
+    let records = world.records();
+    assert_eq!(records[0].what.outcome, Outcome::Failed);
+    assert_eq!(changes(&world), [Act::Reset]);
+    world.undo("scout", UndoMode::Refuse).ok();
+    assert!(world.read("scout").ends_with(b"- note\n- more\n"));
+}
+
+#[test]
+fn a_reset_whose_displaced_file_is_settled_counts_whatever_the_agent_does() {
+    for torn in [false, true] {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "- note\n");
+        let engine = world.engine_on(crash_on(world.local(), Moment::After("settle")));
+        assert!(!survives(|| world.reset_by(&engine)));
+        if torn {
+            let [record] = world.pending().try_into().unwrap();
+            let record = world.archive().join(".shepherd/tx").join(record);
+            let mut file = fs::File::options().append(true).open(record).unwrap();
+            file.write_all(b"\n{\"late\":{\"pa").unwrap();
+        }
+        world.write("scout", BASELINE.replace("kind", "cruel"));
+        world.reset().ok();
+        assert_eq!(changes(&world), [Act::Reset, Act::Reset]);
+        is_tidy(&world);
+        world.undo("scout", UndoMode::Refuse).ok();
+        assert!(world.read("scout").starts_with(b"# Rules\n\n- be cruel"));
+        world.undo("scout", UndoMode::Refuse).ok();
+        assert!(world.read("scout").ends_with(b"---\n- note\n"));
+    }
+}
+
+#[test]
+fn a_late_write_that_was_archived_before_the_crash_is_what_undo_restores() {
+    for point in [Moment::After("settle"), Moment::After("swap")] {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "- note\n");
+        let memory = world.memory("scout");
+        let late = Interposer::new(world.local(), move |moment| {
+            if moment == Moment::Before("swap") {
+                let mut file = fs::File::options().append(true).open(&memory).unwrap();
+                file.write_all(b"- late\n").unwrap();
+            }
+            Ok(())
+        });
+        let engine = world.engine_on(crash_on(late, point));
+        assert!(!survives(|| world.reset_by(&engine)));
+        world.reset().ended(Outcome::Unchanged);
+        is_tidy(&world);
+        assert_eq!(world.entries("scout").len(), 2);
+        assert_eq!(world.records()[0].what.late.len(), 1);
+        world.undo("scout", UndoMode::Refuse).ok();
+        assert!(world.read("scout").ends_with(b"---\n- note\n- late\n"));
+    }
+}
+
+#[test]
+fn a_recovery_that_looked_remembers_what_it_saw() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let engine = world.engine_on(crash_on(world.local(), Moment::After("swap")));
+    assert!(!survives(|| world.reset_by(&engine)));
+    // A kill right behind the swap: the record does not say that it was made.
+    let [record] = world.pending().try_into().unwrap();
+    let record = world.archive().join(".shepherd/tx").join(record);
+    let text = fs::read_to_string(&record).unwrap();
+    fs::write(&record, text.lines().next().unwrap()).unwrap();
+    let engine = world.engine_on(crash_on(world.local(), Moment::After("settle")));
+    assert!(!survives(|| world.reset_by(&engine)));
+    world.write("scout", "mine");
+    world.reset().ok();
+    assert_eq!(changes(&world), [Act::Reset, Act::Reset]);
 }
 
 #[test]
@@ -422,5 +532,5 @@ fn an_unfinished_file_is_removed_and_not_archived() {
     fs::write(unfinished, "# Rul").unwrap();
     world.reset().ok();
     is_tidy(&world);
-    assert_eq!(world.entries("scout").len(), 2, "that of each attempt");
+    assert_eq!(world.entries("scout").len(), 1, "it is the same memory");
 }

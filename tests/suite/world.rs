@@ -447,6 +447,10 @@ impl InterposedFolder {
 }
 
 impl Folder for InterposedFolder {
+    fn identity(&self) -> Result<Option<(u64, u64)>, TransportError> {
+        self.wrap("identity", || self.inner.identity())
+    }
+
     fn look(&self) -> Result<Object, TransportError> {
         self.wrap("look", || self.inner.look())
     }

@@ -1,5 +1,8 @@
 //! The record of a transaction, and putting right what an interrupted run left.
 
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,18 +13,23 @@ use crate::archive::{EntryKind, OWN, Written};
 use crate::config::Agent;
 use crate::digest::{Digest, Hasher};
 use crate::durable::NewFile;
-use crate::engine::ledger::{Act, Event, Outcome, Standing};
+use crate::engine::ledger::{Act, Event, Outcome, Record, Standing};
 use crate::error::{Error, Kind, PathContext, Result};
-use crate::transport::{Cause, Folder, Object, Settled};
+use crate::transport::{Cause, Folder, Method, Object, Settled};
 
 /// The record of a transaction: what an interrupted run left, and what it was
 /// about. `<archive_dir>/.shepherd/tx/AGENT.RANDOM.json`, gone when its last
 /// displaced file is settled. A writer that never closes an old file keeps one
 /// record alive and holds up no later run.
+///
+/// This is its first line. Each further one is a [`Mark`].
 #[derive(Serialize, Deserialize)]
 pub(super) struct Transaction {
     pub(super) event: Event,
     pub(super) memory: PathBuf,
+    /// Device and inode of the memory's folder, where known.
+    #[serde(default)]
+    pub(super) folder: Option<(u64, u64)>,
     pub(super) staged: String,
     /// Inode of the file that stood there before; 0 where unknown.
     pub(super) inode: u64,
@@ -29,14 +37,130 @@ pub(super) struct Transaction {
     pub(super) known: Vec<Digest>,
 }
 
+/// What a run adds to its record as it goes on, so that nobody has to guess
+/// later how far it came.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Mark {
+    /// The new file stands in the memory's place.
+    Swapped(Method),
+    /// A late write was archived; the file that held it may go.
+    Late(Written),
+}
+
+/// Adds a mark to a record, durably.
+pub(super) fn mark(record: &Path, mark: &Mark) -> Result<(), Error> {
+    // The line feed comes first: what a full disk cut short stays on a line of
+    // its own, which is no JSON and counts for nothing.
+    let mut line = b"\n".to_vec();
+    serde_json::to_writer(&mut line, mark)
+        .map_err(|error| Error::new(Kind::Internal, format!("cannot write a mark: {error}")))?;
+    let mut file = OpenOptions::new()
+        .append(true)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(record)
+        .path("open", record)?;
+    file.write_all(&line).path("append to", record)?;
+    file.sync_data().path("sync", record)
+}
+
+/// Reads a record with its marks.
+fn read_record(record: &Path) -> Result<(Transaction, Vec<Mark>), Error> {
+    let text = std::fs::read(record).path("read", record)?;
+    let mut lines = text.split(|byte| *byte == b'\n');
+    let transaction = serde_json::from_slice(lines.next().unwrap_or_default());
+    let transaction = transaction.map_err(|error| {
+        let message = format!("{} is no transaction record: {error}", record.display());
+        Error::new(Kind::Integrity, message).hint(
+            "it names what an interrupted run left in the agent's folder: archive the \
+             .shepherd-* files there by hand, then delete the record",
+        )
+    })?;
+    let marks = lines.filter_map(|line| serde_json::from_slice(line).ok());
+    Ok((transaction, marks.collect()))
+}
+
+/// What a swap displaced, until all of it is settled.
+pub(super) struct Displaced {
+    pub(super) record: PathBuf,
+    pub(super) names: Vec<String>,
+    /// Digests of contents that are archived already.
+    pub(super) known: Vec<Digest>,
+    /// A swap of which the record does not tell yet.
+    pub(super) unmarked: Option<Method>,
+}
+
 impl Run<'_> {
-    /// Settles one displaced file; contents that are not `known` get an entry.
-    pub(super) fn settle_file(
+    /// Tries to settle each displaced file, and gives what is worth knowing.
+    /// Those that a writer still has open, and those that failed, are what
+    /// `displaced` names afterwards.
+    pub(super) fn settle_displaced(
+        &self,
+        agent: &Agent,
+        folder: &dyn Folder,
+        event: &mut Event,
+        displaced: &mut Displaced,
+    ) -> (Vec<String>, Result<(), Error>) {
+        let mut notes = Vec::new();
+        let mut result = Ok(());
+        // Once a displaced file is gone, only the record can tell of the swap.
+        if let Some(method) = displaced.unmarked
+            && !displaced.names.is_empty()
+        {
+            match mark(&displaced.record, &Mark::Swapped(method)) {
+                Ok(()) => displaced.unmarked = None,
+                Err(error) => return (notes, Err(error)),
+            }
+        }
+        for name in std::mem::take(&mut displaced.names) {
+            let mut late = Vec::new();
+            let settled = self.settle_file(agent, folder, &name, displaced, &mut late);
+            for written in late {
+                displaced.known.push(written.digest);
+                notes.push(format!(
+                    "a late write was archived as {}",
+                    written.path.display()
+                ));
+                event.late.push(written);
+            }
+            let unwatched =
+                "late writers cannot be detected here: no right to take file leases".to_string();
+            match settled {
+                Ok(Settled::Removed { watched }) => {
+                    if !watched && !notes.contains(&unwatched) {
+                        notes.push(unwatched);
+                    }
+                }
+                Ok(Settled::Open) => displaced.names.push(name),
+                // It is gone, so nothing is left to settle; but it must be said.
+                Ok(Settled::Lost(error)) => result = Err(error),
+                Ok(Settled::Odd(odd)) => match event.before {
+                    Some(Standing::Odd(_)) => {}
+                    _ => match self.describe(agent, &odd) {
+                        Ok(written) => event.late.push(written),
+                        Err(error) => result = Err(error),
+                    },
+                },
+                Ok(Settled::Kept) => notes.push(format!(
+                    "the folder that stood there is kept as {name}, beside the memory"
+                )),
+                Err(error) => {
+                    displaced.names.push(name);
+                    result = Err(error);
+                }
+            }
+        }
+        (notes, result)
+    }
+
+    /// Settles one displaced file; contents that are not known get an entry,
+    /// which the record names before the file goes.
+    fn settle_file(
         &self,
         agent: &Agent,
         folder: &dyn Folder,
         name: &str,
-        known: &[Digest],
+        displaced: &Displaced,
         late: &mut Vec<Written>,
     ) -> Result<Settled, Error> {
         let archive = self.engine.archive();
@@ -48,12 +172,15 @@ impl Run<'_> {
                 Ok(())
             })?;
             let digest = hasher.finish();
-            if known.contains(&digest) || late.iter().any(|written| written.digest == digest) {
+            let same = |written: &Written| written.digest == digest;
+            if displaced.known.contains(&digest) || late.iter().any(same) {
                 return Ok(());
             }
             let mut draft = archive.begin(Path::new(&agent.archive_subdir))?;
             read(&mut |bytes| draft.write(bytes))?;
-            late.push(draft.finish(EntryKind::Late, now)?);
+            let written = draft.finish(EntryKind::Late, now)?;
+            mark(&displaced.record, &Mark::Late(written.clone()))?;
+            late.push(written);
             Ok(())
         })?;
         Ok(settled)
@@ -90,25 +217,10 @@ impl Run<'_> {
         Ok(())
     }
 
-    pub(super) fn recover_one(&mut self, agent: &Agent, record: &Path) -> Result<(), Error> {
-        let text = std::fs::read(record).path("read", record)?;
-        let transaction: Transaction = serde_json::from_slice(&text).map_err(|error| {
-            let message = format!("{} is no transaction record: {error}", record.display());
-            Error::new(Kind::Integrity, message).hint(
-                "it names what an interrupted run left in the agent's folder: archive the \
-                 .shepherd-* files there by hand, then delete the record",
-            )
-        })?;
-        let folder = match self.engine.transport().open(&transaction.memory) {
-            Err(error) if error.cause == Cause::NoFolder => {
-                self.say(&format!(
-                    "{}: the folder in which run {} was interrupted is not there now",
-                    agent.name, transaction.event.run
-                ));
-                // It may be back later, with what was displaced in it.
-                return Ok(());
-            }
-            folder => folder?,
+    fn recover_one(&mut self, agent: &Agent, record: &Path) -> Result<(), Error> {
+        let (transaction, marks) = read_record(record)?;
+        let Some(folder) = self.folder_of(agent, record, &transaction)? else {
+            return Ok(());
         };
         let Transaction {
             mut event,
@@ -117,51 +229,44 @@ impl Run<'_> {
             mut known,
             ..
         } = transaction;
-        let own = event.run == self.id;
-        let recorded = self.engine.records()?.iter().any(|record| {
-            let past = &record.what;
-            (&past.run, &past.agent) == (&event.run, &event.agent)
-                && (&past.before, &past.after) == (&event.before, &event.after)
-        });
-        let new = event.after.as_ref().and_then(Standing::digest);
-        let is_new = |name: &str| match new {
-            Some(new) => folder.holds(name, new),
-            None => Ok(None),
-        };
-        if !recorded
-            && let Some(new) = is_new(&staged)?
-            && folder.look()? == Object::Absent
-        {
-            // Taken away, and interrupted before the new file took its place.
-            folder.swap(&staged, new)?;
-        }
-        // The name holds the new file before the swap, the old one after it.
-        let swapped = recorded
-            || match folder.stands(&staged)? {
-                true => is_new(&staged)?.is_none(),
-                false => match folder.look()? {
-                    // The notes below it do not make the old file a new one.
-                    Object::File(file) if inode != 0 && file.stamp.inode == inode => false,
-                    _ => self.read_back(folder.as_ref(), &event)?,
-                },
-            };
-        folder.remove_unfinished(&staged)?;
-        known.extend(new);
-        let (mut left, mut lost) = (Vec::new(), Vec::new());
-        for name in folder.displaced_names(&staged)? {
-            let mut late = Vec::new();
-            let settled = self.settle_file(agent, folder.as_ref(), &name, &known, &mut late)?;
-            known.extend(late.iter().map(|written| written.digest));
-            event.late.extend(late);
-            match settled {
-                Settled::Open => left.push(name),
-                Settled::Lost(error) => lost.push(error.to_string()),
-                Settled::Odd(odd) if !matches!(event.before, Some(Standing::Odd(_))) => {
-                    event.late.push(self.describe(agent, &odd)?);
+        for mark in marks {
+            match mark {
+                Mark::Swapped(method) => event.method = Some(method),
+                Mark::Late(written) => {
+                    known.push(written.digest);
+                    event.late.push(written);
                 }
-                _ => {}
             }
         }
+        let records = self.engine.records()?;
+        let mine =
+            |record: &&Record| (&record.what.run, &record.what.agent) == (&event.run, &event.agent);
+        let past: Vec<&Record> = records.iter().filter(mine).collect();
+        let recorded = past
+            .iter()
+            .any(|past| (&past.what.before, &past.what.after) == (&event.before, &event.after));
+        event
+            .late
+            .retain(|late| !past.iter().any(|past| past.what.late.contains(late)));
+        let own = event.run == self.id;
+        let mut unmarked = None;
+        if event.method.is_none() && !recorded {
+            unmarked = self.look_for_swap(folder.as_ref(), &event, &staged, inode)?;
+            event.method = unmarked;
+        }
+        let swapped = recorded || event.method.is_some();
+        folder.remove_unfinished(&staged)?;
+        known.extend(event.after.as_ref().and_then(Standing::digest));
+        let mut displaced = Displaced {
+            record: record.to_path_buf(),
+            names: folder.displaced_names(&staged)?,
+            known,
+            unmarked,
+        };
+        let (mut notes, settled) =
+            self.settle_displaced(agent, folder.as_ref(), &mut event, &mut displaced);
+        settled?;
+        let left = displaced.names;
         if !left.is_empty() {
             self.say(&format!(
                 "{}: a writer still has {} open, which run {} displaced; the next run settles it",
@@ -191,11 +296,14 @@ impl Run<'_> {
                 false => Outcome::Failed,
             };
         }
-        if tell || !lost.is_empty() {
-            lost.insert(0, note.to_string());
-            let note = lost.join("; ");
+        if tell {
+            notes.insert(0, note.to_string());
+        }
+        for note in &notes {
             self.say(&format!("{}: run {}: {note}", agent.name, event.run));
-            event.note = Some(note);
+        }
+        if tell {
+            event.note = Some(notes.join("; "));
             self.engine
                 .book()
                 .ledger
@@ -205,6 +313,87 @@ impl Run<'_> {
             self.end_transaction(record);
         }
         Ok(())
+    }
+
+    /// The folder that a record is about. None when it is not there: the record
+    /// stays until it is, and holds up nothing else.
+    fn folder_of(
+        &mut self,
+        agent: &Agent,
+        record: &Path,
+        transaction: &Transaction,
+    ) -> Result<Option<Box<dyn Folder>>, Error> {
+        let folder = match self.engine.transport().open(&transaction.memory) {
+            Ok(folder) => folder,
+            Err(error) => {
+                self.keep_record(agent, record, transaction, &error.to_string());
+                return Ok(None);
+            }
+        };
+        let another = match (transaction.folder, folder.identity()?) {
+            (Some(then), Some(now)) => then != now,
+            _ => false,
+        };
+        // A name that nobody can guess tells more than a number that a reboot
+        // may change.
+        if another && folder.displaced_names(&transaction.staged)?.is_empty() {
+            let why = "another folder stands in its place";
+            self.keep_record(agent, record, transaction, why);
+            return Ok(None);
+        }
+        Ok(Some(folder))
+    }
+
+    fn keep_record(&mut self, agent: &Agent, record: &Path, transaction: &Transaction, why: &str) {
+        let folder = transaction.memory.parent().unwrap_or(Path::new("/"));
+        let message = format!(
+            "{}: run {} was interrupted in {}: {why}; its record {} stays until that folder is back",
+            agent.name,
+            transaction.event.run,
+            folder.display(),
+            record.display()
+        );
+        let hint = "if that folder never comes back, delete the record";
+        self.trouble(Error::new(Kind::Partial, message).hint(hint));
+    }
+
+    /// How the memory was replaced, by what stands there, for a record that
+    /// does not say; none when it was not.
+    fn look_for_swap(
+        &self,
+        folder: &dyn Folder,
+        event: &Event,
+        staged: &str,
+        inode: u64,
+    ) -> Result<Option<Method>, Error> {
+        let stands = folder.look()?;
+        let new = event.after.as_ref().and_then(Standing::digest);
+        let built = match new {
+            Some(new) => folder.holds(staged, new)?,
+            None => None,
+        };
+        if let Some(built) = built {
+            // Taken away, and interrupted before the new file took its place?
+            return match stands {
+                Object::Absent => Ok(Some(folder.swap(staged, built)?.method)),
+                _ => Ok(None),
+            };
+        }
+        if matches!(&stands, Object::File(file) if inode != 0 && file.stamp.inode == inode) {
+            return Ok(None);
+        }
+        let names = folder.displaced_names(staged)?;
+        Ok(match names.first() {
+            Some(name) if name != staged => Some(Method::TakeAway),
+            Some(_) if new.is_none() => Some(Method::Remove),
+            Some(_) => Some(Method::Exchange),
+            // Nothing is displaced where nothing stood. Where something did,
+            // the new file was never made, whatever the agent saved since.
+            None if event.before == Some(Standing::Absent) && self.read_back(folder, event)? => {
+                Some(Method::Create)
+            }
+            None => None,
+        })
     }
 
     /// The transaction records of an agent: what its runs left unsettled.

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::archive::Written;
 use crate::digest::Digest;
 use crate::engine::ledger::{Act, Outcome};
-use crate::error::Kind;
+use crate::error::{Error, Kind};
 
 /// The stages that a person sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,6 +87,10 @@ pub struct Report {
     pub act: Act,
     /// One result for each agent that was asked for, in the plan's order.
     pub results: Vec<AgentResult>,
+    /// What went wrong beside the agents: retention, records that nobody
+    /// settles.
+    #[serde(skip)]
+    pub trouble: Vec<Error>,
     /// Entries that retention deleted.
     pub retired: Vec<PathBuf>,
     /// Number and digest of the ledger's last record afterwards.
@@ -101,6 +105,7 @@ impl Report {
         self.results
             .iter()
             .filter_map(|result| result.kind)
+            .chain(self.trouble.iter().map(Error::kind))
             .reduce(Kind::worst)
     }
 
