@@ -73,6 +73,7 @@ pub struct Engine {
 /// The ledger, and what has been gathered from it for each agent.
 struct Book {
     ledger: Ledger,
+    readings: u64,
     seen: usize,
     histories: HashMap<String, History>,
 }
@@ -129,6 +130,7 @@ impl Engine {
             versions: Versions::new(&archive),
             book: Mutex::new(Book {
                 ledger: Ledger::new(&archive),
+                readings: 0,
                 seen: 0,
                 histories: HashMap::new(),
             }),
@@ -179,6 +181,13 @@ impl Engine {
     /// A ledger that cannot be read or whose chain is broken.
     pub fn records(&self) -> Result<Arc<Vec<Record>>> {
         self.book().ledger.records()
+    }
+
+    /// Appends to the ledger. Whoever only reads it never waits for the lock,
+    /// which another process may hold for long.
+    fn record(&self, event: Event) -> Result<()> {
+        let locked = Ledger::lock(&self.archive, self.clock())?;
+        self.book().ledger.append(locked, vec![event], self.clock())
     }
 
     /// Number and digest of the ledger's last record.
@@ -259,12 +268,15 @@ impl Engine {
         let days = self.config().general.archive_retention_days;
         let records = self.records()?;
         let limit = now - chrono::Duration::days(i64::from(days));
-        if records.last().is_some_and(|last| last.time > now) {
-            return Err(Error::new(
-                Kind::Conflict,
-                "the clock is behind the ledger's last record, so retention deletes nothing",
-            )
-            .hint("set the clock; entries are deleted by age"));
+        // Not the last one alone: a run that asks has recorded things just now.
+        if let Some(later) = records.iter().find(|record| record.time > now) {
+            let message = format!(
+                "the clock is behind the ledger's record {} of {}, so retention deletes nothing",
+                later.seq,
+                later.time.format("%Y-%m-%d %H:%M:%S")
+            );
+            return Err(Error::new(Kind::Conflict, message)
+                .hint("set the clock; entries are deleted by age"));
         }
         let needed: Vec<PathBuf> = records
             .iter()
@@ -334,12 +346,14 @@ impl Engine {
         let mut book = self.book();
         let Book {
             ledger,
+            readings,
             seen,
             histories,
         } = &mut *book;
         let records = ledger.records()?;
-        if records.len() < *seen {
+        if ledger.readings() != *readings {
             histories.clear();
+            *readings = ledger.readings();
             *seen = 0;
         }
         for record in &records[*seen..] {

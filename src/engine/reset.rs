@@ -130,7 +130,7 @@ impl Engine {
                     open.push_back(turn);
                 }
                 Ok(None) => results.push(run.unchanged(step)),
-                Err((error, event)) => results.push(run.failed(error, *event)),
+                Err((error, event)) => results.push(run.refused(error, *event)),
             }
             let waiting = std::mem::take(&mut open);
             open = run.settle(waiting, &mut results);
@@ -182,8 +182,12 @@ impl<'a> Run<'a> {
     fn begin(&mut self, step: &Step) -> Result<Option<Turn<'a>>, Refused> {
         let engine = self.engine;
         let began = engine.clock().instant();
-        let mut event = self.event(&step.agent);
-        event.undoes = step.undo.as_ref().map(|undo| undo.run.clone());
+        let fresh = |run: &Run<'_>| {
+            let mut event = run.event(&step.agent);
+            event.undoes = step.undo.as_ref().map(|undo| undo.run.clone());
+            event
+        };
+        let mut event = fresh(self);
         macro_rules! attempt {
             ($result:expr) => {
                 match $result {
@@ -199,9 +203,10 @@ impl<'a> Run<'a> {
             return Err((Error::new(Kind::Host, super::NO_REMOTE), Box::new(event)));
         };
         attempt!(self.recover(agent));
-        for attempt in 1.. {
+        let mut attempts = 1;
+        loop {
             let folder = attempt!(engine.transport().open(memory));
-            match self.turn(agent, step, folder.as_ref(), &mut event) {
+            let trouble = match self.turn(agent, step, folder.as_ref(), &mut event) {
                 Ok(None) => return Ok(None),
                 Ok(Some(done)) => {
                     return Ok(Some(Turn {
@@ -217,23 +222,24 @@ impl<'a> Run<'a> {
                         kind: None,
                     }));
                 }
-                // What the agent wrote in between is in displaced files, which
-                // the transaction record names.
-                Err(trouble) => {
-                    drop(folder);
-                    if let Err(error) = self.recover(agent) {
-                        self.say(&format!("{}: {error}", agent.name));
-                    }
-                    match trouble {
-                        Trouble::Moved(_) if attempt < ATTEMPTS => {}
-                        Trouble::Moved(error) | Trouble::Stop(error) => {
-                            return Err((error, Box::new(event)));
-                        }
-                    }
+                Err(trouble) => trouble,
+            };
+            // What the agent wrote in between is in displaced files, which the
+            // transaction record names.
+            drop(folder);
+            if let Err(error) = self.recover(agent) {
+                self.say(&format!("{}: {error}", agent.name));
+            }
+            match trouble {
+                Trouble::Moved(_) if attempts < ATTEMPTS => attempts += 1,
+                Trouble::Moved(error) | Trouble::Stop(error) => {
+                    return Err((error, Box::new(event)));
                 }
             }
+            // What was seen and archived then is not about what stands there
+            // now.
+            event = fresh(self);
         }
-        Ok(None)
     }
 
     fn lock(&self, agent: &Agent) -> Result<Lock, Error> {
@@ -373,7 +379,7 @@ impl<'a> Run<'a> {
                 .push("the agent has already changed it again".to_string()),
             Err(error) => {
                 kind = Some(kind.unwrap_or(Kind::Partial).worst(error.kind()));
-                turn.event.outcome = Outcome::Failed;
+                // It was replaced all the same, and can be undone.
                 turn.notes.push(format!("reading back failed: {error}"));
             }
         }
@@ -382,12 +388,7 @@ impl<'a> Run<'a> {
             [] => None,
             notes => Some(notes.join("; ")),
         };
-        let recorded = self
-            .engine
-            .book()
-            .ledger
-            .append(vec![turn.event.clone()], self.engine.clock());
-        match recorded {
+        match self.engine.record(turn.event.clone()) {
             Ok(()) if turn.displaced.names.is_empty() => {
                 self.end_transaction(&turn.displaced.record);
             }
@@ -428,7 +429,7 @@ impl<'a> Run<'a> {
                 for entry in expired {
                     match self.engine.archive().delete(&entry.path) {
                         Ok(()) => gone.push(entry.path),
-                        Err(error) => self.say(&format!("retention: {error}")),
+                        Err(error) => self.trouble(error.context("retention")),
                     }
                 }
                 if !gone.is_empty() {
@@ -439,7 +440,7 @@ impl<'a> Run<'a> {
                     ));
                 }
             }
-            Err(error) => self.say(&format!("retention: {error}")),
+            Err(error) => self.trouble(error.context("retention")),
         }
         gone
     }
@@ -480,9 +481,9 @@ impl<'a> Run<'a> {
         event.note = Some(skipped.why.clone());
         let Some(kind) = skipped.kind else {
             event.outcome = Outcome::Unchanged;
-            self.record(&event);
             self.say(&format!("{}: {}", skipped.agent, skipped.why));
-            return self.done(event, None, Vec::new(), 0);
+            let kind = self.record(&mut event, None);
+            return self.done(event, kind, Vec::new(), 0);
         };
         self.refused(Error::new(kind, skipped.why.clone()), event)
     }
@@ -491,20 +492,16 @@ impl<'a> Run<'a> {
         let mut event = self.event(agent);
         event.outcome = Outcome::NotStarted;
         event.note = Some("the run was interrupted before its turn".to_string());
-        self.record(&event);
-        self.done(event, Some(Kind::Interrupted), Vec::new(), 0)
+        let kind = self.record(&mut event, Some(Kind::Interrupted));
+        self.done(event, kind, Vec::new(), 0)
     }
 
     fn unchanged(&mut self, step: &Step) -> AgentResult {
         let mut event = self.event(&step.agent);
         event.outcome = Outcome::Unchanged;
-        self.record(&event);
         self.say(&format!("{}: already as it should be", step.agent));
-        self.done(event, None, Vec::new(), 0)
-    }
-
-    fn failed(&mut self, error: Error, event: Event) -> AgentResult {
-        self.refused(error, event)
+        let kind = self.record(&mut event, None);
+        self.done(event, kind, Vec::new(), 0)
     }
 
     /// Records and reports an agent that was not changed, for this reason.
@@ -515,25 +512,28 @@ impl<'a> Run<'a> {
         };
         event.note = Some(error.to_string());
         event.after = None;
-        self.record(&event);
         self.say(&format!(
             "{}: {} — {error}",
             event.agent,
             event.outcome.word()
         ));
         let hints = error.hints().to_vec();
-        self.done(event, Some(Kind::Partial.worst(error.kind())), hints, 0)
+        let kind = self.record(&mut event, Some(Kind::Partial.worst(error.kind())));
+        self.done(event, kind, hints, 0)
     }
 
-    fn record(&mut self, event: &Event) {
-        let appended = self
-            .engine
-            .book()
-            .ledger
-            .append(vec![event.clone()], self.engine.clock());
-        if let Err(error) = appended {
-            self.say(&format!("{}: not recorded: {error}", event.agent));
-        }
+    /// Records how an agent ended; a failure to do so is part of its result.
+    fn record(&mut self, event: &mut Event, kind: Option<Kind>) -> Option<Kind> {
+        let Err(error) = self.engine.record(event.clone()) else {
+            return kind;
+        };
+        let note = format!("not recorded: {error}");
+        self.say(&format!("{}: {note}", event.agent));
+        event.note = Some(match event.note.take() {
+            Some(before) => format!("{before}; {note}"),
+            None => note,
+        });
+        Some(kind.unwrap_or(Kind::Partial).worst(error.kind()))
     }
 
     fn done(

@@ -142,6 +142,91 @@ fn retention_deletes_nothing_when_the_clock_is_behind_the_ledger() {
 }
 
 #[test]
+fn a_run_with_a_clock_behind_the_ledger_deletes_nothing_and_says_so() {
+    let world = World::new(&["scout"]);
+    let folder = world.archive().join("scout");
+    fs::create_dir_all(&folder).unwrap();
+    for name in ["2026-01-01_0900.md", "2026-01-02_0900.md"] {
+        fs::write(folder.join(name), "x").unwrap();
+        age(&folder.join(name), &world, 60);
+    }
+    world.clock.advance(Duration::from_secs(60));
+    let engine = world.engine();
+    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    // A run of the whole fleet, but for its retention.
+    fs::rename(&folder, world.root.join("away")).unwrap();
+    super::world::apply(&engine, &plan).ok();
+    fs::remove_dir_all(&folder).ok();
+    fs::rename(world.root.join("away"), &folder).unwrap();
+    let ran = world.reset_by(&world.with_clock_at_start());
+    assert!(ran.report.retired.is_empty(), "{:?}", ran.report.retired);
+    assert_eq!(ran.report.kind(), Some(Kind::Conflict));
+    assert!(
+        ran.report.trouble[0]
+            .message()
+            .contains("the clock is behind")
+    );
+    assert!(folder.join("2026-01-01_0900.md").exists());
+}
+
+#[test]
+fn a_clean_fleet_that_cannot_be_recorded_is_no_success() {
+    let world = World::new(&["scout"]);
+    for _ in 0..2 {
+        world.write_scratch("scout", "- note\n");
+        world.reset().ok();
+    }
+    let ledger = world.archive().join(".shepherd/ledger.jsonl");
+    let text = fs::read_to_string(&ledger).unwrap();
+    fs::write(&ledger, text.replacen("tester", "hacker", 1)).unwrap();
+    let ran = world.reset();
+    let result = ran.ended(Outcome::Unchanged);
+    assert_eq!(result.kind, Some(Kind::Integrity));
+    assert!(ran.note().contains("not recorded"), "{}", ran.note());
+    assert_eq!(ran.report.kind(), Some(Kind::Integrity));
+}
+
+#[test]
+fn another_ledger_in_its_place_is_read_from_the_start() {
+    let world = World::new(&["scout"]);
+    let other = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    world.reset().ok();
+    for note in ["- one\n", "- two\n"] {
+        other.write_scratch("scout", note);
+        other.reset().ok();
+    }
+    let ledger = world.archive().join(".shepherd/ledger.jsonl");
+    let theirs = other.archive().join(".shepherd/ledger.jsonl");
+    for same_inode in [true, false] {
+        let engine = world.engine();
+        assert_eq!(
+            engine.records().unwrap().len(),
+            if same_inode { 1 } else { 2 }
+        );
+        let text = fs::read(&theirs).unwrap();
+        match same_inode {
+            true => fs::write(&ledger, text).unwrap(),
+            false => {
+                other.write_scratch("scout", "- three\n");
+                other.reset().ok();
+                fs::rename(&theirs, &ledger).unwrap();
+            }
+        }
+        let records = engine.records().unwrap();
+        assert_eq!(records.len(), if same_inode { 2 } else { 3 });
+        world.write_scratch("scout", "- more\n");
+    }
+    let engine = world.engine();
+    engine.records().unwrap();
+    // Moved away, as the hint says of a broken one: a new one begins.
+    fs::remove_file(&ledger).unwrap();
+    assert!(engine.records().unwrap().is_empty());
+    world.reset_by(&engine).ok();
+    assert_eq!(world.records().len(), 1);
+}
+
+#[test]
 fn the_ledger_is_chained_and_tells_a_run() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");

@@ -302,10 +302,7 @@ impl Run<'_> {
         }
         if tell {
             event.note = Some(notes.join("; "));
-            self.engine
-                .book()
-                .ledger
-                .append(vec![event], self.engine.clock())?;
+            self.engine.record(event)?;
         }
         if left.is_empty() {
             self.end_transaction(record);
