@@ -14,7 +14,7 @@ mod plan;
 mod reset;
 mod undo;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,14 +24,13 @@ pub use ledger::{Act, Event, Outcome, Record, Standing, Trigger};
 pub use lock::Lock as Held;
 pub use observe::{Block, Content, LastRun, NO_REMOTE, Observation, Protection, State, WINDOW};
 pub use plan::{Action, Bound, Plan, Skipped, Step, UndoMode, UndoOf, UndoTarget};
-pub use reset::{AgentResult, Progress, Report, Stage};
+pub use reset::{AgentResult, Progress, Report, Stage, UNCLAIMED};
 
 use crate::archive::{self, Archive};
 use crate::baseline::{self, Versions};
 use crate::clock::Clock;
 use crate::config::{Agent, Config, Place};
 use crate::digest::Digest;
-use crate::durable;
 use crate::error::{Error, Kind, Result};
 use crate::transport::{Object, Transport};
 use ledger::Ledger;
@@ -278,7 +277,7 @@ impl Engine {
             return Err(Error::new(Kind::Conflict, message)
                 .hint("set the clock; entries are deleted by age"));
         }
-        let needed: Vec<PathBuf> = records
+        let needed: HashSet<PathBuf> = records
             .iter()
             .filter(|record| record.time >= limit)
             .flat_map(|record| record.what.entry.iter().chain(&record.what.late))
@@ -308,11 +307,8 @@ impl Engine {
         self.archive.folder(archive::OWN.as_ref())?;
         let text = serde_json::to_vec(seen)
             .map_err(|error| Error::new(Kind::Internal, format!("cannot write states: {error}")))?;
-        durable::replace(
-            &self.archive.own(REMEMBERED),
-            &text,
-            self.archive.file_mode(),
-        )
+        self.archive
+            .replace_own(&self.archive.own(REMEMBERED), &text)
     }
 
     /// What the fleet looked like the last time; nothing when that is not known.

@@ -352,6 +352,7 @@ impl Ledger {
             .custom_flags(libc::O_NOFOLLOW)
             .open(&path)
             .path("open the ledger", &path)?;
+        archive.dress_own(&file, &path)?;
         let end = clock.instant() + PATIENCE;
         while !sys::try_lock(file.as_fd()).path("lock the ledger", &path)? {
             if clock.instant() >= end {

@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use intake::Taken;
+pub use recover::UNCLAIMED;
 use recover::{Displaced, Mark, Transaction, mark};
 pub use report::{AgentResult, Progress, Report, Stage};
 
@@ -139,6 +140,10 @@ impl Engine {
             self.clock().sleep(Duration::from_millis(10));
             open = run.settle(open, &mut results);
         }
+        let everybody = plan.steps.len() + plan.skipped.len() == self.config().agents.len();
+        if everybody && plan.act == Act::Reset {
+            run.tell_of_unclaimed();
+        }
         let order = |result: &AgentResult| {
             plan.steps
                 .iter()
@@ -155,7 +160,6 @@ impl Engine {
             head: (0, Digest::ZERO),
             duration_ms: 0,
         };
-        let everybody = plan.steps.len() + plan.skipped.len() == self.config().agents.len();
         if everybody && plan.act == Act::Reset && report.kind().is_none() {
             report.retired = run.retire();
             report.trouble.append(&mut run.trouble);
