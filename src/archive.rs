@@ -5,10 +5,11 @@
 //! `<archive_dir>/<archive_subdir>/`. The program's own files are in
 //! `<archive_dir>/.shepherd/`.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -140,17 +141,78 @@ impl Archive {
     }
 
     fn one_folder(&self, path: &Path) -> Result<OwnedFd> {
-        if let Ok(folder) = durable::open_folder_raw(path, Walk::Kernel) {
-            return Ok(folder);
+        match durable::open_folder_raw(path, Walk::Kernel) {
+            Ok(folder) => {
+                self.mend_folder(&folder, path)?;
+                return Ok(folder);
+            }
+            // What is made above the archive must let its group pass, too.
+            Err(Errno::NOENT) => match path.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() && !parent.exists() => {
+                    self.one_folder(parent)?;
+                }
+                _ => {}
+            },
+            Err(_) => {}
         }
         let folder = durable::make_folder(path, self.folder_mode)?;
-        // The process's umask took bits away, and a set-group bit needs chmod.
-        self.give_to_group(&folder, path)?;
-        fs::fchmod(&folder, self.folder_mode).path("set the mode of", path)?;
+        self.dress(&folder, self.folder_mode, path)?;
         Ok(folder)
     }
 
-    fn give_to_group(&self, file: impl std::os::fd::AsFd, path: &Path) -> Result<()> {
+    /// A run that was killed between making a folder and giving it its mode left
+    /// one that lacks bits of it. What the operator allows beyond is theirs, but
+    /// in the program's own folders, which have exactly their mode.
+    fn mend_folder(&self, folder: &OwnedFd, path: &Path) -> Result<()> {
+        let Ok(below) = path.strip_prefix(&self.root) else {
+            return Ok(());
+        };
+        let stat = fs::fstat(folder).path("look at", path)?;
+        let (mode, want) = (stat.st_mode & 0o7777, self.folder_mode.as_raw_mode());
+        let lacks = mode & want != want || self.group.is_some_and(|group| group != stat.st_gid);
+        if is_ours(&stat) && (lacks || below.starts_with(OWN) && mode != want) {
+            let mode = match below.starts_with(OWN) {
+                true => want,
+                false => mode | want,
+            };
+            self.dress(folder, Mode::from_raw_mode(mode), path)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a file or folder of the archive its group and mode, of which the
+    /// process's umask took bits away. Giving it away clears the set-group bit,
+    /// so the mode comes second.
+    fn dress(&self, file: impl AsFd, mode: Mode, path: &Path) -> Result<()> {
+        self.give_to_group(&file, path)?;
+        fs::fchmod(file, mode).path("set the mode of", path)
+    }
+
+    /// Gives a file of the program's own its group and mode if it lacks them,
+    /// which it does when it was just made, or when a run was killed before.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn dress_own(&self, file: impl AsFd, path: &Path) -> Result<()> {
+        let stat = fs::fstat(&file).path("look at", path)?;
+        let right = stat.st_mode & 0o7777 == self.entry_mode.as_raw_mode()
+            && self.group.is_none_or(|group| group == stat.st_gid);
+        match right || !is_ours(&stat) {
+            true => Ok(()),
+            false => self.dress(file, self.entry_mode, path),
+        }
+    }
+
+    /// Replaces a file of the program's own as a whole.
+    ///
+    /// # Errors
+    /// What the system answered; the old file is untouched then.
+    pub fn replace_own(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        durable::replace(path, bytes, self.entry_mode)?;
+        self.dress_own(File::open(path).path("open", path)?, path)
+    }
+
+    fn give_to_group(&self, file: impl AsFd, path: &Path) -> Result<()> {
         match self.group {
             Some(group) => fs::fchown(file, None, Some(fs::Gid::from_raw(group)))
                 .path("give to archive_group", path),
@@ -166,8 +228,7 @@ impl Archive {
         let path = self.root.join(subdir);
         let folder = Arc::new(self.folder(subdir)?);
         let file = NewFile::create(&folder, &path, self.entry_mode)?;
-        self.give_to_group(file.file(), &path)?;
-        fs::fchmod(file.file(), self.entry_mode).path("set the mode of a file in", &path)?;
+        self.dress(file.file(), self.entry_mode, &path)?;
         Ok(Draft {
             root: self.root.clone(),
             subdir: subdir.to_path_buf(),
@@ -273,6 +334,12 @@ impl Archive {
     }
 }
 
+/// Whether this process may set the owner and mode of a file.
+fn is_ours(stat: &fs::Stat) -> bool {
+    let us = rustix::process::geteuid();
+    us.is_root() || stat.st_uid == us.as_raw()
+}
+
 /// An entry that is being written. Dropped before [`Draft::finish`], it leaves
 /// nothing behind.
 pub struct Draft {
@@ -362,10 +429,12 @@ fn parse_name(name: &str) -> Option<(NaiveDateTime, EntryKind, u32)> {
             "" => 0,
             number => {
                 let digits = number.strip_prefix('-')?;
-                let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
-                let number = digits.parse().ok().filter(|_| plain)?;
-                // Ours begin with 1 and have no leading zeros.
-                Some(number).filter(|_| !digits.starts_with('0'))?
+                let ours = digits.bytes().all(|byte| byte.is_ascii_digit());
+                // Numbers begin with 1 and have no zeros in front.
+                if !ours || digits.starts_with('0') {
+                    return None;
+                }
+                digits.parse().ok()?
             }
         };
         Some((stamp, *kind, number))
@@ -379,7 +448,7 @@ fn parse_name(name: &str) -> Option<(NaiveDateTime, EntryKind, u32)> {
 /// retention time still needs.
 pub fn expired(
     entries: &[Entry],
-    needed: &[PathBuf],
+    needed: &HashSet<PathBuf>,
     days: u32,
     now: DateTime<FixedOffset>,
 ) -> Vec<Entry> {
@@ -436,6 +505,7 @@ mod tests {
             "2026-03-14_0900-0.md",
             "2026-03-14_0900-05.md",
             "2026-03-14_0900-+5.md",
+            "2026-03-14_0900-.md",
             "2026-03-14_0900-other.md",
             "2026-13-14_0900.md",
             "2026-03-14_0900 .md",
@@ -468,7 +538,7 @@ mod tests {
             entry("2026-03-10_0900.md", old),
             entry("2026-01-04_0900-full-backup.md", old),
         ];
-        let needed = [PathBuf::from("scout/2026-01-02_0900.md")];
+        let needed = HashSet::from([PathBuf::from("scout/2026-01-02_0900.md")]);
         let now = at("2026-03-14T09:00:00Z");
         let gone: Vec<_> = expired(&entries, &needed, 30, now)
             .into_iter()
@@ -476,9 +546,9 @@ mod tests {
             .collect();
         assert_eq!(gone, [PathBuf::from("scout/2026-01-01_0900.md")]);
         assert!(
-            expired(&entries[..1], &[], 30, now).is_empty(),
+            expired(&entries[..1], &HashSet::new(), 30, now).is_empty(),
             "the newest stays"
         );
-        assert!(expired(&[], &[], 30, now).is_empty());
+        assert!(expired(&[], &HashSet::new(), 30, now).is_empty());
     }
 }

@@ -170,11 +170,8 @@ impl Versions {
             return Ok(());
         }
         self.archive.folder(&Path::new(OWN).join("baselines"))?;
-        durable::replace(
-            &self.path(digest),
-            baseline.bytes(),
-            self.archive.file_mode(),
-        )?;
+        self.archive
+            .replace_own(&self.path(digest), baseline.bytes())?;
         self.remember(digest, Arc::new(baseline.bytes().to_vec()));
         Ok(())
     }

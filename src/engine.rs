@@ -14,7 +14,7 @@ mod plan;
 mod reset;
 mod undo;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,14 +24,13 @@ pub use ledger::{Act, Event, Outcome, Record, Standing, Trigger};
 pub use lock::Lock as Held;
 pub use observe::{Block, Content, LastRun, NO_REMOTE, Observation, Protection, State, WINDOW};
 pub use plan::{Action, Bound, Plan, Skipped, Step, UndoMode, UndoOf, UndoTarget};
-pub use reset::{AgentResult, Progress, Report, Stage};
+pub use reset::{AgentResult, Progress, Report, Stage, UNCLAIMED};
 
 use crate::archive::{self, Archive};
 use crate::baseline::Versions;
 use crate::clock::Clock;
 use crate::config::{Agent, Config, Place};
 use crate::digest::Digest;
-use crate::durable;
 use crate::error::{Error, Kind, Result};
 use crate::transport::{Object, Transport, TransportError};
 use ledger::Ledger;
@@ -73,6 +72,7 @@ pub struct Engine {
 /// The ledger, and what has been gathered from it for each agent.
 struct Book {
     ledger: Ledger,
+    readings: u64,
     seen: usize,
     histories: HashMap<String, History>,
 }
@@ -129,6 +129,7 @@ impl Engine {
             versions: Versions::new(&archive),
             book: Mutex::new(Book {
                 ledger: Ledger::new(&archive),
+                readings: 0,
                 seen: 0,
                 histories: HashMap::new(),
             }),
@@ -181,6 +182,13 @@ impl Engine {
         self.book().ledger.records()
     }
 
+    /// Appends to the ledger. Whoever only reads it never waits for the lock,
+    /// which another process may hold for long.
+    fn record(&self, event: Event) -> Result<()> {
+        let locked = Ledger::lock(&self.archive, self.clock())?;
+        self.book().ledger.append(locked, vec![event], self.clock())
+    }
+
     /// Number and digest of the ledger's last record.
     pub fn ledger_head(&self) -> (u64, Digest) {
         self.book().ledger.head()
@@ -216,15 +224,17 @@ impl Engine {
         let days = self.config().general.archive_retention_days;
         let records = self.records()?;
         let limit = now - chrono::Duration::days(i64::from(days));
-        // Any record: the run that asks has appended its own already.
-        if records.iter().any(|record| record.time > now) {
-            return Err(Error::new(
-                Kind::Conflict,
-                "the clock is behind a record of the ledger, so retention deletes nothing",
-            )
-            .hint("set the clock; entries are deleted by age"));
+        // Not the last one alone: a run that asks has recorded things just now.
+        if let Some(later) = records.iter().find(|record| record.time > now) {
+            let message = format!(
+                "the clock is behind the ledger's record {} of {}, so retention deletes nothing",
+                later.seq,
+                later.time.format("%Y-%m-%d %H:%M:%S")
+            );
+            return Err(Error::new(Kind::Conflict, message)
+                .hint("set the clock; entries are deleted by age"));
         }
-        let needed: Vec<PathBuf> = records
+        let needed: HashSet<PathBuf> = records
             .iter()
             .filter(|record| record.time >= limit)
             .flat_map(|record| record.what.entry.iter().chain(&record.what.late))
@@ -254,11 +264,8 @@ impl Engine {
         self.archive.folder(archive::OWN.as_ref())?;
         let text = serde_json::to_vec(seen)
             .map_err(|error| Error::new(Kind::Internal, format!("cannot write states: {error}")))?;
-        durable::replace(
-            &self.archive.own(REMEMBERED),
-            &text,
-            self.archive.file_mode(),
-        )
+        self.archive
+            .replace_own(&self.archive.own(REMEMBERED), &text)
     }
 
     /// What the fleet looked like the last time; nothing when that is not known.
@@ -292,12 +299,14 @@ impl Engine {
         let mut book = self.book();
         let Book {
             ledger,
+            readings,
             seen,
             histories,
         } = &mut *book;
         let records = ledger.records()?;
-        if records.len() < *seen {
+        if ledger.readings() != *readings {
             histories.clear();
+            *readings = ledger.readings();
             *seen = 0;
         }
         for record in &records[*seen..] {

@@ -6,16 +6,22 @@
 //! (`baselines/x.md`) are accepted.
 
 use std::collections::HashMap;
-use std::fs::OpenOptions;
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
+use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
+
 use crate::digest::Digest;
-use crate::error::{Error, Kind, Result};
+use crate::durable::{self, Walk};
+use crate::error::{Error, Kind, PathContext, Result};
 
 /// The manifest's name.
 pub const FILE: &str = ".checksums";
+
+/// No sensible manifest comes near this.
+const MAX_SIZE: u64 = 16 << 20;
 
 /// A manifest that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,25 +37,15 @@ impl Seal {
     /// that cannot be trusted seals nothing.
     pub fn read(folder: &Path) -> Result<Option<Seal>> {
         let path = folder.join(FILE);
-        // A link that leads nowhere is not "no seal".
-        let read = || -> std::io::Result<String> {
-            let mut text = String::new();
-            let mut options = OpenOptions::new();
-            options
-                .read(true)
-                .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-            options.open(&path)?.read_to_string(&mut text)?;
-            Ok(text)
+        let Some(text) = read(folder, &path).map_err(|error| error.with_kind(Kind::Integrity))?
+        else {
+            return Ok(None);
         };
-        match read() {
-            Ok(text) => Seal::parse(&text, folder).map(Some).map_err(|line| {
-                let message = format!("the seal {} is broken at line {line}", path.display());
-                Error::new(Kind::Integrity, message)
-                    .hint("every line must be as sha256sum prints it")
-            }),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io("read the seal", &path, &error).with_kind(Kind::Integrity)),
-        }
+        Seal::parse(&text, folder).map(Some).map_err(|line| {
+            let message = format!("the seal {} is broken at line {line}", path.display());
+            Error::new(Kind::Integrity, message)
+                .hint("every line must be as sha256sum prints it, and no name may have two digests")
+        })
     }
 
     /// The digest that the seal names for a file of the folder.
@@ -86,12 +82,51 @@ impl Seal {
                 .as_deref()
                 .and_then(|p| bare.strip_prefix(p))
                 .unwrap_or(bare);
-            let before = digests.insert(bare.to_string(), digest);
-            if before.is_some_and(|before| before != digest) {
-                return Err(number + 1); // Two lines that contradict each other.
+            // One of two digests of a name is wrong, and nobody knows which.
+            if digests
+                .insert(bare.to_string(), digest)
+                .is_some_and(|other| other != digest)
+            {
+                return Err(number + 1);
             }
         }
         Ok(Seal { digests })
+    }
+}
+
+/// The text of the seal, following no link; none when nothing stands there.
+/// Everything else that is no plain readable file is an error: what stands there
+/// might have been put there instead of the seal.
+fn read(folder: &Path, path: &Path) -> Result<Option<String>> {
+    let folder = match durable::open_folder_raw(folder, Walk::Kernel) {
+        Err(Errno::NOENT) => return Ok(None),
+        Err(_) => durable::open_folder(folder, Walk::Kernel)?,
+        Ok(folder) => folder,
+    };
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let refuse = |why: &str| {
+        let message = format!("the seal {} {why}", path.display());
+        Err(Error::new(Kind::Integrity, message))
+    };
+    let file = match fs::openat(&folder, FILE, flags, Mode::empty()) {
+        Ok(file) => File::from(file),
+        Err(Errno::NOENT) => return Ok(None),
+        Err(Errno::LOOP) => return refuse("is a symbolic link"),
+        Err(errno) => return Err(errno).path("read the seal", path),
+    };
+    if !file.metadata().path("look at the seal", path)?.is_file() {
+        return refuse("is not a regular file");
+    }
+    let mut bytes = Vec::new();
+    file.take(MAX_SIZE + 1)
+        .read_to_end(&mut bytes)
+        .path("read the seal", path)?;
+    if bytes.len() as u64 > MAX_SIZE {
+        return refuse("is over 16 MiB");
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(Some(text)),
+        Err(_) => refuse("is no text"),
     }
 }
 
@@ -132,6 +167,27 @@ mod tests {
             assert_eq!(seal.expected(name), Some(Digest::of(b"abc")), "{name}");
         }
         assert_eq!(seal.expected("g.md"), None);
+    }
+
+    #[test]
+    fn a_name_with_two_digests_breaks_the_seal() {
+        let other = ABC.replace('b', "c");
+        assert_eq!(parse(&format!("{ABC}  a.md\n{other}  ./a.md\n")), Err(2));
+        assert!(parse(&format!("{ABC}  a.md\n{ABC}  ./a.md\n")).is_ok());
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_seal_is_no_missing_seal() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().canonicalize().unwrap();
+        assert_eq!(Seal::read(&path), Ok(None));
+        assert_eq!(Seal::read(&path.join("none")), Ok(None));
+        let seal = path.join(FILE);
+        std::os::unix::fs::symlink("nowhere", &seal).unwrap();
+        assert_eq!(Seal::read(&path).unwrap_err().kind(), Kind::Integrity);
+        std::fs::remove_file(&seal).unwrap();
+        std::fs::create_dir(&seal).unwrap();
+        assert_eq!(Seal::read(&path).unwrap_err().kind(), Kind::Integrity);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use super::{Cli, Context, Ended, World};
 use crate::baseline::seal::{self, Seal};
 use crate::baseline::{self, Refusal};
 use crate::config::{self, Agent, Config, Diagnostic, Place, Problems, RequireSeal};
-use crate::engine::{Engine, Trigger};
+use crate::engine::{self, Engine, Trigger};
 use crate::error::{Error, Kind};
 use crate::transport::Method;
 
@@ -452,9 +452,21 @@ fn about_transactions(report: &mut Report, engine: &Engine) {
         }
         Err(error) => return report.error(&Error::io("list", &folder, &error)),
     };
+    let unclaimed = engine.unclaimed().unwrap_or_default();
     let mut any = false;
     for item in list.flatten() {
         let path = item.path();
+        if unclaimed.contains(&path) {
+            any = true;
+            report.fail(
+                format!(
+                    "{} is of an agent that is not configured: what its run left is not settled",
+                    path.display()
+                ),
+                engine::UNCLAIMED,
+            );
+            continue;
+        }
         if path.extension().is_none_or(|extension| extension != "json") {
             continue;
         }

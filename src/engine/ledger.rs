@@ -8,8 +8,8 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
-use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -210,27 +210,40 @@ impl Event {
     }
 }
 
+/// The file among the program's own.
+const NAME: &str = "ledger.jsonl";
+
 /// How long an append waits for another process's.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The ledger of one archive.
 pub struct Ledger {
     path: PathBuf,
-    archive: Archive,
     records: Arc<Vec<Record>>,
     read: u64,
     head: Digest,
+    /// Device and inode of the file that was read.
+    file: Option<(u64, u64)>,
+    /// How often it was read from the start.
+    readings: u64,
+}
+
+/// The ledger's file, open for appending and locked until it is dropped.
+pub struct Locked {
+    file: File,
+    folder: OwnedFd,
 }
 
 impl Ledger {
     /// The ledger of `archive`; nothing is read yet.
     pub fn new(archive: &Archive) -> Ledger {
         Ledger {
-            path: archive.own("ledger.jsonl"),
-            archive: archive.clone(),
+            path: archive.own(NAME),
             records: Arc::default(),
             read: 0,
             head: Digest::ZERO,
+            file: None,
+            readings: 0,
         }
     }
 
@@ -247,7 +260,7 @@ impl Ledger {
     pub fn records(&mut self) -> Result<Arc<Vec<Record>>> {
         match File::open(&self.path) {
             Ok(file) => self.read_on(&file)?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => self.forget(),
             Err(error) => return Err(Error::io("read the ledger", &self.path, &error)),
         }
         Ok(Arc::clone(&self.records))
@@ -258,12 +271,40 @@ impl Ledger {
         (self.records.len() as u64, self.head)
     }
 
+    /// Changes whenever what was read before is no longer true.
+    pub fn readings(&self) -> u64 {
+        self.readings
+    }
+
+    fn forget(&mut self) {
+        self.records = Arc::default();
+        self.read = 0;
+        self.head = Digest::ZERO;
+        self.file = None;
+        self.readings += 1;
+    }
+
     fn read_on(&mut self, file: &File) -> Result<()> {
-        let length = file.metadata().path("look at", &self.path)?.len();
-        if length < self.read {
+        let meta = file.metadata().path("look at", &self.path)?;
+        let id = (meta.dev(), meta.ino());
+        if meta.len() < self.read || self.file.is_some_and(|read| read != id) {
             // Another ledger stands there: nothing read before is true of it.
-            *self = Ledger::new(&self.archive.clone());
+            self.forget();
         }
+        self.file = Some(id);
+        let began = self.read;
+        match self.read_rest(file) {
+            // The same perhaps, for inodes are used again.
+            Err(error) if error.kind() == Kind::Integrity && began > 0 => {
+                self.forget();
+                self.file = Some(id);
+                self.read_rest(file)
+            }
+            result => result,
+        }
+    }
+
+    fn read_rest(&mut self, file: &File) -> Result<()> {
         let mut file = BufReader::new(file);
         file.seek(SeekFrom::Start(self.read))
             .path("read", &self.path)?;
@@ -294,32 +335,41 @@ impl Ledger {
         .hint("somebody or something changed it; keep the file as evidence and move it away, then a new ledger begins")
     }
 
-    /// Appends records and puts them on the disk before it returns.
+    /// Opens and locks the ledger of `archive` for an append. It waits for other
+    /// processes and threads, so nobody should be waiting for the caller.
     ///
     /// # Errors
-    /// What the system answered, a broken chain, or another process that keeps
-    /// the ledger locked for longer than ten seconds.
-    pub fn append(&mut self, events: Vec<Event>, clock: &dyn Clock) -> Result<()> {
-        let folder = self.archive.folder(Path::new(crate::archive::OWN))?;
-        let mut file = OpenOptions::new()
+    /// What the system answered, or another run that keeps the ledger locked for
+    /// longer than ten seconds.
+    pub fn lock(archive: &Archive, clock: &dyn Clock) -> Result<Locked> {
+        let folder = archive.folder(Path::new(crate::archive::OWN))?;
+        let path = archive.own(NAME);
+        let file = OpenOptions::new()
             .read(true)
             .append(true)
             .create(true)
-            .mode(self.archive.file_mode().as_raw_mode())
+            .mode(archive.file_mode().as_raw_mode())
             .custom_flags(libc::O_NOFOLLOW)
-            .open(&self.path)
-            .path("open the ledger", &self.path)?;
+            .open(&path)
+            .path("open the ledger", &path)?;
+        archive.dress_own(&file, &path)?;
         let end = clock.instant() + PATIENCE;
-        while !sys::try_lock(file.as_fd()).path("lock the ledger", &self.path)? {
+        while !sys::try_lock(file.as_fd()).path("lock the ledger", &path)? {
             if clock.instant() >= end {
-                let message = format!(
-                    "the ledger {} stays locked by another run",
-                    self.path.display()
-                );
+                let message = format!("the ledger {} stays locked by another run", path.display());
                 return Err(Error::new(Kind::Busy, message));
             }
             clock.sleep(Duration::from_millis(2));
         }
+        Ok(Locked { file, folder })
+    }
+
+    /// Appends records and puts them on the disk before it returns.
+    ///
+    /// # Errors
+    /// What the system answered, or a broken chain.
+    pub fn append(&mut self, locked: Locked, events: Vec<Event>, clock: &dyn Clock) -> Result<()> {
+        let Locked { mut file, folder } = locked;
         self.read_on(&file)?;
         let mut text = Vec::new();
         let length = file.metadata().path("look at", &self.path)?.len();

@@ -64,6 +64,7 @@ pub fn take(archive: &Archive, agent: &str, holder: &Holder) -> Result<Lock> {
         .custom_flags(libc::O_NOFOLLOW)
         .open(&path)
         .path("open the lock", &path)?;
+    archive.dress_own(&file, &path)?;
     if !sys::try_lock(file.as_fd()).path("lock", &path)? {
         let who = read(&mut file).map_or_else(|| "another run".to_string(), |h| h.describe());
         return Err(
@@ -71,10 +72,13 @@ pub fn take(archive: &Archive, agent: &str, holder: &Holder) -> Result<Lock> {
                 .hint("wait until it has ended; nothing was changed"),
         );
     }
-    // For people only: the lock itself is the kernel's, and a full disk is no
-    // reason to refuse it.
-    let text = serde_json::to_vec(holder).unwrap_or_default();
-    let _ = file.set_len(0).and_then(|()| file.write_all(&text));
+    // For people only: the lock itself is the kernel's, so a full disk is no
+    // reason to give up.
+    if let Ok(text) = serde_json::to_vec(holder)
+        && file.set_len(0).is_ok()
+    {
+        let _ = file.write_all(&text);
+    }
     Ok(Lock { _file: file })
 }
 

@@ -34,6 +34,7 @@ pub(super) fn append(archive: &Archive, line: &str) -> Result<()> {
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(&path)
         .path("open", &path)?;
+    archive.dress_own(&file, &path)?;
     file.write_all(format!("{line}\n").as_bytes())
         .path("append to", &path)?;
     if file.metadata().path("look at", &path)?.len() > MAX_SIZE {

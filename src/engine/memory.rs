@@ -21,6 +21,7 @@
 //! archived there.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -155,9 +156,9 @@ impl Boundary {
 /// `earlier` are the other versions that were pushed to this agent, the last
 /// one first. `memory` may be the beginning of a longer file, as long as it
 /// holds several times the length of the baseline.
-pub fn find(memory: &[u8], current: &Baseline, earlier: &[Baseline]) -> Option<Boundary> {
+pub fn find(memory: &[u8], current: &Baseline, earlier: &[Arc<Baseline>]) -> Option<Boundary> {
     let intact = std::iter::once(current)
-        .chain(earlier)
+        .chain(earlier.iter().map(Arc::as_ref))
         .find_map(|version| Some((version, version.intact_in(memory)?)));
     if let Some((version, offset)) = intact {
         let rule = if version.digest == current.digest {
@@ -174,7 +175,7 @@ pub fn find(memory: &[u8], current: &Baseline, earlier: &[Baseline]) -> Option<B
             ..place(memory, &version.separator, line)
         });
     }
-    let version = earlier.first().unwrap_or(current);
+    let version = earlier.first().map_or(current, Arc::as_ref);
     let Some(cut) = version.cut else {
         // The agent does not share a baseline without separator: all is above.
         let (added, removed) = changed_lines(version.above(), memory);

@@ -290,8 +290,7 @@ pub(super) fn judge(
     earlier: &[Arc<Baseline>],
 ) -> Judgement {
     let whole = reading.size == reading.head.len() as u64;
-    let plain: Vec<Baseline> = earlier.iter().map(|version| (**version).clone()).collect();
-    let mut boundary = memory::find(&reading.head, current, &plain);
+    let mut boundary = memory::find(&reading.head, current, earlier);
     let version = boundary.and_then(|boundary| match boundary.rule {
         Rule::Intact => Some(Arc::clone(current)),
         Rule::Behind(digest) | Rule::Aligned(digest) => std::iter::once(current)

@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use intake::Taken;
+pub use recover::UNCLAIMED;
 use recover::{Displaced, Mark, Transaction, mark};
 pub use report::{AgentResult, Progress, Report, Stage};
 
@@ -139,6 +140,10 @@ impl Engine {
             self.clock().sleep(Duration::from_millis(10));
             open = run.settle(open, &mut results);
         }
+        let everybody = plan.steps.len() + plan.skipped.len() == self.config().agents.len();
+        if everybody && plan.act == Act::Reset {
+            run.tell_of_unclaimed();
+        }
         let order = |result: &AgentResult| {
             plan.steps
                 .iter()
@@ -155,15 +160,15 @@ impl Engine {
             head: (0, Digest::ZERO),
             duration_ms: 0,
         };
-        let everybody = plan.steps.len() + plan.skipped.len() == self.config().agents.len();
         // Agents that this version cannot reach at all keep nothing else from
         // its end.
-        let remote = |result: &&AgentResult| {
+        let remote = |result: &AgentResult| {
             let agent = self.config().agent(&result.agent);
             agent.is_some_and(|agent| matches!(agent.place, Place::Remote { .. }))
         };
-        let failed = |result: &AgentResult| result.kind.is_some() && !remote(&result);
-        if everybody && plan.act == Act::Reset && !report.results.iter().any(failed) {
+        let failed = |result: &AgentResult| result.kind.is_some() && !remote(result);
+        let clean = report.trouble.is_empty() && !report.results.iter().any(failed);
+        if everybody && plan.act == Act::Reset && clean {
             report.retired = run.retire();
             report.trouble.append(&mut run.trouble);
         }
@@ -189,8 +194,12 @@ impl<'a> Run<'a> {
     fn begin(&mut self, step: &Step) -> Result<Option<Turn<'a>>, Refused> {
         let engine = self.engine;
         let began = engine.clock().instant();
-        let mut event = self.event(&step.agent);
-        event.undoes = step.undo.as_ref().map(|undo| undo.run.clone());
+        let fresh = |run: &Run<'_>| {
+            let mut event = run.event(&step.agent);
+            event.undoes = step.undo.as_ref().map(|undo| undo.run.clone());
+            event
+        };
+        let mut event = fresh(self);
         macro_rules! attempt {
             ($result:expr) => {
                 match $result {
@@ -206,9 +215,10 @@ impl<'a> Run<'a> {
             return Err((Error::new(Kind::Host, super::NO_REMOTE), Box::new(event)));
         };
         attempt!(self.recover(agent));
-        for attempt in 1.. {
+        let mut attempts = 1;
+        loop {
             let folder = attempt!(engine.transport().open(memory));
-            match self.turn(agent, step, folder.as_ref(), &mut event) {
+            let trouble = match self.turn(agent, step, folder.as_ref(), &mut event) {
                 Ok(None) => return Ok(None),
                 Ok(Some(done)) => {
                     return Ok(Some(Turn {
@@ -224,23 +234,24 @@ impl<'a> Run<'a> {
                         kind: None,
                     }));
                 }
-                // What the agent wrote in between is in displaced files, which
-                // the transaction record names.
-                Err(trouble) => {
-                    drop(folder);
-                    if let Err(error) = self.recover(agent) {
-                        self.say(&format!("{}: {error}", agent.name));
-                    }
-                    match trouble {
-                        Trouble::Moved(_) if attempt < ATTEMPTS => {}
-                        Trouble::Moved(error) | Trouble::Stop(error) => {
-                            return Err((error, Box::new(event)));
-                        }
-                    }
+                Err(trouble) => trouble,
+            };
+            // What the agent wrote in between is in displaced files, which the
+            // transaction record names.
+            drop(folder);
+            if let Err(error) = self.recover(agent) {
+                self.say(&format!("{}: {error}", agent.name));
+            }
+            match trouble {
+                Trouble::Moved(_) if attempts < ATTEMPTS => attempts += 1,
+                Trouble::Moved(error) | Trouble::Stop(error) => {
+                    return Err((error, Box::new(event)));
                 }
             }
+            // What was seen and archived then is not about what stands there
+            // now.
+            event = fresh(self);
         }
-        Ok(None)
     }
 
     fn lock(&self, agent: &Agent) -> Result<Lock, Error> {
@@ -384,8 +395,8 @@ impl<'a> Run<'a> {
             Err(error) => {
                 // It was replaced, and an undo must know of it.
                 kind = Some(kind.unwrap_or(Kind::Partial).worst(error.kind()));
-                turn.notes
-                    .push(format!("replaced, but reading it back failed: {error}"));
+                // It was replaced all the same, and can be undone.
+                turn.notes.push(format!("reading back failed: {error}"));
             }
         }
         turn.event.duration_ms = millis(turn.began, self.engine.clock().instant());
@@ -393,12 +404,7 @@ impl<'a> Run<'a> {
             [] => None,
             notes => Some(notes.join("; ")),
         };
-        let recorded = self
-            .engine
-            .book()
-            .ledger
-            .append(vec![turn.event.clone()], self.engine.clock());
-        match recorded {
+        match self.engine.record(turn.event.clone()) {
             Ok(()) if turn.displaced.names.is_empty() => {
                 self.end_transaction(&turn.displaced.record);
             }
@@ -439,7 +445,7 @@ impl<'a> Run<'a> {
                 for entry in expired {
                     match self.engine.archive().delete(&entry.path) {
                         Ok(()) => gone.push(entry.path),
-                        Err(error) => self.say(&format!("retention: {error}")),
+                        Err(error) => self.trouble(error.context("retention")),
                     }
                 }
                 if !gone.is_empty() {
@@ -450,7 +456,7 @@ impl<'a> Run<'a> {
                     ));
                 }
             }
-            Err(error) => self.say(&format!("retention: {error}")),
+            Err(error) => self.trouble(error.context("retention")),
         }
         gone
     }
@@ -491,8 +497,8 @@ impl<'a> Run<'a> {
         event.note = Some(skipped.why.clone());
         let Some(kind) = skipped.kind else {
             event.outcome = Outcome::Unchanged;
-            let kind = self.record(&event);
             self.say(&format!("{}: {}", skipped.agent, skipped.why));
+            let kind = self.record(&mut event, None);
             return self.done(event, kind, Vec::new(), 0);
         };
         self.refused(Error::new(kind, skipped.why.clone()), event)
@@ -502,15 +508,15 @@ impl<'a> Run<'a> {
         let mut event = self.event(agent);
         event.outcome = Outcome::NotStarted;
         event.note = Some("the run was interrupted before its turn".to_string());
-        let kind = self.record(&event).unwrap_or(Kind::Interrupted);
-        self.done(event, Some(Kind::Interrupted.worst(kind)), Vec::new(), 0)
+        let kind = self.record(&mut event, Some(Kind::Interrupted));
+        self.done(event, kind, Vec::new(), 0)
     }
 
     fn unchanged(&mut self, step: &Step) -> AgentResult {
         let mut event = self.event(&step.agent);
         event.outcome = Outcome::Unchanged;
-        let kind = self.record(&event);
         self.say(&format!("{}: already as it should be", step.agent));
+        let kind = self.record(&mut event, None);
         self.done(event, kind, Vec::new(), 0)
     }
 
@@ -522,26 +528,28 @@ impl<'a> Run<'a> {
         };
         event.note = Some(error.to_string());
         event.after = None;
-        let kind = self.record(&event).unwrap_or(Kind::Partial);
         self.say(&format!(
             "{}: {} — {error}",
             event.agent,
             event.outcome.word()
         ));
         let hints = error.hints().to_vec();
-        self.done(event, Some(kind.worst(error.kind())), hints, 0)
+        let kind = self.record(&mut event, Some(Kind::Partial.worst(error.kind())));
+        self.done(event, kind, hints, 0)
     }
 
-    /// Records what happened; when that fails, it decides the exit code, too.
-    fn record(&mut self, event: &Event) -> Option<Kind> {
-        let appended = self
-            .engine
-            .book()
-            .ledger
-            .append(vec![event.clone()], self.engine.clock());
-        let error = appended.err()?;
-        self.say(&format!("{}: not recorded: {error}", event.agent));
-        Some(Kind::Partial.worst(error.kind()))
+    /// Records how an agent ended; a failure to do so is part of its result.
+    fn record(&mut self, event: &mut Event, kind: Option<Kind>) -> Option<Kind> {
+        let Err(error) = self.engine.record(event.clone()) else {
+            return kind;
+        };
+        let note = format!("not recorded: {error}");
+        self.say(&format!("{}: {note}", event.agent));
+        event.note = Some(match event.note.take() {
+            Some(before) => format!("{before}; {note}"),
+            None => note,
+        });
+        Some(kind.unwrap_or(Kind::Partial).worst(error.kind()))
     }
 
     fn done(

@@ -188,11 +188,19 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
     };
     let mut tried = Vec::new();
     let mut expected = before;
-    let late = event
-        .late
-        .iter()
-        .rev()
-        .find(|written| written.kind == EntryKind::Late);
+    // What a writer that kept the displaced file open added is in the record of
+    // the run that settled it.
+    let records = engine.records()?;
+    let repairs = records.iter().map(|record| &record.what).filter(|repair| {
+        repair.act == Act::Repair
+            && (&repair.run, &repair.agent) == (&event.run, &event.agent)
+            && (&repair.before, &repair.after) == (&event.before, &event.after)
+    });
+    let late = std::iter::once(event)
+        .chain(repairs)
+        .flat_map(|event| &event.late)
+        .filter(|written| written.kind == EntryKind::Late)
+        .last();
     match (late, &event.entry) {
         // What a late writer added belongs to the file that was displaced.
         (Some(late), _) => {
@@ -205,7 +213,7 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
         (None, Some(entry)) => match event.split {
             Some(split) => {
                 let bytes = engine.versions.get(split).map_err(because)?;
-                let above = Arc::new(above(event, &bytes, &agent.separator));
+                let above = above(&bytes, event, agent);
                 let skip = header_length(engine, entry).map_err(because)?;
                 tried.push(Parts(vec![
                     Part::Bytes(above),
@@ -224,8 +232,7 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
                 Some(split) => engine.versions.get(split).map_err(because)?,
                 None => return refuse("it archived nothing".to_string()),
             };
-            let above = Arc::new(above(event, &bytes, &agent.separator));
-            tried.push(Parts(vec![Part::Bytes(above)]));
+            tried.push(Parts(vec![Part::Bytes(above(&bytes, event, agent))]));
             tried.push(Parts(vec![Part::Bytes(bytes)]));
         }
     }
@@ -250,18 +257,16 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
     .hint("`memory-shepherd log` names the entry; something changed it"))
 }
 
-/// What stood above the scratch: as much of the version as was recorded, for the
-/// separator may be another one by now.
-fn above(event: &Event, version: &[u8], separator: &str) -> Vec<u8> {
-    let recorded = event
-        .boundary
-        .and_then(|boundary| version.get(..boundary.offset));
-    match recorded {
+/// The part of a version that stood above the scratch. The separator may have
+/// been another one then, so what was recorded counts.
+fn above(version: &[u8], event: &Event, agent: &Agent) -> Arc<Vec<u8>> {
+    let recorded = event.boundary.and_then(|it| version.get(..it.offset));
+    Arc::new(match recorded {
         Some(above) => above.to_vec(),
-        None => Baseline::new(version.to_vec(), separator)
+        None => Baseline::new(version.to_vec(), &agent.separator)
             .operator_part()
             .to_vec(),
-    }
+    })
 }
 
 /// Length of the two header lines of a scratch entry.

@@ -2,7 +2,8 @@
 //! retention takes away.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use memory_shepherd::engine::{Act, Outcome, Standing};
 use memory_shepherd::error::Kind;
 use memory_shepherd::transport::Method;
 
-use super::world::{BASELINE, World, names};
+use super::fixture::{PROGRAM, Site};
+use super::world::{BASELINE, Interposer, Moment, World, names};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -142,6 +144,91 @@ fn retention_deletes_nothing_when_the_clock_is_behind_the_ledger() {
 }
 
 #[test]
+fn a_run_with_a_clock_behind_the_ledger_deletes_nothing_and_says_so() {
+    let world = World::new(&["scout"]);
+    let folder = world.archive().join("scout");
+    fs::create_dir_all(&folder).unwrap();
+    for name in ["2026-01-01_0900.md", "2026-01-02_0900.md"] {
+        fs::write(folder.join(name), "x").unwrap();
+        age(&folder.join(name), &world, 60);
+    }
+    world.clock.advance(Duration::from_secs(60));
+    let engine = world.engine();
+    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    // A run of the whole fleet, but for its retention.
+    fs::rename(&folder, world.root.join("away")).unwrap();
+    super::world::apply(&engine, &plan).ok();
+    fs::remove_dir_all(&folder).ok();
+    fs::rename(world.root.join("away"), &folder).unwrap();
+    let ran = world.reset_by(&world.with_clock_at_start());
+    assert!(ran.report.retired.is_empty(), "{:?}", ran.report.retired);
+    assert_eq!(ran.report.kind(), Some(Kind::Conflict));
+    assert!(
+        ran.report.trouble[0]
+            .message()
+            .contains("the clock is behind")
+    );
+    assert!(folder.join("2026-01-01_0900.md").exists());
+}
+
+#[test]
+fn a_clean_fleet_that_cannot_be_recorded_is_no_success() {
+    let world = World::new(&["scout"]);
+    for _ in 0..2 {
+        world.write_scratch("scout", "- note\n");
+        world.reset().ok();
+    }
+    let ledger = world.archive().join(".shepherd/ledger.jsonl");
+    let text = fs::read_to_string(&ledger).unwrap();
+    fs::write(&ledger, text.replacen("tester", "hacker", 1)).unwrap();
+    let ran = world.reset();
+    let result = ran.ended(Outcome::Unchanged);
+    assert_eq!(result.kind, Some(Kind::Integrity));
+    assert!(ran.note().contains("not recorded"), "{}", ran.note());
+    assert_eq!(ran.report.kind(), Some(Kind::Integrity));
+}
+
+#[test]
+fn another_ledger_in_its_place_is_read_from_the_start() {
+    let world = World::new(&["scout"]);
+    let other = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    world.reset().ok();
+    for note in ["- one\n", "- two\n"] {
+        other.write_scratch("scout", note);
+        other.reset().ok();
+    }
+    let ledger = world.archive().join(".shepherd/ledger.jsonl");
+    let theirs = other.archive().join(".shepherd/ledger.jsonl");
+    for same_inode in [true, false] {
+        let engine = world.engine();
+        assert_eq!(
+            engine.records().unwrap().len(),
+            if same_inode { 1 } else { 2 }
+        );
+        let text = fs::read(&theirs).unwrap();
+        match same_inode {
+            true => fs::write(&ledger, text).unwrap(),
+            false => {
+                other.write_scratch("scout", "- three\n");
+                other.reset().ok();
+                fs::rename(&theirs, &ledger).unwrap();
+            }
+        }
+        let records = engine.records().unwrap();
+        assert_eq!(records.len(), if same_inode { 2 } else { 3 });
+        world.write_scratch("scout", "- more\n");
+    }
+    let engine = world.engine();
+    engine.records().unwrap();
+    // Moved away, as the hint says of a broken one: a new one begins.
+    fs::remove_file(&ledger).unwrap();
+    assert!(engine.records().unwrap().is_empty());
+    world.reset_by(&engine).ok();
+    assert_eq!(world.records().len(), 1);
+}
+
+#[test]
 fn the_ledger_is_chained_and_tells_a_run() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
@@ -226,4 +313,131 @@ fn names_of_own_files_are_not_entries() {
     world.write_scratch("scout", "- note\n");
     world.reset().ok();
     assert_eq!(names(&world.archive()), [".shepherd", "reset.log", "scout"]);
+}
+
+#[test]
+fn a_groups_archive_has_its_modes_whatever_the_umask_and_the_last_kill() {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        println!("skipped: needs root");
+        return;
+    }
+    let site = Site::new();
+    let config = site.read("memory-shepherd.conf");
+    let config = config
+        .replace("[general]", "[general]\narchive_group=daemon")
+        .replace("archive_dir=./archives", "archive_dir=./deep/archives");
+    site.write("memory-shepherd.conf", config);
+    let reset = || {
+        for agent in ["code-reviewer", "monitor-bot"] {
+            site.append(&format!("agents/{agent}/MEMORY.md"), "- note\n");
+        }
+        let mut command = assert_cmd::Command::new("sh");
+        let script = "umask 077 && exec \"$0\" reset --all";
+        command.args(["-c", script, PROGRAM]).current_dir(&site.dir);
+        let _ = site.ran(&mut command).code(0);
+    };
+    let wrong = || {
+        let mut wrong = Vec::new();
+        let mut folders = vec![site.path("deep")];
+        while let Some(folder) = folders.pop() {
+            let mut paths = vec![folder.clone()];
+            for item in fs::read_dir(&folder).unwrap() {
+                let path = item.unwrap().path();
+                match path.is_dir() {
+                    true => folders.push(path),
+                    false => paths.push(path),
+                }
+            }
+            for path in paths {
+                let (meta, dir) = (fs::metadata(&path).unwrap(), path.is_dir());
+                let want = if dir { 0o2750 } else { 0o640 };
+                if meta.mode() & 0o7777 != want || meta.gid() == 0 {
+                    wrong.push(format!("{} {:o}", path.display(), meta.mode()));
+                }
+            }
+        }
+        wrong
+    };
+    reset();
+    assert_eq!(wrong(), Vec::<String>::new());
+    // As a kill between making them and giving them their modes leaves them.
+    let spoil = |name: &str, mode: u32| {
+        let path = site.path("deep/archives").join(name);
+        chown(&path, None, Some(0)).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    for name in [
+        "",
+        ".shepherd",
+        ".shepherd/tx",
+        ".shepherd/locks",
+        "monitor",
+    ] {
+        spoil(name, 0o700);
+    }
+    for name in [
+        "reset.log",
+        ".shepherd/ledger.jsonl",
+        ".shepherd/locks/code-reviewer.lock",
+    ] {
+        spoil(name, 0o600);
+    }
+    reset();
+    assert_eq!(wrong(), Vec::<String>::new());
+}
+
+#[test]
+fn what_the_operator_allows_on_the_archives_own_folder_stays() {
+    let world = World::new(&["scout"]);
+    fs::create_dir(world.archive()).unwrap();
+    let permissions = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(world.archive(), permissions).unwrap();
+    world.write_scratch("scout", "- note\n");
+    world.reset().ok();
+    assert_eq!(super::world::mode(&world.archive()), 0o755);
+    assert_eq!(super::world::mode(&world.archive().join("scout")), 0o700);
+}
+
+#[test]
+fn what_runs_of_agents_left_that_are_not_configured_is_named() {
+    let mut world = World::new(&["scout"]);
+    let transport = Interposer::new(world.local(), |moment| match moment {
+        Moment::After("swap") => resume_unwind(Box::new("crash")),
+        _ => Ok(()),
+    });
+    let engine = world.engine_on(transport);
+    world.write_scratch("scout", "- note\n");
+    assert!(catch_unwind(AssertUnwindSafe(|| world.reset_by(&engine))).is_err());
+    world.add(
+        "ranger",
+        "memory_file = agents/scout/MEMORY.md\nbaseline = scout.md",
+    );
+    let world = world.without("scout");
+    let ran = world.reset();
+    assert_eq!(ran.ended(Outcome::Unchanged).kind, None);
+    assert_eq!(ran.report.kind(), Some(Kind::Partial));
+    let [trouble] = ran.report.trouble.as_slice() else {
+        panic!("{:?}", ran.report.trouble)
+    };
+    assert!(trouble.message().contains("tx/scout."), "{trouble}");
+    assert!(ran.lines.iter().any(|line| line.contains("tx/scout.")));
+    assert_eq!(world.engine().unclaimed().unwrap().len(), 1);
+}
+
+#[test]
+fn a_holder_that_cannot_be_written_down_is_no_reason_to_give_up() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let locks = world.archive().join(".shepherd/locks");
+    fs::create_dir_all(&locks).unwrap();
+    // Every write to it fails with "no space left on device".
+    match std::process::Command::new("mknod")
+        .arg(locks.join("scout.lock"))
+        .args(["c", "1", "7"])
+        .status()
+    {
+        Ok(status) if status.success() && fs::File::open(locks.join("scout.lock")).is_ok() => {}
+        _ => return println!("skipped: cannot make a device"),
+    }
+    world.reset().ok();
 }

@@ -3,10 +3,12 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use memory_shepherd::archive::EntryKind;
 use memory_shepherd::engine::{Act, Action, Outcome, Standing, State, UndoMode, UndoTarget};
-use memory_shepherd::error::Kind;
+use memory_shepherd::error::{Error, Kind};
+use memory_shepherd::transport::{Cause, TransportError};
 use proptest::prelude::*;
 
 use super::world::{BASELINE, Interposer, Moment, World, apply};
@@ -267,6 +269,71 @@ fn an_undo_after_a_late_write_restores_the_late_file() {
     assert_eq!(kinds, [EntryKind::Scratch, EntryKind::Late]);
     world.undo("scout", UndoMode::Refuse).ok();
     assert_eq!(world.read("scout"), late.as_bytes());
+}
+
+#[test]
+fn a_separator_that_was_changed_since_is_no_obstacle() {
+    for scratch in ["- old\n", ""] {
+        let mut world = World::new(&["scout"]);
+        // Also a version without an entry, which is not the one that is pushed.
+        world.write_scratch("scout", scratch);
+        world.reset();
+        world.set_baseline("scout", format!("{BASELINE}## More\n\n***\n"));
+        world.reset();
+        world.add("scout", "separator = ***");
+        if !scratch.is_empty() {
+            world.undo("scout", UndoMode::Refuse);
+        }
+        world.undo("scout", UndoMode::Refuse);
+        let expected = format!("{BASELINE}{scratch}");
+        assert_eq!(world.read("scout"), expected.as_bytes(), "{scratch:?}");
+    }
+}
+
+#[test]
+fn a_reset_that_cannot_be_read_back_is_no_success_but_can_be_undone() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- old\n");
+    let mut settled = false;
+    let transport = Interposer::new(world.local(), move |moment| {
+        settled |= moment == Moment::After("settle");
+        if settled && moment == Moment::Before("look") {
+            let error = Error::new(Kind::Host, "input/output error");
+            return Err(TransportError::new(Cause::Refused, error));
+        }
+        Ok(())
+    });
+    let ran = world.reset_by(&world.engine_on(transport));
+    assert_eq!(ran.ended(Outcome::Ok).kind, Some(Kind::Host));
+    assert!(ran.note().contains("reading back failed"), "{}", ran.note());
+    world.undo("scout", UndoMode::Refuse).ok();
+    assert!(world.read("scout").ends_with(b"---\n- old\n"));
+}
+
+#[test]
+fn an_attempt_that_was_given_up_is_not_part_of_the_next_ones_record() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- old\n");
+    let memory = world.memory("scout");
+    let mut moved = false;
+    let transport = Interposer::new(world.local(), move |moment| {
+        if moment == Moment::Before("stage") && !std::mem::replace(&mut moved, true) {
+            fs::remove_file(&memory).unwrap();
+            let error = Error::new(Kind::Conflict, "replaced meanwhile");
+            return Err(TransportError::new(Cause::Moved, error));
+        }
+        Ok(())
+    });
+    let engine = world.engine_on(transport);
+    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    let report = engine.apply(&plan, false, &AtomicBool::new(false), &mut |_| {});
+    assert_eq!(report.kind(), None, "{report:?}");
+    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    let event = world.records().pop().unwrap().what;
+    assert_eq!(event.before, Some(Standing::Absent));
+    assert_eq!((event.entry, event.boundary), (None, None));
+    assert_eq!((event.attributes, event.split), (None, None));
+    assert!(world.holds("scout", b"- old\n"));
 }
 
 #[test]

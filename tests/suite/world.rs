@@ -130,6 +130,12 @@ impl World {
         self.agents.insert(agent.to_string(), lines.to_string());
     }
 
+    /// Drops an agent from the config.
+    pub fn without(mut self, agent: &str) -> World {
+        self.agents.remove(agent);
+        self
+    }
+
     pub fn folder(&self, agent: &str) -> PathBuf {
         self.root.join("agents").join(agent)
     }

@@ -112,7 +112,7 @@ fn a_writer_that_stays_is_settled_by_the_next_run_of_the_clean_agent() {
     // It is no run of its own: the last one is still what the operator did.
     assert_eq!(world.observe("scout").last.unwrap().act, Act::Reset);
     world.undo("scout", UndoMode::Refuse).ok();
-    assert!(world.read("scout").ends_with(b"---\n- early\n"));
+    assert!(world.read("scout").ends_with(b"---\n- early\n- late\n"));
 }
 
 #[test]

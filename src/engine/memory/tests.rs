@@ -1,5 +1,7 @@
 use proptest::prelude::*;
 
+use std::sync::Arc;
+
 use super::*;
 
 const BASELINE: &str = "# Scout\n\nI am Scout.\n\n## Rules\n- Never delete.\n- Ask first.\n\n---\n";
@@ -147,7 +149,7 @@ fn a_line_that_only_begins_like_the_separator_is_no_boundary() {
 fn a_memory_on_an_earlier_version_is_behind_and_not_drifted() {
     let old = baseline("# Scout\n\nOld rules.\n\n---\n");
     let memory = b"# Scout\n\nOld rules.\n\n---\n- note\n";
-    let found = find(memory, &baseline(BASELINE), std::slice::from_ref(&old)).unwrap();
+    let found = find(memory, &baseline(BASELINE), &[Arc::new(old.clone())]).unwrap();
     assert_eq!(found.rule, Rule::Behind(old.digest()));
     assert!(!found.drifted());
     assert_eq!(&memory[found.offset..], b"- note\n");
@@ -168,7 +170,7 @@ fn drift_keeps_the_boundary_at_the_image_of_the_separator() {
 fn drift_is_measured_against_the_version_that_was_pushed_last() {
     let pushed = baseline("# Scout\n\nPushed.\n\n---\n");
     let memory = b"# Scout\n\nPushed!\n\n---\n";
-    let found = find(memory, &baseline(BASELINE), std::slice::from_ref(&pushed)).unwrap();
+    let found = find(memory, &baseline(BASELINE), &[Arc::new(pushed.clone())]).unwrap();
     assert_eq!(found.rule, Rule::Aligned(pushed.digest()));
     assert_eq!((found.added, found.removed), (1, 1));
 }

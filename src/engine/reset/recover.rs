@@ -13,6 +13,7 @@ use crate::archive::{EntryKind, OWN, Written};
 use crate::config::Agent;
 use crate::digest::{Digest, Hasher};
 use crate::durable::NewFile;
+use crate::engine::Engine;
 use crate::engine::ledger::{Act, Event, Outcome, Record, Standing};
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::transport::{Cause, Folder, Method, Object, Settled};
@@ -88,6 +89,45 @@ pub(super) struct Displaced {
     pub(super) known: Vec<Digest>,
     /// A swap of which the record does not tell yet.
     pub(super) unmarked: Option<Method>,
+}
+
+/// What can be done about a record that nobody settles.
+pub const UNCLAIMED: &str = "give the agent its name back until its next reset; or archive the \
+     .shepherd-* files in its folder by hand, then delete the record";
+
+impl Engine {
+    /// Transaction records of agents that are not configured, for example
+    /// because they were renamed: no run settles them.
+    ///
+    /// # Errors
+    /// An archive that cannot be read.
+    pub fn unclaimed(&self) -> Result<Vec<PathBuf>> {
+        let mut records = self.transactions()?;
+        records.retain(|(agent, _)| self.config().agent(agent).is_none());
+        Ok(records.into_iter().map(|(_, record)| record).collect())
+    }
+
+    /// All transaction records, with their agents.
+    fn transactions(&self) -> Result<Vec<(String, PathBuf)>> {
+        let path = self.archive().own("tx");
+        let items = match std::fs::read_dir(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            items => items.path("list", &path)?,
+        };
+        let mut records = Vec::new();
+        for item in items {
+            let name = item.path("list", &path)?.file_name();
+            let text = name.to_string_lossy();
+            // A name of an agent has no dot.
+            if let Some((agent, rest)) = text.split_once('.')
+                && rest.ends_with(".json")
+            {
+                records.push((agent.to_string(), path.join(&name)));
+            }
+        }
+        records.sort();
+        Ok(records)
+    }
 }
 
 impl Run<'_> {
@@ -304,10 +344,7 @@ impl Run<'_> {
         }
         if tell {
             event.note = Some(notes.join("; "));
-            self.engine
-                .book()
-                .ledger
-                .append(vec![event], self.engine.clock())?;
+            self.engine.record(event)?;
         }
         if left.is_empty() {
             self.end_transaction(record);
@@ -398,22 +435,25 @@ impl Run<'_> {
 
     /// The transaction records of an agent: what its runs left unsettled.
     pub(super) fn transactions(&self, agent: &Agent) -> Result<Vec<PathBuf>, Error> {
-        let path = self.engine.archive().own("tx");
-        let items = match std::fs::read_dir(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            items => items.path("list", &path)?,
-        };
-        // A name of an agent has no dot.
-        let prefix = format!("{}.", agent.name);
-        let mut records = Vec::new();
-        for item in items {
-            let name = item.path("list", &path)?.file_name();
-            if name.to_string_lossy().starts_with(&prefix) {
-                records.push(path.join(name));
+        let mut records = self.engine.transactions()?;
+        records.retain(|(of, _)| *of == agent.name);
+        Ok(records.into_iter().map(|(_, record)| record).collect())
+    }
+
+    /// Says which records nobody settles.
+    pub(super) fn tell_of_unclaimed(&mut self) {
+        match self.engine.unclaimed() {
+            Ok(records) => {
+                for record in records {
+                    let message = format!(
+                        "{} is of an agent that is not configured: what its run left is not settled",
+                        record.display()
+                    );
+                    self.trouble(Error::new(Kind::Partial, message).hint(UNCLAIMED));
+                }
             }
+            Err(error) => self.trouble(error),
         }
-        records.sort();
-        Ok(records)
     }
 
     pub(super) fn write_transaction(
@@ -431,6 +471,7 @@ impl Run<'_> {
             )
         })?;
         let mut file = NewFile::create(&folder, &path, archive.file_mode())?;
+        archive.dress_own(file.file(), &path)?;
         file.write(&text)?;
         let name = format!("{}{}.json", agent.name, transaction.staged);
         if !file.link(name.as_ref())? {
