@@ -37,8 +37,7 @@ impl Seal {
     /// that cannot be trusted seals nothing.
     pub fn read(folder: &Path) -> Result<Option<Seal>> {
         let path = folder.join(FILE);
-        let Some(text) = read(folder, &path).map_err(|error| error.with_kind(Kind::Integrity))?
-        else {
+        let Some(text) = read(folder, &path)? else {
             return Ok(None);
         };
         Seal::parse(&text, folder).map(Some).map_err(|line| {
@@ -108,19 +107,22 @@ fn read(folder: &Path, path: &Path) -> Result<Option<String>> {
         let message = format!("the seal {} {why}", path.display());
         Err(Error::new(Kind::Integrity, message))
     };
+    let broken = |error: Error| error.with_kind(Kind::Integrity);
     let file = match fs::openat(&folder, FILE, flags, Mode::empty()) {
         Ok(file) => File::from(file),
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::LOOP) => return refuse("is a symbolic link"),
-        Err(errno) => return Err(errno).path("read the seal", path),
+        Err(errno) => return Err(errno).path("read the seal", path).map_err(broken),
     };
-    if !file.metadata().path("look at the seal", path)?.is_file() {
+    let meta = file.metadata().path("look at the seal", path);
+    if !meta.map_err(broken)?.is_file() {
         return refuse("is not a regular file");
     }
     let mut bytes = Vec::new();
     file.take(MAX_SIZE + 1)
         .read_to_end(&mut bytes)
-        .path("read the seal", path)?;
+        .path("read the seal", path)
+        .map_err(broken)?;
     if bytes.len() as u64 > MAX_SIZE {
         return refuse("is over 16 MiB");
     }

@@ -471,7 +471,8 @@ fn about_transactions(report: &mut Report, engine: &Engine) {
             continue;
         }
         any = true;
-        let agent = path.file_stem().unwrap_or_default().to_string_lossy();
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let agent = name.split('.').next().unwrap_or_default();
         report.warn(
             format!(
                 "a run of {agent} goes on, or was interrupted: {}",

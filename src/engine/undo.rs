@@ -199,8 +199,7 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
     let late = std::iter::once(event)
         .chain(repairs)
         .flat_map(|event| &event.late)
-        .filter(|written| written.kind == EntryKind::Late)
-        .last();
+        .rfind(|written| written.kind == EntryKind::Late);
     match (late, &event.entry) {
         // What a late writer added belongs to the file that was displaced.
         (Some(late), _) => {

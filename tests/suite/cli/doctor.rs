@@ -70,4 +70,9 @@ fn finds_what_an_interrupted_run_left() {
     let _ = site
         .run(["doctor"])
         .says("warn  a run of monitor-bot goes on, or was interrupted");
+    site.write("archives/.shepherd/tx/renamed.shepherd-1.json", "{}");
+    let _ = site
+        .run(["doctor"])
+        .code(1)
+        .says("tx/renamed.shepherd-1.json is of an agent that is not configured");
 }
