@@ -203,6 +203,7 @@ impl<'a> Run<'a> {
                 Ok(None) => return Ok(None),
                 Ok(Some(done)) => {
                     event.method = Some(done.method);
+                    let notes = event.note.take().into_iter().collect();
                     return Ok(Some(Turn {
                         agent,
                         _lock: lock,
@@ -214,7 +215,7 @@ impl<'a> Run<'a> {
                         began,
                         deadline: engine.clock().instant() + SETTLE,
                         scratch_lines: done.scratch_lines,
-                        notes: Vec::new(),
+                        notes,
                         kind: None,
                     }));
                 }

@@ -1,6 +1,8 @@
 //! Memories on this machine, through file descriptors that never follow a
 //! link.
 
+mod attributes;
+
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fs::File as StdFile;
@@ -9,12 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, XattrFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
+use self::attributes::{dress, xattrs};
 use super::{
     Attributes, Cause, File, Folder, Identity, Method, Object, Odd, Reader, Settled, Sink, Stamp,
-    Swapped, Transport, TransportError, Xattr,
+    Swapped, Transport, TransportError,
 };
 use crate::clock::Clock;
 use crate::digest::{Digest, Hasher};
@@ -404,17 +407,13 @@ impl Folder for LocalFolder {
     fn read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
         let path = self.memory();
         match self.open(&self.name)? {
-            Some(file) => self.read_all(&file, &path, sink),
-            None => Err(moved(&path)),
-        }
-    }
-
-    fn xattrs(&self) -> Result<Vec<Xattr>, TransportError> {
-        let path = self.memory();
-        match self.open(&self.name)? {
-            Some(file) => xattrs(&file)
-                .path("read the attributes of", &path)
-                .map_err(refused),
+            Some(file) => {
+                let mut read = self.read_all(&file, &path, sink)?;
+                (read.attributes.xattrs, read.dropped) = xattrs(&file)
+                    .path("read the attributes of", &path)
+                    .map_err(refused)?;
+                Ok(read)
+            }
             None => Err(moved(&path)),
         }
     }
@@ -434,7 +433,8 @@ impl Folder for LocalFolder {
             mode: stat.st_mode & 0o666 | 0o600,
             xattrs: xattrs(new.file())
                 .path("read the attributes of a new file in", &self.path)
-                .map_err(refused)?,
+                .map_err(refused)?
+                .0,
         })
     }
 
@@ -668,78 +668,8 @@ fn describe(stat: &Stat) -> File {
             mode: stat.st_mode & 0o7777,
             xattrs: Vec::new(),
         },
+        dropped: 0,
     }
-}
-
-/// All extended attributes that this process may see.
-fn xattrs(file: &StdFile) -> rustix::io::Result<Vec<Xattr>> {
-    let mut names = vec![0; 64 * 1024];
-    let length = match fs::flistxattr(file, &mut names) {
-        Ok(length) => length,
-        Err(Errno::NOTSUP) => 0,
-        Err(errno) => return Err(errno),
-    };
-    let mut found = Vec::new();
-    for name in names[..length]
-        .split(|byte| *byte == 0)
-        .filter(|name| !name.is_empty())
-    {
-        let mut value = vec![0; 64 * 1024];
-        match fs::fgetxattr(file, name, &mut value) {
-            Ok(length) => {
-                value.truncate(length);
-                found.push((name.to_vec(), value));
-            }
-            // Removed meanwhile.
-            Err(Errno::NODATA) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(found)
-}
-
-/// Gives a new file its owner, mode and extended attributes.
-fn dress(file: &StdFile, attributes: &Attributes, memory: &Path) -> Result<(), Error> {
-    let stat = fs::fstat(file).path("look at", memory)?;
-    if (stat.st_uid, stat.st_gid) != (attributes.uid, attributes.gid) {
-        let uid = (stat.st_uid != attributes.uid).then(|| fs::Uid::from_raw(attributes.uid));
-        let gid = (stat.st_gid != attributes.gid).then(|| fs::Gid::from_raw(attributes.gid));
-        fs::fchown(file, uid, gid)
-            .path("keep the owner of", memory)
-            .map_err(|error| {
-                error.hint(format!(
-                    "run as root or as the user with id {}, whose file it is",
-                    attributes.uid
-                ))
-            })?;
-    }
-    fs::fchmod(file, Mode::from_raw_mode(attributes.mode)).path("keep the mode of", memory)?;
-    // The label that a security module gave the new file may be right already.
-    let have = xattrs(file).path("read the attributes of", memory)?;
-    // The folder's default access control list is not the old file's; what
-    // security modules add is theirs.
-    let wanted = |name: &[u8]| attributes.xattrs.iter().any(|(wanted, _)| wanted == name);
-    for (name, _) in have.iter().filter(|(name, _)| !wanted(name)) {
-        if !name.starts_with(b"security.") {
-            fs::fremovexattr(file, name.as_slice())
-                .path("keep the extended attributes of", memory)?;
-        }
-    }
-    for (name, value) in attributes
-        .xattrs
-        .iter()
-        .filter(|xattr| !have.contains(xattr))
-    {
-        fs::fsetxattr(file, name.as_slice(), value, XattrFlags::empty())
-            .path("keep the extended attributes of", memory)
-            .map_err(|error| {
-                error.hint(format!(
-                    "the attribute is {}",
-                    String::from_utf8_lossy(name)
-                ))
-            })?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

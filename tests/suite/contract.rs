@@ -364,7 +364,6 @@ fn odd_objects_are_told_and_never_read(ground: &dyn Ground) {
         // A FIFO does not hold us.
         let read = folder.read(&mut |_| panic!("{odd} was read"));
         assert!(read.is_err());
-        assert!(folder.xattrs().is_err());
     }
 }
 
@@ -380,7 +379,12 @@ fn a_file_is_read_to_its_end(ground: &dyn Ground) {
         };
         let done = folder.read(&mut |_| Ok(())).unwrap();
         assert_eq!(done.stamp, looked.stamp);
-        assert_eq!(done.attributes, ground.attributes("MEMORY.md"));
+        // A security module may have put its label on it.
+        let (have, want) = (done.attributes, ground.attributes("MEMORY.md"));
+        assert_eq!(
+            (have.uid, have.gid, have.mode),
+            (want.uid, want.gid, want.mode)
+        );
     }
 }
 
@@ -657,6 +661,6 @@ fn extended_attributes_are_kept(ground: &dyn Ground) {
         }
     };
     folder.swap(NEW, new).unwrap();
-    let have = folder.xattrs().unwrap();
+    let have = folder.read(&mut |_| Ok(())).unwrap().attributes.xattrs;
     assert!(have.contains(&attributes.xattrs[0]), "{have:?}");
 }

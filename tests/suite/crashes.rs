@@ -370,7 +370,7 @@ fn a_record_of_another_agent_is_not_taken_for_ones_own() {
 /// new, and said to be.
 #[test]
 fn a_failing_operation_is_reported_and_loses_nothing() {
-    for name in ["look", "read", "xattrs", "stage", "swap", "settle"] {
+    for name in ["look", "read", "stage", "swap", "settle"] {
         let world = World::new(&["scout"]);
         world.write_scratch("scout", "- note\n");
         let mut failed = false;
