@@ -345,11 +345,13 @@ impl LocalFolder {
         }
     }
 
-    /// One attempt to put `staged` in place; none when the agent put something
+    /// One attempt to put `staged` in place; what cannot be exchanged is taken
+    /// to the name `free`. None when the agent put something
     /// there meanwhile.
     fn swap_once(
         &self,
         staged: &OsStr,
+        free: &str,
         displaced: &mut Vec<String>,
     ) -> rustix::io::Result<Option<Method>> {
         let aside = match self.rename(staged, &self.name, RenameFlags::EXCHANGE) {
@@ -358,19 +360,31 @@ impl LocalFolder {
                 return Ok(Some(Method::Exchange));
             }
             Err(Errno::NOENT) => None,
-            Err(errno) if unsupported(errno) => {
-                Some(aside(&staged.to_string_lossy(), displaced.len()))
-            }
+            Err(errno) if unsupported(errno) => Some(free),
             Err(errno) => return Err(errno),
         };
+        let mut taken = None;
         if let Some(aside) = aside {
-            match self.move_aside(OsStr::new(&aside)) {
-                Ok(()) => displaced.push(aside),
+            match self.move_aside(OsStr::new(aside)) {
+                Ok(()) => {
+                    displaced.push(aside.to_string());
+                    taken = Some(aside);
+                }
                 Err(Errno::NOENT) => {}
                 Err(errno) => return Err(errno),
             }
         }
-        match self.move_in(staged) {
+        let moved_in = self.move_in(staged);
+        // Without the new file the old one is better than none, unless the
+        // agent made one itself. Where even that fails it stays aside, and is
+        // named by the record.
+        if moved_in.is_err()
+            && let Some(aside) = taken
+            && self.move_in(OsStr::new(aside)).is_ok()
+        {
+            displaced.pop();
+        }
+        match moved_in {
             Ok(()) if displaced.is_empty() => Ok(Some(Method::Create)),
             Ok(()) => Ok(Some(Method::TakeAway)),
             // The agent was quicker and made a new one: that one, too.
@@ -477,7 +491,8 @@ impl Folder for LocalFolder {
         let mut displaced = Vec::new();
         let mut method = None;
         for _ in 0..ATTEMPTS {
-            match self.swap_once(OsStr::new(staged), &mut displaced) {
+            let free = aside(staged)?;
+            match self.swap_once(OsStr::new(staged), &free, &mut displaced) {
                 Ok(Some(done)) => {
                     method = Some(done);
                     break;
@@ -577,12 +592,22 @@ impl Folder for LocalFolder {
     }
 
     fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
-        let aside = (0..ATTEMPTS).map(|number| aside(staged, number));
-        let mut names = Vec::new();
-        for name in std::iter::once(staged.to_string()).chain(aside) {
-            if self.stands(&name)? {
-                names.push(name);
+        let list = || -> rustix::io::Result<Vec<String>> {
+            let mut names = Vec::new();
+            for entry in fs::Dir::read_from(&*self.fd)? {
+                // Ours are ASCII.
+                if let Ok(name) = str::from_utf8(entry?.file_name().to_bytes())
+                    && is_aside(staged, name)
+                {
+                    names.push(name.to_string());
+                }
             }
+            names.sort();
+            Ok(names)
+        };
+        let mut names = list().path("list", &self.path).map_err(refused)?;
+        if self.stands(staged)? {
+            names.insert(0, staged.to_string());
         }
         Ok(names)
     }
@@ -615,9 +640,21 @@ impl Folder for LocalFolder {
     }
 }
 
-/// Where the `number`th file goes that is taken away for `staged`.
-fn aside(staged: &str, number: usize) -> String {
-    format!("{staged}-{number}")
+/// Where a file goes that is taken away for `staged`: to a name that nobody can
+/// have taken, though everybody sees `staged`.
+fn aside(staged: &str) -> Result<String, TransportError> {
+    let random = durable::random_name().map_err(refused)?;
+    Ok(format!("{staged}{random}"))
+}
+
+/// Whether `name` was made by [`aside`].
+fn is_aside(staged: &str, name: &str) -> bool {
+    let digits = name
+        .strip_prefix(staged)
+        .and_then(|random| random.strip_prefix(durable::PREFIX));
+    digits.is_some_and(|digits| {
+        digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+    })
 }
 
 /// The name of a file that is being staged where there are no nameless ones.

@@ -195,6 +195,42 @@ fn an_opener_that_waits_for_the_lease_is_let_in() {
 }
 
 #[test]
+fn a_memory_that_nothing_can_replace_is_put_back() {
+    let ground = OnDisk::new(false);
+    let folder = ground.open();
+    let attributes = folder.inherited().unwrap();
+    let content = &mut |sink: memory_shepherd::transport::Sink<'_>| sink(b"new");
+    let new = folder.stage(NEW, content, &attributes).unwrap();
+    ground.write("MEMORY.md", b"old");
+    folder.remove(NEW).unwrap();
+    folder.swap(NEW, new).unwrap_err();
+    assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"old");
+    assert_eq!(ground.names(), ["MEMORY.md"]);
+}
+
+#[test]
+fn nobody_guesses_where_a_memory_is_taken() {
+    let ground = OnDisk::new(false);
+    let folder = ground.open();
+    let attributes = folder.inherited().unwrap();
+    let mut taken = Vec::new();
+    for _ in 0..2 {
+        ground.write("MEMORY.md", b"old");
+        let content = &mut |sink: memory_shepherd::transport::Sink<'_>| sink(b"new");
+        let new = folder.stage(NEW, content, &attributes).unwrap();
+        // Names that look alike are not ours.
+        ground.write(&format!("{NEW}-0"), b"theirs");
+        ground.write(&format!("{NEW}.shepherd-0"), b"theirs");
+        let swapped = folder.swap(NEW, new).unwrap();
+        assert_eq!(folder.displaced_names(NEW).unwrap(), swapped.displaced);
+        folder.remove(&swapped.displaced[0]).unwrap();
+        taken.extend(swapped.displaced);
+    }
+    assert_ne!(taken[0], taken[1]);
+    assert_eq!(ground.bytes(&format!("{NEW}-0")).unwrap(), b"theirs");
+}
+
+#[test]
 fn a_write_while_a_file_is_inspected_without_a_lease_is_not_removed() {
     let clock = TestClock::new();
     let ground = OnDisk {
