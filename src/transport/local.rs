@@ -28,6 +28,13 @@ use crate::sys::{self, Lease};
 /// How often a memory that the agent keeps re-creating is taken away again.
 const ATTEMPTS: usize = 16;
 
+/// The largest file that is read: a sparse one can claim far more than any disk
+/// holds.
+const LARGEST: u64 = 1 << 40;
+
+/// How much a file may grow while it is read, if that is more than its size.
+const AHEAD: u64 = 64 << 20;
+
 /// How long a file must keep its size and times where writers cannot be seen.
 const QUIET: Duration = Duration::from_millis(250);
 
@@ -170,9 +177,10 @@ impl LocalFolder {
         let odd = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
                 // A further name of somebody else's file must not be archived.
+                // Where we are root, root's files are somebody else's, too.
                 let ours = rustix::process::geteuid().as_raw();
                 let foreign = stat.st_nlink > 1
-                    && stat.st_uid != ours
+                    && (stat.st_uid != ours || ours == 0)
                     && stat.st_uid != fs::fstat(&*self.fd)?.st_uid;
                 if !foreign {
                     return Ok(Object::File(describe(stat)));
@@ -266,16 +274,29 @@ impl LocalFolder {
         }
     }
 
-    /// Reads an open file from its beginning to its end.
+    /// Reads an open file from its beginning to its end, which may move on, but
+    /// not for ever.
     fn read_all(
         &self,
         file: &StdFile,
         path: &Path,
         sink: Sink<'_>,
     ) -> Result<File, TransportError> {
+        let size = self.stat(file, path)?.st_size as u64;
+        if size > LARGEST {
+            let message = format!(
+                "{} claims {size} bytes, more than 1 TiB, which is not read",
+                path.display()
+            );
+            return Err(refused(Error::new(Kind::Host, message).hint(format!(
+                "it is hardly notes: see what is in it, then cut it short: truncate --size=1M {}",
+                path.display()
+            ))));
+        }
+        let limit = (size + AHEAD).max(2 * size);
         let mut offset = 0;
         let mut buffer = vec![0; 128 * 1024];
-        loop {
+        while offset < limit {
             let count = match rustix::io::pread(file, &mut buffer, offset) {
                 Err(Errno::INTR) => continue,
                 result => result.path("read", path).map_err(refused)?,

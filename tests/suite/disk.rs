@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
+use memory_shepherd::error::Error;
 use memory_shepherd::transport::local::Local;
 use memory_shepherd::transport::{Attributes, Cause, Object, Odd, Settled, Transport};
 
@@ -47,6 +48,65 @@ fn the_size_that_a_file_claims_is_ignored() {
         });
         assert_eq!(file.unwrap().stamp.size, bytes.len() as u64);
         assert_eq!(bytes, b"old and new");
+    });
+}
+
+#[test]
+fn a_file_that_grows_as_fast_as_it_is_read_comes_to_an_end() {
+    let ground = OnDisk::new(true);
+    ground.write("MEMORY.md", b"old");
+    let file = fs::File::options().write(true).open(ground.memory());
+    let file = file.unwrap();
+    let folder = ground.open();
+    let (mut size, mut seen) = (0, 0);
+    let read = folder.read(&mut |piece| {
+        seen += piece.len() as u64;
+        size = seen + (1 << 20);
+        assert!(seen < 1 << 30, "it never ends");
+        file.set_len(size).unwrap();
+        Ok(())
+    });
+    // What was not read is told by the stamp.
+    assert_eq!(read.unwrap().stamp.size, size);
+    assert!((64 << 20..65 << 20).contains(&seen), "{seen}");
+    drop(file);
+    // Settled, it is read to its end.
+    let mut whole = 0;
+    let settled = folder.settle("MEMORY.md", &mut |read| {
+        read(&mut |piece| {
+            whole += piece.len() as u64;
+            Ok(())
+        })?;
+        Ok(())
+    });
+    assert_eq!(settled.unwrap(), Settled::Removed { watched: true });
+    assert_eq!(whole, size);
+}
+
+#[test]
+fn a_file_that_claims_more_than_any_disk_holds_is_refused() {
+    on_disks(|ground| {
+        ground.write("MEMORY.md", b"old");
+        let file = fs::File::options().write(true).open(ground.memory());
+        if let Err(error) = file.unwrap().set_len((1 << 40) + 1) {
+            println!("skipped: no sparse files here: {error}");
+            return;
+        }
+        let folder = ground.open();
+        let error = folder.read(&mut |_| panic!("it was read")).unwrap_err();
+        assert_eq!(error.cause, Cause::Refused);
+        let error = Error::from(error);
+        assert!(error.message().contains("more than 1 TiB"), "{error}");
+        assert!(error.hints()[0].contains("truncate"), "{error:?}");
+        assert!(
+            folder
+                .settle(
+                    "MEMORY.md",
+                    &mut |read| Ok(read(&mut |_| Ok(())).map(drop)?)
+                )
+                .is_err()
+        );
+        assert_eq!(ground.names(), ["MEMORY.md"]);
     });
 }
 
@@ -122,6 +182,9 @@ fn a_further_name_of_a_foreign_file_is_odd_and_its_only_name_is_not() {
         fs::hard_link(ground.memory(), &other).unwrap();
         assert_eq!(ground.probe(), Object::Odd(Odd::ForeignLink(1234)));
         assert!(ground.open().read(&mut |_| panic!("it was read")).is_err());
+        // Nor is one to a file of root's, though we are root.
+        chown(&other, Some(0), None).unwrap();
+        assert_eq!(ground.probe(), Object::Odd(Odd::ForeignLink(0)));
         // A link to a file of the folder's owner is the agent's own affair.
         chown(&other, Some(65534), None).unwrap();
         assert!(matches!(ground.probe(), Object::File(_)));
