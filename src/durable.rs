@@ -273,6 +273,9 @@ pub fn replace(path: &Path, bytes: &[u8], mode: Mode) -> Result<()> {
     fs::fsync(&folder).path("sync the folder", parent)
 }
 
+/// What names begin with that nobody can guess; 32 digits follow.
+pub const PREFIX: &str = ".shepherd-";
+
 /// A dot name that nobody can guess and that does not end in `.md`, because
 /// agents watch and index such files.
 ///
@@ -283,5 +286,5 @@ pub fn random_name() -> Result<String> {
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .path("read random bytes from", Path::new("the kernel"))?;
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!(".shepherd-{hex}"))
+    Ok(format!("{PREFIX}{hex}"))
 }

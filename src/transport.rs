@@ -6,6 +6,7 @@
 
 pub mod fake;
 pub mod local;
+mod xattrs;
 
 use std::fmt;
 use std::path::Path;
@@ -47,13 +48,14 @@ pub trait Folder: Send {
     /// What stands at the memory's name. Links are looked at, not followed.
     fn look(&self) -> Result<Object, TransportError>;
 
-    /// Reads the memory to its end, ignoring the size it claims, and says what
-    /// was read: the stamp is the one after the last byte. Refuses anything but
-    /// a regular file that [`Object::File`] stands for; never blocks on a FIFO.
+    /// Reads the memory to its end, whatever size it claims, and says what was
+    /// read: the stamp is the one after the last byte. One that grows as fast as
+    /// it is read is left at twice its first size or 64 MiB beyond it; what
+    /// follows is found when the displaced file is settled. Refuses what claims
+    /// more than 1 TiB, and anything but a regular file that [`Object::File`] stands for; never blocks on a FIFO.
+    /// The answer has the extended attributes, up to 64 KiB of names and values:
+    /// beyond it the largest of the agent's own (`user.*`) are left out.
     fn read(&self, sink: Sink<'_>) -> Result<File, TransportError>;
-
-    /// The memory's extended attributes; empty where there are none.
-    fn xattrs(&self) -> Result<Vec<Xattr>, TransportError>;
 
     /// What a memory that is created here should look like, so that the agent
     /// can write it: the folder's owner, its mode without execute bits, and the
@@ -133,8 +135,10 @@ pub enum Object {
 pub struct File {
     /// What a cheap probe compares.
     pub stamp: Stamp,
-    /// Owner and mode; extended attributes are read on their own.
+    /// Owner and mode; extended attributes only where the file was read.
     pub attributes: Attributes,
+    /// How many extended attributes were left out, at least.
+    pub dropped: u64,
 }
 
 /// Tells one state of a file from another without reading it.
@@ -174,7 +178,7 @@ pub struct Attributes {
     pub mode: u32,
     /// Extended attributes: access control lists and security labels are among
     /// them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "xattrs::json")]
     pub xattrs: Vec<Xattr>,
 }
 

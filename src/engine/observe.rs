@@ -16,7 +16,7 @@ use crate::diff;
 use crate::digest::{Digest, Hasher};
 use crate::engine::lock;
 use crate::error::Kind;
-use crate::transport::{Attributes, Cause, Object, Odd, Stamp, TransportError};
+use crate::transport::{Cause, Object, Odd, Stamp, TransportError};
 use crate::untrusted::{self, Hidden};
 
 /// How much of a memory is kept for finding the boundary and for showing it.
@@ -669,15 +669,6 @@ pub(super) fn host(agent: &Agent) -> String {
         Place::Local { .. } => "local".to_string(),
         Place::Remote { host, .. } => host.clone(),
     }
-}
-
-/// Attributes without the extended ones, for records of what stood there.
-pub(super) fn with_xattrs(
-    mut attributes: Attributes,
-    xattrs: Vec<crate::transport::Xattr>,
-) -> Attributes {
-    attributes.xattrs = xattrs;
-    attributes
 }
 
 #[cfg(test)]

@@ -221,6 +221,7 @@ impl<'a> Run<'a> {
             let trouble = match self.turn(agent, step, folder.as_ref(), &mut event) {
                 Ok(None) => return Ok(None),
                 Ok(Some(done)) => {
+                    let notes = event.note.take().into_iter().collect();
                     return Ok(Some(Turn {
                         agent,
                         _lock: lock,
@@ -230,7 +231,7 @@ impl<'a> Run<'a> {
                         began,
                         deadline: engine.clock().instant() + SETTLE,
                         scratch_lines: done.scratch_lines,
-                        notes: Vec::new(),
+                        notes,
                         kind: None,
                     }));
                 }

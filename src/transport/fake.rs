@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{
     Attributes, Cause, File, Folder, Identity, Method, Object, Odd, Reader, Settled, Sink, Stamp,
-    Swapped, Transport, TransportError, Xattr,
+    Swapped, Transport, TransportError, Xattr, xattrs::affordable,
 };
 use crate::clock::Clock;
 use crate::digest::Digest;
@@ -27,7 +27,6 @@ pub enum Op {
     Open,
     Look,
     Read,
-    Xattrs,
     Inherited,
     Stage,
     Swap,
@@ -281,6 +280,7 @@ impl Fake {
                     inode: tree.inodes,
                 },
                 attributes: attributes.clone(),
+                dropped: 0,
             },
             writers: 0,
         };
@@ -356,7 +356,7 @@ impl Tree {
     }
 }
 
-/// As it is reported: extended attributes are read on their own.
+/// As it is reported where it is not read: without extended attributes.
 fn plain(mut file: File) -> File {
     file.attributes.xattrs.clear();
     file
@@ -433,6 +433,15 @@ fn read(inode: &Mutex<Inode>, sink: Sink<'_>) -> Result<File, TransportError> {
     Ok(file)
 }
 
+/// An attribute that goes by its name.
+struct Named(Xattr);
+
+impl AsRef<[u8]> for Named {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.0
+    }
+}
+
 impl Folder for FakeFolder {
     fn identity(&self) -> Result<Option<(u64, u64)>, TransportError> {
         Ok(None)
@@ -444,13 +453,16 @@ impl Folder for FakeFolder {
 
     fn read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
         let inode = self.file(&*self.enter(Op::Read)?)?;
-        Ok(plain(read(&inode, sink)?))
-    }
-
-    fn xattrs(&self) -> Result<Vec<Xattr>, TransportError> {
-        let inode = self.file(&*self.enter(Op::Xattrs)?)?;
-        let xattrs = lock(&inode).file.attributes.xattrs.clone();
-        Ok(xattrs)
+        let mut file = read(&inode, sink)?;
+        let xattrs = std::mem::take(&mut file.attributes.xattrs).into_iter();
+        let sizes = xattrs.map(|xattr| {
+            let size = xattr.1.len();
+            (Named(xattr), size)
+        });
+        let (kept, dropped) = affordable(sizes.collect());
+        file.attributes.xattrs = kept.into_iter().map(|(named, _)| named.0).collect();
+        file.dropped = dropped;
+        Ok(file)
     }
 
     fn inherited(&self) -> Result<Attributes, TransportError> {

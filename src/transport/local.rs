@@ -1,6 +1,8 @@
 //! Memories on this machine, through file descriptors that never follow a
 //! link.
 
+mod attributes;
+
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fs::File as StdFile;
@@ -9,12 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, XattrFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
+use self::attributes::{dress, xattrs};
 use super::{
     Attributes, Cause, File, Folder, Identity, Method, Object, Odd, Reader, Settled, Sink, Stamp,
-    Swapped, Transport, TransportError, Xattr,
+    Swapped, Transport, TransportError,
 };
 use crate::clock::Clock;
 use crate::digest::{Digest, Hasher};
@@ -25,18 +28,15 @@ use crate::sys::{self, Lease};
 /// How often a memory that the agent keeps re-creating is taken away again.
 const ATTEMPTS: usize = 16;
 
-/// How long a file must keep its size and times where writers cannot be seen.
-const QUIET: Duration = Duration::from_millis(250);
-
-/// No memory is this long; what claims to be is sparse.
+/// The largest file that is read: a sparse one can claim far more than any disk
+/// holds.
 const LARGEST: u64 = 1 << 40;
 
-/// How much a file may grow while it is read.
-const GROWTH: u64 = 64 << 20;
+/// How much a file may grow while it is read, if that is more than its size.
+const AHEAD: u64 = 64 << 20;
 
-/// How many bytes of extended attributes are kept; past that an agent's own
-/// (`user.*`) are left out, the largest first.
-const XATTRS: usize = 64 << 10;
+/// How long a file must keep its size and times where writers cannot be seen.
+const QUIET: Duration = Duration::from_millis(250);
 
 /// How long to wait for an opener that came while a file was being removed.
 const OPENER: Duration = Duration::from_secs(2);
@@ -177,10 +177,10 @@ impl LocalFolder {
         let odd = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
                 // A further name of somebody else's file must not be archived.
+                // Where we are root, root's files are somebody else's, too.
                 let ours = rustix::process::geteuid().as_raw();
                 let foreign = stat.st_nlink > 1
-                    // Root owns files that are no agent's business.
-                    && (ours == 0 || stat.st_uid != ours)
+                    && (stat.st_uid != ours || ours == 0)
                     && stat.st_uid != fs::fstat(&*self.fd)?.st_uid;
                 if !foreign {
                     return Ok(Object::File(describe(stat)));
@@ -274,37 +274,34 @@ impl LocalFolder {
         }
     }
 
-    /// Reads an open file from its beginning to its end.
-    ///
-    /// A file that grows as fast as it is read is read up to a bound; what comes
-    /// behind is found when it is settled.
+    /// Reads an open file from its beginning to its end, which may move on, but
+    /// not for ever.
     fn read_all(
         &self,
         file: &StdFile,
         path: &Path,
         sink: Sink<'_>,
     ) -> Result<File, TransportError> {
-        let stat = fs::fstat(file).path("look at", path).map_err(refused)?;
-        let size = stat.st_size as u64;
+        let size = self.stat(file, path)?.st_size as u64;
         if size > LARGEST {
             let message = format!(
-                "{} claims {size} bytes, which no memory has",
+                "{} claims {size} bytes, more than 1 TiB, which is not read",
                 path.display()
             );
-            return Err(refused(
-                Error::new(Kind::Host, message)
-                    .hint("it is probably a sparse file; move it away by hand"),
-            ));
+            return Err(refused(Error::new(Kind::Host, message).hint(format!(
+                "it is hardly notes: see what is in it, then cut it short: truncate --size=1M {}",
+                path.display()
+            ))));
         }
-        let bound = size.saturating_mul(2).max(size + GROWTH);
+        let limit = (size + AHEAD).max(2 * size);
         let mut offset = 0;
         let mut buffer = vec![0; 128 * 1024];
-        loop {
+        while offset < limit {
             let count = match rustix::io::pread(file, &mut buffer, offset) {
                 Err(Errno::INTR) => continue,
                 result => result.path("read", path).map_err(refused)?,
             };
-            if count == 0 || offset >= bound {
+            if count == 0 {
                 break;
             }
             sink(&buffer[..count])?;
@@ -369,11 +366,13 @@ impl LocalFolder {
         }
     }
 
-    /// One attempt to put `staged` in place; none when the agent put something
+    /// One attempt to put `staged` in place; what cannot be exchanged is taken
+    /// to the name `free`. None when the agent put something
     /// there meanwhile.
     fn swap_once(
         &self,
         staged: &OsStr,
+        free: &str,
         displaced: &mut Vec<String>,
     ) -> rustix::io::Result<Option<Method>> {
         let aside = match self.rename(staged, &self.name, RenameFlags::EXCHANGE) {
@@ -382,19 +381,31 @@ impl LocalFolder {
                 return Ok(Some(Method::Exchange));
             }
             Err(Errno::NOENT) => None,
-            Err(errno) if unsupported(errno) => {
-                Some(aside(&staged.to_string_lossy(), displaced.len()))
-            }
+            Err(errno) if unsupported(errno) => Some(free),
             Err(errno) => return Err(errno),
         };
+        let mut taken = None;
         if let Some(aside) = aside {
-            match self.move_aside(OsStr::new(&aside)) {
-                Ok(()) => displaced.push(aside),
+            match self.move_aside(OsStr::new(aside)) {
+                Ok(()) => {
+                    displaced.push(aside.to_string());
+                    taken = Some(aside);
+                }
                 Err(Errno::NOENT) => {}
                 Err(errno) => return Err(errno),
             }
         }
-        match self.move_in(staged) {
+        let moved_in = self.move_in(staged);
+        // Without the new file the old one is better than none, unless the
+        // agent made one itself. Where even that fails it stays aside, and is
+        // named by the record.
+        if moved_in.is_err()
+            && let Some(aside) = taken
+            && self.move_in(OsStr::new(aside)).is_ok()
+        {
+            displaced.pop();
+        }
+        match moved_in {
             Ok(()) if displaced.is_empty() => Ok(Some(Method::Create)),
             Ok(()) => Ok(Some(Method::TakeAway)),
             // The agent was quicker and made a new one: that one, too.
@@ -438,17 +449,13 @@ impl Folder for LocalFolder {
     fn read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
         let path = self.memory();
         match self.open(&self.name)? {
-            Some(file) => self.read_all(&file, &path, sink),
-            None => Err(moved(&path)),
-        }
-    }
-
-    fn xattrs(&self) -> Result<Vec<Xattr>, TransportError> {
-        let path = self.memory();
-        match self.open(&self.name)? {
-            Some(file) => xattrs(&file)
-                .path("read the attributes of", &path)
-                .map_err(refused),
+            Some(file) => {
+                let mut read = self.read_all(&file, &path, sink)?;
+                (read.attributes.xattrs, read.dropped) = xattrs(&file)
+                    .path("read the attributes of", &path)
+                    .map_err(refused)?;
+                Ok(read)
+            }
             None => Err(moved(&path)),
         }
     }
@@ -468,7 +475,8 @@ impl Folder for LocalFolder {
             mode: stat.st_mode & 0o666 | 0o600,
             xattrs: xattrs(new.file())
                 .path("read the attributes of a new file in", &self.path)
-                .map_err(refused)?,
+                .map_err(refused)?
+                .0,
         })
     }
 
@@ -511,7 +519,8 @@ impl Folder for LocalFolder {
         let mut displaced = Vec::new();
         let mut method = None;
         for _ in 0..ATTEMPTS {
-            match self.swap_once(OsStr::new(staged), &mut displaced) {
+            let free = aside(staged)?;
+            match self.swap_once(OsStr::new(staged), &free, &mut displaced) {
                 Ok(Some(done)) => {
                     method = Some(done);
                     break;
@@ -611,12 +620,22 @@ impl Folder for LocalFolder {
     }
 
     fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
-        let aside = (0..ATTEMPTS).map(|number| aside(staged, number));
-        let mut names = Vec::new();
-        for name in std::iter::once(staged.to_string()).chain(aside) {
-            if self.stands(&name)? {
-                names.push(name);
+        let list = || -> rustix::io::Result<Vec<String>> {
+            let mut names = Vec::new();
+            for entry in fs::Dir::read_from(&*self.fd)? {
+                // Ours are ASCII.
+                if let Ok(name) = str::from_utf8(entry?.file_name().to_bytes())
+                    && is_aside(staged, name)
+                {
+                    names.push(name.to_string());
+                }
             }
+            names.sort();
+            Ok(names)
+        };
+        let mut names = list().path("list", &self.path).map_err(refused)?;
+        if self.stands(staged)? {
+            names.insert(0, staged.to_string());
         }
         Ok(names)
     }
@@ -649,9 +668,21 @@ impl Folder for LocalFolder {
     }
 }
 
-/// Where the `number`th file goes that is taken away for `staged`.
-fn aside(staged: &str, number: usize) -> String {
-    format!("{staged}-{number}")
+/// Where a file goes that is taken away for `staged`: to a name that nobody can
+/// have taken, though everybody sees `staged`.
+fn aside(staged: &str) -> Result<String, TransportError> {
+    let random = durable::random_name().map_err(refused)?;
+    Ok(format!("{staged}{random}"))
+}
+
+/// Whether `name` was made by [`aside`].
+fn is_aside(staged: &str, name: &str) -> bool {
+    let digits = name
+        .strip_prefix(staged)
+        .and_then(|random| random.strip_prefix(durable::PREFIX));
+    digits.is_some_and(|digits| {
+        digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+    })
 }
 
 /// The name of a file that is being staged where there are no nameless ones.
@@ -702,88 +733,8 @@ fn describe(stat: &Stat) -> File {
             mode: stat.st_mode & 0o7777,
             xattrs: Vec::new(),
         },
+        dropped: 0,
     }
-}
-
-/// All extended attributes that this process may see.
-fn xattrs(file: &StdFile) -> rustix::io::Result<Vec<Xattr>> {
-    let mut names = vec![0; 1 << 20];
-    let length = match fs::flistxattr(file, &mut names) {
-        Ok(length) => length,
-        Err(Errno::NOTSUP) => 0,
-        Err(errno) => return Err(errno),
-    };
-    let mut found = Vec::new();
-    for name in names[..length]
-        .split(|byte| *byte == 0)
-        .filter(|name| !name.is_empty())
-    {
-        let mut value = vec![0; 64 * 1024];
-        match fs::fgetxattr(file, name, &mut value) {
-            Ok(length) => {
-                value.truncate(length);
-                found.push((name.to_vec(), value));
-            }
-            // Removed meanwhile.
-            Err(Errno::NODATA) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    let size = |xattr: &Xattr| xattr.0.len() + xattr.1.len();
-    let mut total: usize = found.iter().map(size).sum();
-    found.sort_by_key(size);
-    while total > XATTRS
-        && let Some(place) = found
-            .iter()
-            .rposition(|xattr| xattr.0.starts_with(b"user."))
-    {
-        total -= size(&found.remove(place));
-    }
-    Ok(found)
-}
-
-/// Gives a new file its owner, mode and extended attributes.
-fn dress(file: &StdFile, attributes: &Attributes, memory: &Path) -> Result<(), Error> {
-    let stat = fs::fstat(file).path("look at", memory)?;
-    if (stat.st_uid, stat.st_gid) != (attributes.uid, attributes.gid) {
-        let uid = (stat.st_uid != attributes.uid).then(|| fs::Uid::from_raw(attributes.uid));
-        let gid = (stat.st_gid != attributes.gid).then(|| fs::Gid::from_raw(attributes.gid));
-        fs::fchown(file, uid, gid)
-            .path("keep the owner of", memory)
-            .map_err(|error| {
-                error.hint(format!(
-                    "run as root or as the user with id {}, whose file it is",
-                    attributes.uid
-                ))
-            })?;
-    }
-    fs::fchmod(file, Mode::from_raw_mode(attributes.mode)).path("keep the mode of", memory)?;
-    // The label that a security module gave the new file may be right already.
-    let have = xattrs(file).path("read the attributes of", memory)?;
-    // The folder's default access control list is not the old file's; what
-    // security modules add is theirs.
-    let wanted = |name: &[u8]| attributes.xattrs.iter().any(|(wanted, _)| wanted == name);
-    for (name, _) in have.iter().filter(|(name, _)| !wanted(name)) {
-        if !name.starts_with(b"security.") {
-            fs::fremovexattr(file, name.as_slice())
-                .path("keep the extended attributes of", memory)?;
-        }
-    }
-    for (name, value) in attributes
-        .xattrs
-        .iter()
-        .filter(|xattr| !have.contains(xattr))
-    {
-        fs::fsetxattr(file, name.as_slice(), value, XattrFlags::empty())
-            .path("keep the extended attributes of", memory)
-            .map_err(|error| {
-                error.hint(format!(
-                    "the attribute is {}",
-                    String::from_utf8_lossy(name)
-                ))
-            })?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

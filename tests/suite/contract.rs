@@ -5,7 +5,6 @@ use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::process::Command;
 
 use memory_shepherd::digest::Digest;
 use memory_shepherd::error::{Error, Kind};
@@ -121,7 +120,13 @@ impl Ground for OnDisk {
         match odd {
             Odd::Symlink(target) => symlink(str::from_utf8(target).unwrap(), path).unwrap(),
             Odd::Directory => fs::create_dir(path).unwrap(),
-            Odd::Fifo => assert!(Command::new("mkfifo").arg(path).status().unwrap().success()),
+            // Not by a program: what is forked has the files of other tests open
+            // for a moment, and counts as their writer.
+            Odd::Fifo => {
+                let mode = rustix::fs::Mode::from_raw_mode(0o600);
+                let fifo = rustix::fs::FileType::Fifo;
+                rustix::fs::mknodat(rustix::fs::CWD, path, fifo, mode, 0).unwrap();
+            }
             Odd::Socket => drop(UnixListener::bind(path).unwrap()),
             Odd::Device | Odd::ForeignLink(_) => panic!("needs root"),
         }
@@ -364,7 +369,6 @@ fn odd_objects_are_told_and_never_read(ground: &dyn Ground) {
         // A FIFO does not hold us.
         let read = folder.read(&mut |_| panic!("{odd} was read"));
         assert!(read.is_err());
-        assert!(folder.xattrs().is_err());
     }
 }
 
@@ -380,7 +384,12 @@ fn a_file_is_read_to_its_end(ground: &dyn Ground) {
         };
         let done = folder.read(&mut |_| Ok(())).unwrap();
         assert_eq!(done.stamp, looked.stamp);
-        assert_eq!(done.attributes, ground.attributes("MEMORY.md"));
+        // A security module may have put its label on it.
+        let (have, want) = (done.attributes, ground.attributes("MEMORY.md"));
+        assert_eq!(
+            (have.uid, have.gid, have.mode),
+            (want.uid, want.gid, want.mode)
+        );
     }
 }
 
@@ -657,6 +666,6 @@ fn extended_attributes_are_kept(ground: &dyn Ground) {
         }
     };
     folder.swap(NEW, new).unwrap();
-    let have = folder.xattrs().unwrap();
+    let have = folder.read(&mut |_| Ok(())).unwrap().attributes.xattrs;
     assert!(have.contains(&attributes.xattrs[0]), "{have:?}");
 }

@@ -245,7 +245,7 @@ fn taken_away_and_not_linked_is_finished() {
     assert!(!survives(|| world.reset_by(&engine)));
     // What the first half of a swap without exchange does.
     let [staged] = world.litter("scout").try_into().unwrap();
-    let aside = world.folder("scout").join(format!("{staged}-0"));
+    let aside = world.folder("scout").join(format!("{staged}{staged}"));
     fs::rename(world.memory("scout"), aside).unwrap();
     let ran = world.reset();
     ran.ended(Outcome::Unchanged);
@@ -273,7 +273,7 @@ fn what_the_agent_put_in_a_place_left_empty_is_kept() {
     let engine = world.engine_on(crash_on(transport, Moment::Before("swap")));
     assert!(!survives(|| world.reset_by(&engine)));
     let [staged] = world.litter("scout").try_into().unwrap();
-    let aside = world.folder("scout").join(format!("{staged}-0"));
+    let aside = world.folder("scout").join(format!("{staged}{staged}"));
     fs::rename(world.memory("scout"), aside).unwrap();
     world.write("scout", "re-seeded");
     world.reset().ok();
@@ -487,7 +487,7 @@ fn a_record_of_another_agent_is_not_taken_for_ones_own() {
 /// new, and said to be.
 #[test]
 fn a_failing_operation_is_reported_and_loses_nothing() {
-    for name in ["look", "read", "xattrs", "stage", "swap", "settle"] {
+    for name in ["look", "read", "stage", "swap", "settle"] {
         let world = World::new(&["scout"]);
         world.write_scratch("scout", "- note\n");
         let mut failed = false;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
+use memory_shepherd::error::Error;
 use memory_shepherd::transport::local::Local;
 use memory_shepherd::transport::{Attributes, Cause, Object, Odd, Settled, Transport};
 
@@ -47,6 +48,65 @@ fn the_size_that_a_file_claims_is_ignored() {
         });
         assert_eq!(file.unwrap().stamp.size, bytes.len() as u64);
         assert_eq!(bytes, b"old and new");
+    });
+}
+
+#[test]
+fn a_file_that_grows_as_fast_as_it_is_read_comes_to_an_end() {
+    let ground = OnDisk::new(true);
+    ground.write("MEMORY.md", b"old");
+    let file = fs::File::options().write(true).open(ground.memory());
+    let file = file.unwrap();
+    let folder = ground.open();
+    let (mut size, mut seen) = (0, 0);
+    let read = folder.read(&mut |piece| {
+        seen += piece.len() as u64;
+        size = seen + (1 << 20);
+        assert!(seen < 1 << 30, "it never ends");
+        file.set_len(size).unwrap();
+        Ok(())
+    });
+    // What was not read is told by the stamp.
+    assert_eq!(read.unwrap().stamp.size, size);
+    assert!((64 << 20..65 << 20).contains(&seen), "{seen}");
+    drop(file);
+    // Settled, it is read to its end.
+    let mut whole = 0;
+    let settled = folder.settle("MEMORY.md", &mut |read| {
+        read(&mut |piece| {
+            whole += piece.len() as u64;
+            Ok(())
+        })?;
+        Ok(())
+    });
+    assert_eq!(settled.unwrap(), Settled::Removed { watched: true });
+    assert_eq!(whole, size);
+}
+
+#[test]
+fn a_file_that_claims_more_than_any_disk_holds_is_refused() {
+    on_disks(|ground| {
+        ground.write("MEMORY.md", b"old");
+        let file = fs::File::options().write(true).open(ground.memory());
+        if let Err(error) = file.unwrap().set_len((1 << 40) + 1) {
+            println!("skipped: no sparse files here: {error}");
+            return;
+        }
+        let folder = ground.open();
+        let error = folder.read(&mut |_| panic!("it was read")).unwrap_err();
+        assert_eq!(error.cause, Cause::Refused);
+        let error = Error::from(error);
+        assert!(error.message().contains("more than 1 TiB"), "{error}");
+        assert!(error.hints()[0].contains("truncate"), "{error:?}");
+        assert!(
+            folder
+                .settle(
+                    "MEMORY.md",
+                    &mut |read| Ok(read(&mut |_| Ok(())).map(drop)?)
+                )
+                .is_err()
+        );
+        assert_eq!(ground.names(), ["MEMORY.md"]);
     });
 }
 
@@ -122,6 +182,9 @@ fn a_further_name_of_a_foreign_file_is_odd_and_its_only_name_is_not() {
         fs::hard_link(ground.memory(), &other).unwrap();
         assert_eq!(ground.probe(), Object::Odd(Odd::ForeignLink(1234)));
         assert!(ground.open().read(&mut |_| panic!("it was read")).is_err());
+        // Nor is one to a file of root's, though we are root.
+        chown(&other, Some(0), None).unwrap();
+        assert_eq!(ground.probe(), Object::Odd(Odd::ForeignLink(0)));
         // A link to a file of the folder's owner is the agent's own affair.
         chown(&other, Some(65534), None).unwrap();
         assert!(matches!(ground.probe(), Object::File(_)));
@@ -192,6 +255,42 @@ fn an_opener_that_waits_for_the_lease_is_let_in() {
         drop(file);
         assert_eq!(settle(folder.as_ref(), "displaced").1, [b"old and new"]);
     });
+}
+
+#[test]
+fn a_memory_that_nothing_can_replace_is_put_back() {
+    let ground = OnDisk::new(false);
+    let folder = ground.open();
+    let attributes = folder.inherited().unwrap();
+    let content = &mut |sink: memory_shepherd::transport::Sink<'_>| sink(b"new");
+    let new = folder.stage(NEW, content, &attributes).unwrap();
+    ground.write("MEMORY.md", b"old");
+    folder.remove(NEW).unwrap();
+    folder.swap(NEW, new).unwrap_err();
+    assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"old");
+    assert_eq!(ground.names(), ["MEMORY.md"]);
+}
+
+#[test]
+fn nobody_guesses_where_a_memory_is_taken() {
+    let ground = OnDisk::new(false);
+    let folder = ground.open();
+    let attributes = folder.inherited().unwrap();
+    let mut taken = Vec::new();
+    for _ in 0..2 {
+        ground.write("MEMORY.md", b"old");
+        let content = &mut |sink: memory_shepherd::transport::Sink<'_>| sink(b"new");
+        let new = folder.stage(NEW, content, &attributes).unwrap();
+        // Names that look alike are not ours.
+        ground.write(&format!("{NEW}-0"), b"theirs");
+        ground.write(&format!("{NEW}.shepherd-0"), b"theirs");
+        let swapped = folder.swap(NEW, new).unwrap();
+        assert_eq!(folder.displaced_names(NEW).unwrap(), swapped.displaced);
+        folder.remove(&swapped.displaced[0]).unwrap();
+        taken.extend(swapped.displaced);
+    }
+    assert_ne!(taken[0], taken[1]);
+    assert_eq!(ground.bytes(&format!("{NEW}-0")).unwrap(), b"theirs");
 }
 
 #[test]
@@ -344,6 +443,49 @@ fn racing_swaps_and_renames_lose_nothing() {
     });
 }
 
+#[test]
+fn a_flood_of_attributes_is_bounded_and_holds_up_nothing() {
+    // Few file systems take that many.
+    let Ok(dir) = tempfile::TempDir::new_in("/dev/shm") else {
+        println!("skipped: no /dev/shm");
+        return;
+    };
+    let mut ground = OnDisk::new(true);
+    fs::create_dir(dir.path().join("agent")).unwrap();
+    ground.dir = dir;
+    for (count, size, named) in [(20, 60_000, 10), (400, 1, 250)] {
+        ground.write("MEMORY.md", b"old");
+        let file = fs::File::open(ground.memory()).unwrap();
+        let mut made = 0;
+        for number in 0..count {
+            let name = format!("user.{number:0named$}");
+            let value = vec![b'x'; size];
+            let flags = rustix::fs::XattrFlags::empty();
+            made += u64::from(rustix::fs::fsetxattr(&file, name, &value, flags).is_ok());
+        }
+        if made < count {
+            println!("only {made} of {count} attributes of {size} bytes fit");
+        }
+        let folder = ground.open();
+        let read = folder.read(&mut |_| Ok(())).unwrap();
+        let xattrs = &read.attributes.xattrs;
+        let sum: usize = xattrs
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum();
+        assert!(sum <= 64 * 1024, "{sum}");
+        assert!(made < count || read.dropped > 0);
+        assert!(made == 0 || !xattrs.is_empty() || read.dropped > 0);
+        let attributes = read.attributes;
+        let new = folder
+            .stage(NEW, &mut |sink| sink(b"new"), &attributes)
+            .unwrap();
+        let displaced = folder.swap(NEW, new).unwrap().displaced.remove(0);
+        settle(folder.as_ref(), &displaced);
+        assert_eq!(ground.names(), ["MEMORY.md"]);
+    }
+}
+
 /// A default access control list that lets user 1234 read and write, in the form
 /// of the kernel's `posix_acl_xattr.h`.
 fn default_list() -> Vec<u8> {
@@ -374,15 +516,12 @@ fn a_default_access_control_list_is_for_new_files_and_not_for_replaced_ones() {
             return;
         }
         let folder = ground.open();
-        let file = folder.read(&mut |_| Ok(())).unwrap();
-        let old = Attributes {
-            xattrs: folder.xattrs().unwrap(),
-            ..file.attributes
-        };
+        let kept = || folder.read(&mut |_| Ok(())).unwrap().attributes;
+        let old = kept();
         assert!(old.xattrs.is_empty());
         let new = folder.stage(NEW, &mut |sink| sink(b"new"), &old).unwrap();
         folder.swap(NEW, new).unwrap();
-        assert!(folder.xattrs().unwrap().is_empty());
+        assert!(kept().xattrs.is_empty());
         assert_eq!(ground.attributes("MEMORY.md"), old);
         // A created one gets the list.
         folder.take_away("aside").unwrap();
@@ -392,6 +531,6 @@ fn a_default_access_control_list_is_for_new_files_and_not_for_replaced_ones() {
             .stage("created", &mut |sink| sink(b"new"), &inherited)
             .unwrap();
         folder.swap("created", new).unwrap();
-        assert_eq!(folder.xattrs().unwrap(), inherited.xattrs);
+        assert_eq!(kept().xattrs, inherited.xattrs);
     });
 }

@@ -22,7 +22,7 @@ use memory_shepherd::error::Error;
 use memory_shepherd::transport::local::Local;
 use memory_shepherd::transport::{
     Attributes, File, Folder, Identity, Object, Reader, Settled, Sink, Swapped, Transport,
-    TransportError, Xattr,
+    TransportError,
 };
 use tempfile::TempDir;
 
@@ -463,10 +463,6 @@ impl Folder for InterposedFolder {
 
     fn read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
         self.wrap("read", || self.inner.read(sink))
-    }
-
-    fn xattrs(&self) -> Result<Vec<Xattr>, TransportError> {
-        self.wrap("xattrs", || self.inner.xattrs())
     }
 
     fn inherited(&self) -> Result<Attributes, TransportError> {

@@ -14,6 +14,7 @@ use memory_shepherd::clock::System;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{Act, Outcome, State, UndoMode, WINDOW};
 use memory_shepherd::error::{Error, Kind};
+use memory_shepherd::transport::fake::Fake;
 use memory_shepherd::transport::local::Local;
 use memory_shepherd::transport::{Cause, Transport, TransportError};
 
@@ -451,6 +452,34 @@ fn no_line_saved_by_rename_is_lost_in_two_hundred_resets() {
         let lines = reset_against(&world, transport, &resets, vec![writer]);
         count_lines(&world, &lines);
     }
+}
+
+#[test]
+fn attributes_that_are_not_kept_are_told_of() {
+    let world = World::new(&["scout"]);
+    let fake = Fake::new(world.clock.clone());
+    let memory = world.memory("scout");
+    fake.make_folder(world.folder("scout"), 1000, 100, 0o755);
+    fake.write(&memory, format!("{BASELINE}- old\n").as_bytes());
+    let mut attributes = fake.attributes(&memory).unwrap();
+    attributes.xattrs = (0..1000)
+        .map(|number| (format!("user.{number}").into_bytes(), vec![b'x'; 60_000]))
+        .collect();
+    let label = (b"security.label".to_vec(), b"kept".to_vec());
+    attributes.xattrs.push(label.clone());
+    fake.set_attributes(&memory, attributes);
+    let ran = world.reset_by(&world.engine_on(Arc::new(fake.clone())));
+    ran.ok();
+    assert!(
+        ran.note().contains("999 or more extended attributes"),
+        "{}",
+        ran.note()
+    );
+    let kept = fake.attributes(&memory).unwrap().xattrs;
+    assert_eq!(kept.len(), 2);
+    assert!(kept.contains(&label));
+    let ledger = fs::metadata(world.archive().join(".shepherd/ledger.jsonl"));
+    assert!(ledger.unwrap().len() < 200_000);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::config::Agent;
 use crate::engine::Engine;
 use crate::engine::ledger::{Event, Standing};
 use crate::engine::memory::Baseline;
-use crate::engine::observe::{Judgement, Reading, judge, window, with_xattrs};
+use crate::engine::observe::{Judgement, Reading, judge, window};
 use crate::engine::plan::{Bound, Memory, Step, UndoMode};
 use crate::engine::undo::{self, Part, Parts, Source};
 use crate::error::{Error, Kind, Result};
@@ -65,9 +65,15 @@ impl Run<'_> {
             Object::Odd(odd) => event.before = Some(Standing::Odd(odd.clone())),
             Object::File(_) => {
                 let file = folder.read(&mut |bytes| intake.take(&mut reading, bytes))?;
-                let xattrs = folder.xattrs()?;
                 inode = file.stamp.inode;
-                attributes = Some(with_xattrs(file.attributes, xattrs));
+                attributes = Some(file.attributes);
+                event.note = (file.dropped > 0).then(|| {
+                    format!(
+                        "{} or more extended attributes of the memory are not kept: together \
+                         they exceed 64 KiB",
+                        file.dropped
+                    )
+                });
                 event.before = Some(Standing::File {
                     sha256: reading.digest(),
                     size: reading.size,

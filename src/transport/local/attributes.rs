@@ -1,0 +1,114 @@
+//! Owner, mode and extended attributes of files on this machine.
+
+use std::fs::File as StdFile;
+use std::path::Path;
+
+use rustix::fs::{self, Mode, XattrFlags};
+use rustix::io::Errno;
+
+use crate::error::{Error, PathContext};
+use crate::transport::xattrs::affordable;
+use crate::transport::{Attributes, Xattr};
+
+/// The longest value, and the longest list of names, that the kernel hands out
+/// (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
+const LONGEST: usize = 64 * 1024;
+
+/// What is asked for by name where the list of names is longer than that: who
+/// may use a file must survive whatever else an agent hangs on it.
+const ESSENTIAL: [&str; 7] = [
+    "security.capability",
+    "security.evm",
+    "security.ima",
+    "security.selinux",
+    "security.SMACK64",
+    "system.nfs4_acl",
+    "system.posix_acl_access",
+];
+
+/// The extended attributes that this process may see, as far as they are
+/// [`affordable`], and how many were left out, at least.
+pub(super) fn xattrs(file: &StdFile) -> rustix::io::Result<(Vec<Xattr>, u64)> {
+    let mut list = vec![0; LONGEST];
+    let (names, mut dropped) = match fs::flistxattr(file, &mut list) {
+        Ok(length) => {
+            list.truncate(length);
+            let names = list.split(|byte| *byte == 0);
+            (names.filter(|name| !name.is_empty()).collect(), 0)
+        }
+        Err(Errno::NOTSUP) => (Vec::new(), 0),
+        Err(Errno::TOOBIG | Errno::RANGE) => (ESSENTIAL.map(str::as_bytes).to_vec(), 1),
+        Err(errno) => return Err(errno),
+    };
+    let mut sizes = Vec::new();
+    for name in names {
+        match fs::fgetxattr_query(file, name) {
+            Ok(size) => sizes.push((name, size)),
+            Err(errno) if absent(errno) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    let (kept, over) = affordable(sizes);
+    dropped += over;
+    let mut found = Vec::new();
+    let mut value = vec![0; LONGEST];
+    for (name, size) in kept {
+        match fs::fgetxattr(file, name, &mut value[..]) {
+            // One that grew is not what could be afforded.
+            Ok(length) if length > size && name.starts_with(b"user.") => dropped += 1,
+            Ok(length) => found.push((name.to_vec(), value[..length].to_vec())),
+            Err(errno) if absent(errno) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok((found, dropped))
+}
+
+/// Removed meanwhile, or of a kind that this file system does not know.
+fn absent(errno: Errno) -> bool {
+    matches!(errno, Errno::NODATA | Errno::NOTSUP)
+}
+
+/// Gives a new file its owner, mode and extended attributes.
+pub(super) fn dress(file: &StdFile, attributes: &Attributes, memory: &Path) -> Result<(), Error> {
+    let stat = fs::fstat(file).path("look at", memory)?;
+    if (stat.st_uid, stat.st_gid) != (attributes.uid, attributes.gid) {
+        let uid = (stat.st_uid != attributes.uid).then(|| fs::Uid::from_raw(attributes.uid));
+        let gid = (stat.st_gid != attributes.gid).then(|| fs::Gid::from_raw(attributes.gid));
+        fs::fchown(file, uid, gid)
+            .path("keep the owner of", memory)
+            .map_err(|error| {
+                error.hint(format!(
+                    "run as root or as the user with id {}, whose file it is",
+                    attributes.uid
+                ))
+            })?;
+    }
+    fs::fchmod(file, Mode::from_raw_mode(attributes.mode)).path("keep the mode of", memory)?;
+    // The label that a security module gave the new file may be right already.
+    let (have, _) = xattrs(file).path("read the attributes of", memory)?;
+    // The folder's default access control list is not the old file's; what
+    // security modules add is theirs.
+    let wanted = |name: &[u8]| attributes.xattrs.iter().any(|(wanted, _)| wanted == name);
+    for (name, _) in have.iter().filter(|(name, _)| !wanted(name)) {
+        if !name.starts_with(b"security.") {
+            fs::fremovexattr(file, name.as_slice())
+                .path("keep the extended attributes of", memory)?;
+        }
+    }
+    for (name, value) in attributes
+        .xattrs
+        .iter()
+        .filter(|xattr| !have.contains(xattr))
+    {
+        fs::fsetxattr(file, name.as_slice(), value, XattrFlags::empty())
+            .path("keep the extended attributes of", memory)
+            .map_err(|error| {
+                error.hint(format!(
+                    "the attribute is {}",
+                    String::from_utf8_lossy(name)
+                ))
+            })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! How many extended attributes are kept, and how they are written down.
+
+use super::Xattr;
+
+/// Bytes of names and values that are kept of one file. Everything an agent
+/// hangs on its memory goes into records and the ledger.
+const LIMIT: usize = 64 * 1024;
+
+/// Which attributes of these sizes are kept, in their order, and how many are
+/// not: where all together exceed 64 KiB, the largest `user.*` ones are left
+/// out. Others say who may use the file, and are kept always.
+pub(super) fn affordable<N: AsRef<[u8]>>(found: Vec<(N, usize)>) -> (Vec<(N, usize)>, u64) {
+    let weight = |(name, size): &(N, usize)| name.as_ref().len() + size;
+    let of_users = |(name, _): &(N, usize)| name.as_ref().starts_with(b"user.");
+    let mut order: Vec<usize> = (0..found.len()).collect();
+    // Those that are kept always come first, then the small ones.
+    order.sort_by_key(|at| (of_users(&found[*at]), weight(&found[*at])));
+    let mut sum = 0;
+    let mut keep = vec![false; found.len()];
+    for at in order {
+        sum += weight(&found[at]);
+        keep[at] = !of_users(&found[at]) || sum <= LIMIT;
+    }
+    let dropped = keep.iter().filter(|keep| !**keep).count() as u64;
+    let kept = found.into_iter().zip(keep);
+    let kept = kept.filter_map(|(one, keep)| keep.then_some(one)).collect();
+    (kept, dropped)
+}
+
+/// In JSON: pairs of strings of hexadecimal digits.
+pub(super) mod json {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    use super::Xattr;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn unhex(text: &str) -> Option<Vec<u8>> {
+        let digit = |byte: u8| (byte as char).to_digit(16);
+        let pair = |pair: &[u8]| match *pair {
+            [high, low] => Some((digit(high)? << 4 | digit(low)?) as u8),
+            _ => None,
+        };
+        text.as_bytes().chunks(2).map(pair).collect()
+    }
+
+    pub(in crate::transport) fn serialize<S: Serializer>(
+        xattrs: &[Xattr],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(xattrs.iter().map(|(name, value)| (hex(name), hex(value))))
+    }
+
+    pub(in crate::transport) fn deserialize<'d, D: Deserializer<'d>>(
+        deserializer: D,
+    ) -> Result<Vec<Xattr>, D::Error> {
+        let pairs = Vec::<(String, String)>::deserialize(deserializer)?;
+        let pairs = pairs.into_iter();
+        let read = pairs.map(|(name, value)| Some((unhex(&name)?, unhex(&value)?)));
+        let xattrs: Option<Vec<Xattr>> = read.collect();
+        xattrs.ok_or_else(|| D::Error::custom("an extended attribute is not hexadecimal"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::Attributes;
+
+    #[test]
+    fn the_largest_of_the_agents_own_are_left_out() {
+        let found = vec![
+            ("user.big", 60_000),
+            ("user.small", 10),
+            ("security.label", 70_000),
+            ("user.bigger", 61_000),
+        ];
+        let (kept, dropped) = affordable(found.clone());
+        assert_eq!((kept, dropped), (vec![found[2]], 3));
+        let found = [&found[..2], &found[3..]].concat();
+        let (kept, dropped) = affordable(found.clone());
+        assert_eq!((kept, dropped), (found[..2].to_vec(), 1));
+        let flood = (0..1000).map(|number| (format!("user.{number}"), 60_000));
+        let (kept, dropped) = affordable(flood.collect());
+        assert_eq!((kept.len(), dropped), (1, 999));
+    }
+
+    #[test]
+    fn they_are_written_down_compactly_and_read_back() {
+        let attributes = Attributes {
+            xattrs: vec![(b"user.a".to_vec(), (0..=255).collect())],
+            ..Attributes::default()
+        };
+        let text = serde_json::to_string(&attributes).unwrap();
+        assert!(text.contains(r#"[["757365722e61","000102"#), "{text}");
+        assert_eq!(
+            serde_json::from_str::<Attributes>(&text).unwrap(),
+            attributes
+        );
+        for wrong in ["7", "+1", "zz"] {
+            let text = text.replace("757365722e61", wrong);
+            assert!(serde_json::from_str::<Attributes>(&text).is_err());
+        }
+    }
+}
