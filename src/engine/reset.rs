@@ -241,7 +241,7 @@ impl<'a> Run<'a> {
             // transaction record names.
             drop(folder);
             if let Err(error) = self.recover(agent) {
-                self.say(&format!("{}: {error}", agent.name));
+                self.trouble(error.context(&agent.name));
             }
             match trouble {
                 Trouble::Moved(_) if attempts < ATTEMPTS => attempts += 1,
@@ -493,7 +493,7 @@ impl<'a> Run<'a> {
             if skipped.kind.is_none() {
                 return self.refused(error, event);
             }
-            self.say(&format!("{}: {error}", skipped.agent));
+            self.trouble(error.context(&skipped.agent));
         }
         event.note = Some(skipped.why.clone());
         let Some(kind) = skipped.kind else {
@@ -580,8 +580,10 @@ impl<'a> Run<'a> {
 
     /// Says what went wrong beside the agents, and remembers it for the report.
     fn trouble(&mut self, error: Error) {
-        self.say(error.message());
-        self.trouble.push(error);
+        if !self.trouble.contains(&error) {
+            self.say(error.message());
+            self.trouble.push(error);
+        }
     }
 
     /// A line for `reset.log` and for whoever listens.

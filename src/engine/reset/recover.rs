@@ -484,7 +484,7 @@ impl Run<'_> {
 
     pub(super) fn end_transaction(&mut self, record: &Path) {
         if let Err(error) = std::fs::remove_file(record) {
-            self.say(&Error::io("remove", record, &error).to_string());
+            self.trouble(Error::io("remove", record, &error));
         }
     }
 }
