@@ -8,9 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use memory_shepherd::archive::EntryKind;
-use memory_shepherd::clock::System;
+use memory_shepherd::clock::{Clock, System};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{Act, Outcome, State, UndoMode, WINDOW};
 use memory_shepherd::error::{Error, Kind};
@@ -524,4 +525,52 @@ fn a_hundred_megabytes_are_reset() {
     assert_eq!(engine.archive().digest(&entry.path).unwrap(), entry.digest);
     assert_eq!(world.read("scout"), BASELINE.as_bytes());
     assert_ne!(entry.digest, Digest::of(b""));
+}
+
+#[test]
+fn what_killed_runs_left_in_the_archive_is_swept_after_a_day() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- one\n");
+    world.reset().ok();
+    let name = format!(".shepherd-{}", "0f".repeat(16));
+    let archive = world.archive();
+    let own = archive.join(".shepherd");
+    let folders = [own.clone(), own.join("tx"), own.join("baselines")];
+    let folders = folders.into_iter().chain([archive.join("scout")]);
+    let folders: Vec<_> = folders.collect();
+    let now = std::time::SystemTime::from(world.clock.now());
+    for folder in &folders {
+        for (name, hours) in [(name.as_str(), 25), (".shepherd-kept", 25)] {
+            let file = fs::File::create(folder.join(name)).unwrap();
+            let age = Duration::from_secs(hours * 60 * 60);
+            file.set_modified(now - age).unwrap();
+        }
+    }
+    let young = own.join(format!(".shepherd-{}", "1e".repeat(16)));
+    let file = fs::File::create(&young).unwrap();
+    file.set_modified(now - Duration::from_secs(23 * 60 * 60))
+        .unwrap();
+    world.write_scratch("scout", "- two\n");
+    world.reset().ok();
+    for folder in &folders {
+        assert!(!folder.join(&name).exists(), "{folder:?}");
+        assert!(folder.join(".shepherd-kept").exists(), "{folder:?}");
+    }
+    assert!(young.exists());
+}
+
+#[test]
+fn a_memory_that_claims_more_than_any_disk_holds_is_an_error_and_stays() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let size = (1 << 40) + 1;
+    if appender(&world.memory("scout")).set_len(size).is_err() {
+        println!("skipped: no sparse files here");
+        return;
+    }
+    let ran = world.reset();
+    assert!(ran.note().contains("more than 1 TiB"), "{}", ran.note());
+    assert_eq!(fs::metadata(world.memory("scout")).unwrap().len(), size);
+    assert_eq!(world.observe("scout").state, State::Error);
+    assert!(world.litter("scout").is_empty());
 }
