@@ -11,8 +11,9 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
-use rustix::fs::{self, AtFlags, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Kind, PathContext, Result};
@@ -237,7 +238,9 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if let Some(name) = &self.provisional {
-            // Best effort on an error path: the name says whose litter it is.
+            // Best effort, after an error or where the file was only looked at.
+            // What a kill leaves in an agent's folder is named by the record of
+            // the run, and in folders of ours it is swept.
             let _ = fs::unlinkat(&self.folder, name, AtFlags::empty());
         }
     }
@@ -273,8 +276,57 @@ pub fn replace(path: &Path, bytes: &[u8], mode: Mode) -> Result<()> {
     fs::fsync(&folder).path("sync the folder", parent)
 }
 
+/// Removes what runs that were killed long before `now` left in a folder that
+/// only we write: files that never got their names. Answers how many.
+///
+/// # Errors
+/// What the system answered. A folder that does not exist has none.
+pub fn sweep(path: &Path, now: SystemTime) -> Result<usize> {
+    let folder = match open_folder_raw(path, Walk::Kernel) {
+        Err(Errno::NOENT) => return Ok(0),
+        folder => folder.path("open the folder", path)?,
+    };
+    let limit = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| {
+        now.saturating_sub(STALE).as_secs().min(i64::MAX as u64) as i64
+    });
+    let mut swept = 0;
+    for entry in fs::Dir::read_from(&folder).path("list", path)? {
+        let entry = entry.path("list", path)?;
+        let name = str::from_utf8(entry.file_name().to_bytes());
+        let Some(name) = name.ok().filter(|name| is_random_name(name)) else {
+            continue;
+        };
+        let stat = match fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+            // Another run was quicker.
+            Err(Errno::NOENT) => continue,
+            stat => stat.path("look at", &path.join(name))?,
+        };
+        let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        if file && stat.st_mtime < limit {
+            match fs::unlinkat(&folder, name, AtFlags::empty()) {
+                Ok(()) => swept += 1,
+                Err(Errno::NOENT) => {}
+                Err(errno) => Err(errno).path("remove", &path.join(name))?,
+            }
+        }
+    }
+    Ok(swept)
+}
+
+/// Whether [`random_name`] makes such names.
+pub fn is_random_name(name: &str) -> bool {
+    let digits = name.strip_prefix(PREFIX);
+    digits.is_some_and(|digits| {
+        digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+    })
+}
+
+/// How old a file without a name of its own is when no run can be at work on it
+/// any more.
+const STALE: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// What names begin with that nobody can guess; 32 digits follow.
-pub const PREFIX: &str = ".shepherd-";
+const PREFIX: &str = ".shepherd-";
 
 /// A dot name that nobody can guess and that does not end in `.md`, because
 /// agents watch and index such files.

@@ -59,8 +59,9 @@ pub trait Folder: Send {
 
     /// What a memory that is created here should look like, so that the agent
     /// can write it: the folder's owner, its mode without execute bits, and the
-    /// attributes that every new file in it gets.
-    fn inherited(&self) -> Result<Attributes, TransportError>;
+    /// attributes that every new file in it gets. What a crash may leave of the
+    /// look at such a file goes with [`Folder::remove_unfinished`] of `staged`.
+    fn inherited(&self, staged: &str) -> Result<Attributes, TransportError>;
 
     /// Makes a new file at `name`, which must be free, with exactly this
     /// content and these attributes. When this returns, content and attributes

@@ -115,6 +115,7 @@ impl Engine {
             trouble: Vec::new(),
             progress,
         };
+        run.sweep();
         let mut results = Vec::new();
         let mut open: VecDeque<Turn<'_>> = VecDeque::new();
         for skipped in &plan.skipped {
@@ -308,7 +309,7 @@ impl<'a> Run<'a> {
             Some(parts) => {
                 let attributes = match source.attributes.or(attributes) {
                     Some(attributes) => attributes,
-                    None => folder.inherited()?,
+                    None => folder.inherited(&staged)?,
                 };
                 let new =
                     folder.stage(&staged, &mut |sink| parts.feed(engine, sink), &attributes)?;
@@ -437,6 +438,25 @@ impl<'a> Run<'a> {
             turn.agent.name
         ));
         self.done(turn.event, kind, Vec::new(), turn.scratch_lines)
+    }
+
+    /// Removes what killed runs left in the folders of the archive.
+    fn sweep(&mut self) {
+        let archive = self.engine.archive();
+        let agents = self.plan.steps.iter();
+        let agents = agents.filter_map(|step| self.engine.agent(&step.agent).ok());
+        let entries = agents.map(|agent| archive.root().join(&agent.archive_subdir));
+        let folders: Vec<PathBuf> = ["", "tx", "baselines"]
+            .map(|name| archive.own(name))
+            .into_iter()
+            .chain(entries)
+            .collect();
+        let now = self.engine.clock().now().into();
+        for folder in folders {
+            if let Err(error) = durable::sweep(&folder, now) {
+                self.say(&format!("sweeping: {error}"));
+            }
+        }
     }
 
     fn retire(&mut self) -> Vec<PathBuf> {

@@ -465,7 +465,7 @@ impl Folder for FakeFolder {
         Ok(file)
     }
 
-    fn inherited(&self) -> Result<Attributes, TransportError> {
+    fn inherited(&self, _staged: &str) -> Result<Attributes, TransportError> {
         Ok(self.enter(Op::Inherited)?.inherited(&self.memory))
     }
 

@@ -460,13 +460,13 @@ impl Folder for LocalFolder {
         }
     }
 
-    fn inherited(&self) -> Result<Attributes, TransportError> {
+    fn inherited(&self, staged: &str) -> Result<Attributes, TransportError> {
         let stat = fs::fstat(&*self.fd)
             .path("look at", &self.path)
             .map_err(refused)?;
         // A default access control list of the folder is seen on a new file.
         let mode = Mode::from_raw_mode(0o666);
-        let name = durable::random_name().map_err(refused)?;
+        let name = unfinished(staged);
         let new = NewFile::create_as(&self.fd, &self.path, mode, name, self.help);
         let new = new.map_err(refused)?;
         Ok(Attributes {
@@ -677,12 +677,8 @@ fn aside(staged: &str) -> Result<String, TransportError> {
 
 /// Whether `name` was made by [`aside`].
 fn is_aside(staged: &str, name: &str) -> bool {
-    let digits = name
-        .strip_prefix(staged)
-        .and_then(|random| random.strip_prefix(durable::PREFIX));
-    digits.is_some_and(|digits| {
-        digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
-    })
+    let random = name.strip_prefix(staged);
+    random.is_some_and(durable::is_random_name)
 }
 
 /// The name of a file that is being staged where there are no nameless ones.

@@ -280,7 +280,7 @@ pub fn read(folder: &dyn Folder) -> Vec<u8> {
 }
 
 fn stage(ground: &dyn Ground, folder: &dyn Folder, bytes: &[u8]) -> Identity {
-    let attributes = folder.inherited().unwrap();
+    let attributes = folder.inherited(NEW).unwrap();
     let staged = folder.stage(NEW, &mut |sink| sink(bytes), &attributes);
     assert_eq!(ground.bytes(NEW).unwrap(), bytes);
     staged.unwrap()
@@ -409,7 +409,7 @@ fn a_staged_file_is_exact(ground: &dyn Ground) {
     let folder = ground.open();
     let attributes = Attributes {
         mode: 0o640,
-        ..folder.inherited().unwrap()
+        ..folder.inherited(NEW).unwrap()
     };
     let content = &mut |sink: memory_shepherd::transport::Sink<'_>| {
         sink(b"first ")?;
@@ -425,7 +425,7 @@ fn a_staged_file_is_exact(ground: &dyn Ground) {
 
 fn a_failed_stage_leaves_nothing(ground: &dyn Ground) {
     let folder = ground.open();
-    let attributes = folder.inherited().unwrap();
+    let attributes = folder.inherited(NEW).unwrap();
     let staged = folder.stage(
         NEW,
         &mut |sink| {
@@ -446,7 +446,7 @@ fn an_existing_name_is_not_staged_over(ground: &dyn Ground) {
         }
         let name = if odd.is_some() { "link" } else { NEW };
         let folder = ground.open();
-        let attributes = folder.inherited().unwrap();
+        let attributes = folder.inherited(NEW).unwrap();
         let staged = folder.stage(name, &mut |sink| sink(b"ours"), &attributes);
         assert_eq!(staged.unwrap_err().cause, Cause::Refused);
         assert_eq!(ground.odd(name), odd);
@@ -655,7 +655,7 @@ fn extended_attributes_are_kept(ground: &dyn Ground) {
     let folder = ground.open();
     let attributes = Attributes {
         xattrs: vec![(b"user.colour".to_vec(), b"blue\0".to_vec())],
-        ..folder.inherited().unwrap()
+        ..folder.inherited(NEW).unwrap()
     };
     let new = match folder.stage(NEW, &mut |sink| sink(b"new"), &attributes) {
         Ok(new) => new,

@@ -122,7 +122,7 @@ fn an_open_folder_stays_the_same_whatever_is_swapped_into_its_path() {
         fs::rename(ground.folder(), &away).unwrap();
         symlink(&elsewhere, ground.dir.path().join("agent")).unwrap();
         assert_eq!(read(folder.as_ref()), b"old");
-        let attributes = folder.inherited().unwrap();
+        let attributes = folder.inherited(NEW).unwrap();
         let new = folder
             .stage(NEW, &mut |sink| sink(b"new"), &attributes)
             .unwrap();
@@ -135,11 +135,23 @@ fn an_open_folder_stays_the_same_whatever_is_swapped_into_its_path() {
 }
 
 #[test]
+fn what_a_crash_leaves_of_a_look_at_a_new_file_has_a_name_that_is_known() {
+    let ground = OnDisk::new(false);
+    let folder = ground.open();
+    ground.write(&format!("{NEW}-new"), b"");
+    // It is that name and no other that is used.
+    folder.inherited(NEW).unwrap_err();
+    folder.remove_unfinished(NEW).unwrap();
+    folder.inherited(NEW).unwrap();
+    assert!(ground.names().is_empty());
+}
+
+#[test]
 fn a_created_memory_takes_after_its_folder() {
     on_disks(|ground| {
         let permissions = fs::Permissions::from_mode(0o2751);
         fs::set_permissions(ground.folder(), permissions).unwrap();
-        let inherited = ground.open().inherited().unwrap();
+        let inherited = ground.open().inherited(NEW).unwrap();
         assert_eq!(inherited.mode, 0o640);
         let meta = fs::metadata(ground.folder()).unwrap();
         assert_eq!((inherited.uid, inherited.gid), (meta.uid(), meta.gid()));
@@ -261,7 +273,7 @@ fn an_opener_that_waits_for_the_lease_is_let_in() {
 fn a_memory_that_nothing_can_replace_is_put_back() {
     let ground = OnDisk::new(false);
     let folder = ground.open();
-    let attributes = folder.inherited().unwrap();
+    let attributes = folder.inherited(NEW).unwrap();
     let content = &mut |sink: memory_shepherd::transport::Sink<'_>| sink(b"new");
     let new = folder.stage(NEW, content, &attributes).unwrap();
     ground.write("MEMORY.md", b"old");
@@ -275,7 +287,7 @@ fn a_memory_that_nothing_can_replace_is_put_back() {
 fn nobody_guesses_where_a_memory_is_taken() {
     let ground = OnDisk::new(false);
     let folder = ground.open();
-    let attributes = folder.inherited().unwrap();
+    let attributes = folder.inherited(NEW).unwrap();
     let mut taken = Vec::new();
     for _ in 0..2 {
         ground.write("MEMORY.md", b"old");
@@ -411,7 +423,7 @@ fn racing_swaps_and_renames_lose_nothing() {
             let finished = racer.is_finished();
             number += 1;
             let name = format!("{NEW}{number}");
-            let attributes = folder.inherited().unwrap();
+            let attributes = folder.inherited(NEW).unwrap();
             let new = folder
                 .stage(&name, &mut |sink| sink(b"new"), &attributes)
                 .unwrap();
@@ -525,7 +537,7 @@ fn a_default_access_control_list_is_for_new_files_and_not_for_replaced_ones() {
         assert_eq!(ground.attributes("MEMORY.md"), old);
         // A created one gets the list.
         folder.take_away("aside").unwrap();
-        let inherited = folder.inherited().unwrap();
+        let inherited = folder.inherited(NEW).unwrap();
         assert_eq!(inherited.xattrs.len(), 1);
         let new = folder
             .stage("created", &mut |sink| sink(b"new"), &inherited)

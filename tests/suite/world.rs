@@ -465,8 +465,8 @@ impl Folder for InterposedFolder {
         self.wrap("read", || self.inner.read(sink))
     }
 
-    fn inherited(&self) -> Result<Attributes, TransportError> {
-        self.wrap("inherited", || self.inner.inherited())
+    fn inherited(&self, staged: &str) -> Result<Attributes, TransportError> {
+        self.wrap("inherited", || self.inner.inherited(staged))
     }
 
     fn stage(

@@ -8,9 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use memory_shepherd::archive::EntryKind;
-use memory_shepherd::clock::System;
+use memory_shepherd::clock::{Clock, System};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{Act, Outcome, State, UndoMode, WINDOW};
 use memory_shepherd::error::{Error, Kind};
@@ -524,4 +525,127 @@ fn a_hundred_megabytes_are_reset() {
     assert_eq!(engine.archive().digest(&entry.path).unwrap(), entry.digest);
     assert_eq!(world.read("scout"), BASELINE.as_bytes());
     assert_ne!(entry.digest, Digest::of(b""));
+}
+
+#[test]
+fn what_killed_runs_left_in_the_archive_is_swept_after_a_day() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- one\n");
+    world.reset().ok();
+    let name = format!(".shepherd-{}", "0f".repeat(16));
+    let archive = world.archive();
+    let own = archive.join(".shepherd");
+    let folders = [own.clone(), own.join("tx"), own.join("baselines")];
+    let folders = folders.into_iter().chain([archive.join("scout")]);
+    let folders: Vec<_> = folders.collect();
+    let now = std::time::SystemTime::from(world.clock.now());
+    for folder in &folders {
+        for (name, hours) in [(name.as_str(), 25), (".shepherd-kept", 25)] {
+            let file = fs::File::create(folder.join(name)).unwrap();
+            let age = Duration::from_secs(hours * 60 * 60);
+            file.set_modified(now - age).unwrap();
+        }
+    }
+    let young = own.join(format!(".shepherd-{}", "1e".repeat(16)));
+    let file = fs::File::create(&young).unwrap();
+    file.set_modified(now - Duration::from_secs(23 * 60 * 60))
+        .unwrap();
+    world.write_scratch("scout", "- two\n");
+    world.reset().ok();
+    for folder in &folders {
+        assert!(!folder.join(&name).exists(), "{folder:?}");
+        assert!(folder.join(".shepherd-kept").exists(), "{folder:?}");
+    }
+    assert!(young.exists());
+}
+
+#[test]
+fn a_memory_that_claims_more_than_any_disk_holds_is_an_error_and_stays() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let size = (1 << 40) + 1;
+    if appender(&world.memory("scout")).set_len(size).is_err() {
+        println!("skipped: no sparse files here");
+        return;
+    }
+    let ran = world.reset();
+    assert!(ran.note().contains("more than 1 TiB"), "{}", ran.note());
+    assert_eq!(fs::metadata(world.memory("scout")).unwrap().len(), size);
+    assert_eq!(world.observe("scout").state, State::Error);
+    assert!(world.litter("scout").is_empty());
+}
+
+/// An agent that puts a file of its own at the staged name is not reset to it.
+#[test]
+fn an_agent_cannot_dodge_a_reset_by_planting_its_own_file() {
+    for always in [false, true] {
+        for exchanges in [true, false] {
+            let world = World::new(&["scout"]);
+            world.write_scratch("scout", "- note\n");
+            let folder = world.folder("scout");
+            let mut planted = 0;
+            let inner: Arc<dyn Transport> = match exchanges {
+                true => world.local(),
+                false => Arc::new(Local::without_kernel_help(world.clock.clone())),
+            };
+            let transport = Interposer::new(inner, move |moment| {
+                if moment == Moment::Before("swap") && (always || planted == 0) {
+                    let mut names = super::world::names(&folder);
+                    names.retain(|name| name.starts_with(".shepherd-"));
+                    planted += 1;
+                    let own = folder.join("own");
+                    fs::write(&own, format!("{BASELINE}mine {planted}\n")).unwrap();
+                    fs::rename(own, folder.join(&names[0])).unwrap();
+                }
+                Ok(())
+            });
+            let ran = world.reset_by(&world.engine_on(transport));
+            let result = &ran.report.results[0];
+            if always {
+                assert_eq!(result.kind, Some(Kind::Conflict), "{result:?}");
+                let last = format!("{BASELINE}mine 3\n");
+                assert_eq!(world.read("scout"), last.as_bytes());
+                assert!(world.holds("scout", b"mine 2"));
+            } else {
+                assert_eq!(ran.ok().kind, None);
+                assert_eq!(world.read("scout"), BASELINE.as_bytes());
+            }
+            assert!(world.holds("scout", b"- note\n"));
+            assert!(world.litter("scout").is_empty());
+            // And however it ended, the next one is a reset as any other.
+            world.reset();
+            assert_eq!(world.read("scout"), BASELINE.as_bytes());
+            assert!(world.holds("scout", b"mine 1"));
+        }
+    }
+}
+
+#[test]
+fn a_write_during_the_last_look_is_archived_also_without_leases() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let memory = world.memory("scout");
+    let mut file = Some(appender(&memory));
+    let mut sleeps = 0;
+    // Through a descriptor opened before; the third wait is that of the second
+    // look, after the agent was seen at work in the first.
+    world.clock.meanwhile(move || {
+        sleeps += 1;
+        if sleeps < 3 {
+            let text = format!("- late {sleeps}\n");
+            file.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
+        } else {
+            file = None;
+        }
+    });
+    let transport = Arc::new(Local::without_leases(world.clock.clone()));
+    let ran = world.reset_by(&world.engine_on(transport));
+    ran.ok();
+    assert!(
+        ran.note().contains("late writers cannot be detected"),
+        "{}",
+        ran.note()
+    );
+    assert!(world.holds("scout", b"- note\n- late 1\n- late 2\n"));
+    assert!(world.litter("scout").is_empty());
 }
