@@ -19,7 +19,7 @@ fn a_file_put_over_the_staged_one_is_not_taken_for_it() {
         let ground = OnDisk::new(exchanges);
         ground.write("MEMORY.md", b"old");
         let folder = ground.open();
-        let attributes = folder.inherited().unwrap();
+        let attributes = folder.inherited(NEW).unwrap();
         let staged = folder.stage(NEW, &mut |sink| sink(b"new"), &attributes);
         let new = staged.unwrap();
         ground.write("theirs", b"evil rules");
