@@ -1,0 +1,141 @@
+//! A fleet on the disk for the real program, and what is left of it afterwards.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The baseline of every agent.
+pub const BASELINE: &str = "# Rules\n\n- be kind\n- be brief\n\n---\n";
+
+/// Whether everything is to be tried, and not only what is quick.
+pub fn full() -> bool {
+    std::env::var_os("HARNESS").is_some_and(|value| value == "full")
+}
+
+/// Whether this process runs as root.
+pub fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
+}
+
+/// Whether a tool can be run; says so when it cannot.
+pub fn has(tool: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| folder.join(tool).is_file());
+    if !found {
+        println!("skipped: {tool} is not installed");
+    }
+    found
+}
+
+/// A config with its agents, in a folder of its own or where a test wants it.
+pub struct Fleet {
+    pub root: PathBuf,
+    pub archive: PathBuf,
+    agents: Vec<String>,
+}
+
+impl Fleet {
+    /// Agents `agents` with their folders and baselines below `root`, and the
+    /// archive at `archive`. No memory is written yet.
+    pub fn new(root: &Path, archive: &Path, agents: &[&str]) -> Fleet {
+        let fleet = Fleet {
+            root: root.to_path_buf(),
+            archive: archive.to_path_buf(),
+            agents: agents.iter().map(ToString::to_string).collect(),
+        };
+        fs::create_dir_all(root.join("baselines")).unwrap();
+        let mut config = format!(
+            "[general]\nmin_baseline_size = 10\narchive_dir = {}\n",
+            archive.display()
+        );
+        for agent in agents {
+            fs::create_dir_all(fleet.folder(agent)).unwrap();
+            fs::write(root.join(format!("baselines/{agent}.md")), BASELINE).unwrap();
+            config.push_str(&format!(
+                "[{agent}]\nmemory_file = agents/{agent}/MEMORY.md\nbaseline = {agent}.md\n"
+            ));
+        }
+        fs::write(root.join("memory-shepherd.conf"), config).unwrap();
+        fleet
+    }
+
+    pub fn agents(&self) -> &[String] {
+        &self.agents
+    }
+
+    pub fn config(&self) -> PathBuf {
+        self.root.join("memory-shepherd.conf")
+    }
+
+    pub fn folder(&self, agent: &str) -> PathBuf {
+        self.root.join("agents").join(agent)
+    }
+
+    pub fn memory(&self, agent: &str) -> PathBuf {
+        self.folder(agent).join("MEMORY.md")
+    }
+
+    /// The program's path.
+    pub fn program() -> &'static str {
+        env!("CARGO_BIN_EXE_memory-shepherd")
+    }
+
+    /// The program with these arguments on this fleet, behind `wrapper` (strace
+    /// and its options, say), in a scrubbed environment.
+    pub fn command(&self, wrapper: &[&str], arguments: &[&str]) -> Command {
+        let mut words = wrapper.iter().copied().chain([Fleet::program()]);
+        let mut command = Command::new(words.next().unwrap());
+        command
+            .args(words)
+            .args(arguments)
+            .arg("--config")
+            .arg(self.config())
+            .current_dir(&self.root)
+            .env_clear()
+            .env("PATH", std::env::var_os("PATH").unwrap_or_default())
+            .env("TZ", "UTC");
+        command
+    }
+
+    /// Runs it to its end.
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        self.command(&[], arguments).output().unwrap()
+    }
+
+    /// The entries of an agent: name and content.
+    pub fn entries(&self, agent: &str) -> BTreeMap<String, Vec<u8>> {
+        files(&self.archive.join(agent))
+    }
+
+    /// What stands beside an agent's memory.
+    pub fn litter(&self, agent: &str) -> Vec<String> {
+        let mut names: Vec<String> = files(&self.folder(agent)).into_keys().collect();
+        names.retain(|name| name != "MEMORY.md");
+        names
+    }
+
+    /// Transaction records that are not over.
+    pub fn pending(&self) -> Vec<String> {
+        files(&self.archive.join(".shepherd/tx"))
+            .into_keys()
+            .collect()
+    }
+}
+
+/// The names in a folder, with the content of those that are regular files;
+/// nothing where there is no folder.
+pub fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let items = fs::read_dir(folder).into_iter().flatten();
+    items
+        .map(|item| {
+            let item = item.unwrap();
+            let bytes = match item.file_type().unwrap().is_file() {
+                true => fs::read(item.path()).unwrap(),
+                false => Vec::new(),
+            };
+            (item.file_name().to_string_lossy().into_owned(), bytes)
+        })
+        .collect()
+}

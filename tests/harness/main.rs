@@ -1,0 +1,10 @@
+//! The promises under fire: the real program is killed, failed, raced and
+//! attacked from outside, and what is on the disk afterwards is counted.
+//!
+//! `cargo test` runs a fast subset of each harness; `HARNESS=full` runs them
+//! whole. Each prints what it tried.
+
+// A harness stops where it must not go on, and says what it tried.
+#![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
+
+mod fixture;
