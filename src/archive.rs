@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::{Digest, Hasher};
-use crate::durable::{self, NewFile, Walk};
+use crate::durable::{self, NewFile, Unsynced, Walk};
 use crate::error::{Error, Kind, PathContext, Result};
 
 /// The folder of the program's own files below `archive_dir`.
@@ -130,8 +130,15 @@ impl Archive {
     /// # Errors
     /// What the system answered, or a link in the path.
     pub fn folder(&self, path: &Path) -> Result<OwnedFd> {
-        // Each level in turn: the group needs to pass through all of them.
         let mut at = self.root.clone();
+        if self.group.is_none() {
+            let whole = self.root.join(path);
+            if let Ok(folder) = durable::open_folder_raw(&whole, Walk::Kernel) {
+                self.mend_folder(&folder, &whole)?;
+                return Ok(folder);
+            }
+        }
+        // Each level in turn: the group needs to pass through all of them.
         let mut folder = self.one_folder(&at)?;
         for component in path.components() {
             at.push(component);
@@ -230,9 +237,7 @@ impl Archive {
         let file = NewFile::create(&folder, &path, self.entry_mode)?;
         self.dress(file.file(), self.entry_mode, &path)?;
         Ok(Draft {
-            root: self.root.clone(),
             subdir: subdir.to_path_buf(),
-            folder,
             file,
             hasher: Hasher::default(),
             size: 0,
@@ -343,9 +348,7 @@ fn is_ours(stat: &fs::Stat) -> bool {
 /// An entry that is being written. Dropped before [`Draft::finish`], it leaves
 /// nothing behind.
 pub struct Draft {
-    root: PathBuf,
     subdir: PathBuf,
-    folder: Arc<OwnedFd>,
     file: NewFile,
     hasher: Hasher,
     size: u64,
@@ -362,25 +365,49 @@ impl Draft {
         self.file.write(bytes)
     }
 
-    /// Puts the entry on the disk under the first free name of this minute.
+    /// How long it is by now, in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The content, which has to be on the disk before the entry gets its name.
+    pub fn content(&self) -> Unsynced {
+        self.file.content()
+    }
+
+    /// The folder, which has to be synced after the entry got its name.
+    pub fn folder(&self) -> Unsynced {
+        self.file.folder()
+    }
+
+    /// Gives the entry the first free name of this minute.
     ///
     /// # Errors
     /// What the system answered: then there is no entry.
-    pub fn finish(mut self, kind: EntryKind, at: DateTime<FixedOffset>) -> Result<Written> {
+    pub fn name(&mut self, kind: EntryKind, at: DateTime<FixedOffset>) -> Result<Written> {
         for number in 0.. {
             let name = entry_name(at, kind, number);
             if self.file.link(OsStr::new(&name))? {
-                let path = self.root.join(&self.subdir);
-                fs::fsync(&*self.folder).path("sync the folder", &path)?;
                 return Ok(Written {
                     path: self.subdir.join(name),
                     kind,
-                    digest: self.hasher.finish(),
+                    digest: self.hasher.clone().finish(),
                     size: self.size,
                 });
             }
         }
         unreachable!("a folder cannot hold all names")
+    }
+
+    /// Puts this one entry on the disk, with its name.
+    ///
+    /// # Errors
+    /// What the system answered: then there is no entry.
+    pub fn finish(mut self, kind: EntryKind, at: DateTime<FixedOffset>) -> Result<Written> {
+        self.content().sync()?;
+        let written = self.name(kind, at)?;
+        self.folder().sync()?;
+        Ok(written)
     }
 }
 

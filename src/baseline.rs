@@ -14,12 +14,15 @@ use rustix::io::Errno;
 use crate::archive::{Archive, OWN};
 use crate::config::{Agent, General, RequireSeal};
 use crate::digest::Digest;
-use crate::durable::{self, Walk};
+use crate::durable::{self, NewFile, Unsynced, Walk};
 use crate::engine::memory::Baseline;
 use crate::error::{Error, Kind, PathContext, Result};
 
 /// A baseline is read into memory whole; no sensible one comes near this.
 const MAX_SIZE: u64 = 16 << 20;
+
+/// How many versions are held in memory, which many agents may share.
+const KNOWN: usize = 256;
 
 /// Why a baseline must not be pushed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,20 +163,56 @@ impl Versions {
         self.archive.own("baselines").join(format!("{digest}.md"))
     }
 
+    /// Starts to keep a version; none when it is kept already.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn draft(&self, baseline: &Baseline) -> Result<Option<Draft>> {
+        let digest = baseline.digest();
+        if self.get(digest).is_ok() {
+            return Ok(None);
+        }
+        let path = self.archive.own("baselines");
+        let folder = Arc::new(self.archive.folder(&Path::new(OWN).join("baselines"))?);
+        let mut file = NewFile::create(&folder, &path, self.archive.file_mode())?;
+        self.archive.dress_own(file.file(), &path)?;
+        file.write(baseline.bytes())?;
+        let bytes = Arc::new(baseline.bytes().to_vec());
+        Ok(Some(Draft {
+            digest,
+            bytes,
+            file,
+        }))
+    }
+
+    /// Gives a version its name; its content is on the disk. What it answers has
+    /// to be synced before anybody relies on it.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn name(&self, mut draft: Draft) -> Result<Option<Unsynced>> {
+        let path = self.path(draft.digest);
+        if draft.file.link(path.file_name().unwrap_or_default())? {
+            self.remember(draft.digest, draft.bytes);
+            return Ok(Some(draft.file.folder()));
+        }
+        // Another run was quicker, or it is damaged.
+        if self.get(draft.digest).is_err() {
+            self.archive.replace_own(&path, &draft.bytes)?;
+        }
+        Ok(None)
+    }
+
     /// Keeps a version, durably; at once when it is kept already.
     ///
     /// # Errors
     /// What the system answered.
     pub fn keep(&self, baseline: &Baseline) -> Result<()> {
-        let digest = baseline.digest();
-        if self.get(digest).is_ok() {
+        let Some(draft) = self.draft(baseline)? else {
             return Ok(());
-        }
-        self.archive.folder(&Path::new(OWN).join("baselines"))?;
-        self.archive
-            .replace_own(&self.path(digest), baseline.bytes())?;
-        self.remember(digest, Arc::new(baseline.bytes().to_vec()));
-        Ok(())
+        };
+        draft.content().sync()?;
+        self.name(draft)?.map_or(Ok(()), |folder| folder.sync())
     }
 
     /// The bytes of a version.
@@ -197,7 +236,24 @@ impl Versions {
 
     fn remember(&self, digest: Digest, bytes: Arc<Vec<u8>>) -> Arc<Vec<u8>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= KNOWN {
+            known.clear();
+        }
         known.insert(digest, Arc::clone(&bytes));
         bytes
+    }
+}
+
+/// A version that is being kept and has no name yet.
+pub struct Draft {
+    digest: Digest,
+    bytes: Arc<Vec<u8>>,
+    file: NewFile,
+}
+
+impl Draft {
+    /// Its content, which has to be on the disk before it gets its name.
+    pub fn content(&self) -> Unsynced {
+        self.file.content()
     }
 }

@@ -184,9 +184,9 @@ impl Engine {
 
     /// Appends to the ledger. Whoever only reads it never waits for the lock,
     /// which another process may hold for long.
-    fn record(&self, event: Event) -> Result<()> {
+    fn record_all(&self, events: Vec<Event>) -> Result<()> {
         let locked = Ledger::lock(&self.archive, self.clock())?;
-        self.book().ledger.append(locked, vec![event], self.clock())
+        self.book().ledger.append(locked, events, self.clock())
     }
 
     /// Number and digest of the ledger's last record.

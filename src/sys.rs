@@ -1,5 +1,5 @@
-//! Kernel calls that no safe crate wraps: file leases and open-file-description
-//! locks. The only unsafe code of this crate.
+//! Kernel calls that no safe crate wraps: file leases, open-file-description
+//! locks and sync_file_range. The only unsafe code of this crate.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -103,5 +103,25 @@ pub fn is_locked(file: BorrowedFd<'_>) -> io::Result<bool> {
     match result {
         0 => Ok(lock.l_type != libc::F_UNLCK as libc::c_short),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Waits until the content of a file is written, and tells whether writing it has
+/// failed since it was opened (sync_file_range(2)). It asks for no journal and
+/// no cache to be emptied: that is what a sync before it was for.
+///
+/// # Errors
+/// That writing failed.
+pub fn written_back(file: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    const FLAGS: libc::c_uint = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+        | libc::SYNC_FILE_RANGE_WRITE
+        | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    // SAFETY: it takes numbers only.
+    match unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, FLAGS) } {
+        0 => Ok(()),
+        _ => Err(
+            rustix::io::Errno::from_io_error(&io::Error::last_os_error())
+                .unwrap_or(rustix::io::Errno::IO),
+        ),
     }
 }
