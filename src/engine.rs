@@ -27,7 +27,7 @@ pub use plan::{Action, Bound, Plan, Skipped, Step, UndoMode, UndoOf, UndoTarget}
 pub use reset::{AgentResult, Progress, Report, Stage, UNCLAIMED};
 
 use crate::archive::{self, Archive};
-use crate::baseline::Versions;
+use crate::baseline::{Shelf, Versions};
 use crate::clock::Clock;
 use crate::config::{Agent, Config, Place};
 use crate::digest::Digest;
@@ -201,7 +201,8 @@ impl Engine {
 
     /// An agent with the bytes that a person may want to read.
     pub fn detail(&self, agent: &Agent) -> Detail {
-        let seen = self.see(agent, true);
+        let mut shelf = Shelf::new(&self.config().general);
+        let seen = self.see(agent, true, &mut shelf);
         let content = seen.observation.content.as_ref();
         Detail {
             operator_part: seen.operator_part,

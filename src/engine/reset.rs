@@ -45,6 +45,7 @@ use super::ledger::{Act, Event, Outcome};
 use super::lock::Lock;
 use super::plan::{Plan, Skipped, Step};
 use super::{Engine, Trigger};
+use crate::baseline::Shelf;
 use crate::config::{Agent, Place};
 use crate::digest::Digest;
 use crate::durable;
@@ -124,6 +125,7 @@ struct Run<'a> {
     bound: bool,
     cancel: &'a AtomicBool,
     trouble: Vec<Error>,
+    shelf: Shelf<'a>,
     /// Baseline versions that this run has begun to keep.
     drafted: HashSet<Digest>,
     /// Those who wait for their turn, and those that wait for late writers.
@@ -161,6 +163,7 @@ impl Engine {
             bound,
             cancel,
             trouble: Vec::new(),
+            shelf: Shelf::new(&self.config().general),
             drafted: HashSet::new(),
             queue: plan.steps.iter().map(waiting).collect(),
             open: Vec::new(),

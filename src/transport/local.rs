@@ -35,6 +35,9 @@ const LARGEST: u64 = 1 << 40;
 /// How much a file may grow while it is read, if that is more than its size.
 const AHEAD: u64 = 64 << 20;
 
+/// How much of a file is read at once.
+const PIECE: usize = 128 * 1024;
+
 /// How long a file must keep its size and times where writers cannot be seen.
 const QUIET: Duration = Duration::from_millis(250);
 
@@ -305,7 +308,7 @@ impl LocalFolder {
         }
         let limit = (size + AHEAD).max(2 * size);
         let mut offset = 0;
-        let mut buffer = vec![0; 128 * 1024];
+        let mut buffer = vec![0; (size as usize).saturating_add(1).clamp(4096, PIECE)];
         while offset < limit {
             let count = match rustix::io::pread(file, &mut buffer, offset) {
                 Err(Errno::INTR) => continue,

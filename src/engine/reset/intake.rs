@@ -10,36 +10,35 @@ use chrono::{DateTime, FixedOffset};
 use super::Run;
 use super::batch::Trouble;
 use crate::archive::{self, EntryKind, Written};
-use crate::baseline::{self, Draft};
+use crate::baseline::Draft;
 use crate::config::Agent;
 use crate::engine::Engine;
 use crate::engine::ledger::{Event, Standing};
 use crate::engine::memory::Baseline;
-use crate::engine::observe::{Judgement, Reading, judge, window};
+use crate::engine::observe::{Judgement, Reading, judge, lines, window};
 use crate::engine::plan::{Bound, Memory, Step, UndoMode};
 use crate::engine::undo::{self, Part, Parts, Source};
 use crate::error::{Error, Kind, Result};
 use crate::transport::{Attributes, Folder, Object, Odd, Unsynced};
 use crate::untrusted;
 
-impl Run<'_> {
+impl<'a> Run<'a> {
     /// Reads the memory and writes its entry, both in one pass. `None` when the
     /// memory is what it should be already.
     pub(super) fn take(
         &mut self,
-        agent: &Agent,
+        agent: &'a Agent,
         step: &Step,
         folder: &dyn Folder,
         event: &mut Event,
     ) -> Result<Option<Taken>, Trouble> {
         let engine = self.engine;
         let history = engine.history(&agent.name)?;
-        let loaded = baseline::load(&engine.config().general, agent);
+        let loaded = self.shelf.load(agent);
         // An undo puts back what was there; a damaged baseline is no reason to
         // refuse it, and then the memory is measured against the last one.
         let (current, earlier) = match (loaded, &step.undo) {
-            (Ok(baseline), _) => {
-                let current = Arc::new(baseline);
+            (Ok(current), _) => {
                 let earlier = engine.earlier(agent, &history, Some(&current));
                 (current, earlier)
             }
@@ -154,7 +153,7 @@ impl Run<'_> {
             Object::Odd(odd) => Entry::Draft(self.describe(agent, odd, now)?, EntryKind::Odd),
             _ => match self.archived_before(agent, event)? {
                 Some(written) => Entry::Before(written),
-                None => intake.finish(&reading)?,
+                None => intake.finish(&reading, &judgement)?,
             },
         };
         let append = step
@@ -217,11 +216,14 @@ impl Run<'_> {
     /// What is to be installed: the baseline, or what an undo puts back.
     fn source(&self, agent: &Agent, step: &Step, current: &Arc<Baseline>) -> Result<Source, Error> {
         let Some(undo) = &step.undo else {
-            let parts = Parts(vec![Part::Bytes(Arc::new(current.bytes().to_vec()))]);
-            let (standing, _) = parts.measure(self.engine)?;
+            let bytes = current.bytes();
             return Ok(Source {
-                parts: Some(parts),
-                standing,
+                parts: Some(Parts(vec![Part::Baseline(Arc::clone(current))])),
+                standing: Standing::File {
+                    sha256: current.digest(),
+                    size: bytes.len() as u64,
+                    lines: lines(bytes),
+                },
                 attributes: None,
                 version: Some(current.digest()),
             });
@@ -372,7 +374,7 @@ impl Intake<'_> {
         }
         let kept = reading.head.len() - before;
         if self.draft.is_none() {
-            self.draft = self.start(reading)?;
+            self.draft = self.start(reading, &(self.judge)(reading))?;
         }
         match &mut self.draft {
             Some((draft, _)) => draft.write(&bytes[kept..]),
@@ -382,8 +384,11 @@ impl Intake<'_> {
 
     /// Starts the entry with what was kept; none when there is nothing of the
     /// agent's in it.
-    fn start(&self, reading: &Reading) -> Result<Option<(archive::Draft, EntryKind)>, Error> {
-        let judgement = (self.judge)(reading);
+    fn start(
+        &self,
+        reading: &Reading,
+        judgement: &Judgement,
+    ) -> Result<Option<(archive::Draft, EntryKind)>, Error> {
         let whole = reading.size <= self.window as u64;
         if whole && judgement.exact && judgement.scratch_bytes == 0 {
             return Ok(None);
@@ -403,9 +408,9 @@ impl Intake<'_> {
         Ok(Some((draft, kind)))
     }
 
-    fn finish(mut self, reading: &Reading) -> Result<Entry, Error> {
+    fn finish(mut self, reading: &Reading, judgement: &Judgement) -> Result<Entry, Error> {
         if self.draft.is_none() {
-            self.draft = self.start(reading)?;
+            self.draft = self.start(reading, judgement)?;
         }
         Ok(match self.draft {
             Some((draft, kind)) => Entry::Draft(draft, kind),
