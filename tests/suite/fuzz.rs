@@ -129,6 +129,20 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
                 parts(&[b"a.md", b"c\n\\.md", b"./d e.md"]),
             ]
         }
+        "reset" => {
+            let first: &[u8] = b"# A\n\n- b\n\n---\n";
+            let second: &[u8] = b"# A\n\n- b\n- c\n\n---\n\n## Scratch Notes\n";
+            let record = br##"{"event":{"run":"0123456789abcdef","act":"reset","trigger":"cli","user":"o","agent":"scout","host":"local","outcome":"ok","before":"absent"},"memory":"/agents/scout/MEMORY.md","staged":".shepherd-0123456789abcdef","inode":2,"known":[]}
+{"swapped":"exchange"}"##;
+            vec![
+                parts(&[first, b"=", b"=- n\n"]),
+                parts(&[first, second, b"<- n\n\n---\n- m"]),
+                parts(&[first, second, b"=\n- n\n\n---\n- m\n"]),
+                parts(&[first, second, b"# A\n\n- x\n\n---  \n- n\n"]),
+                parts(&[b"# no separator\n", b"=", b"# no\n"]),
+                parts(&[first, second, b"<- n\n", record]),
+            ]
+        }
         _ => [
             "\u{FC}plain text \u{1F680}",
             "\u{FC}a\tb\x1B[31m\u{202E}\u{9B}\r",

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io::Write;
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use chrono::{DateTime, FixedOffset, TimeZone};
@@ -17,7 +18,9 @@ use memory_shepherd::clock::System;
 use memory_shepherd::config::{self, Agent, Config, Env, General, Level, Place, Problems};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::memory::{self, Baseline, Rule};
-use memory_shepherd::engine::{Engine, Record, Setup, Trigger};
+use memory_shepherd::engine::{
+    Engine, Outcome, Plan, Record, Report, Setup, Trigger, UndoMode, UndoTarget,
+};
 use memory_shepherd::error::Kind;
 use memory_shepherd::transport::fake::Fake;
 use memory_shepherd::untrusted::{self, Context, View};
@@ -39,6 +42,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("ledger", ledger),
     ("seal", seal),
     ("untrusted", untrusted),
+    ("reset", reset),
 ];
 
 /// The part of that number; empty where there is none.
@@ -248,12 +252,17 @@ pub fn boundary(bytes: &[u8]) {
         let (text, line) = above.split_at(cut.start);
         assert_eq!(text, &version.bytes()[..cut.start]);
         assert_eq!(line.trim_ascii_end(), separator.as_bytes());
-        // And where it is does not depend on how much follows.
-        for length in [found.offset, found.offset + below.len() / 2] {
-            let shorter = memory::find(&memory[..length], &current, &earlier).unwrap();
-            let place = |it: memory::Boundary| (it.offset, it.line, it.rule);
-            assert_eq!(place(shorter), place(found));
-        }
+        // And where it is does not depend on how much follows, for a beginning
+        // that is several times as long as the baselines.
+        let versions = std::iter::once(&current).chain(earlier.iter().map(Arc::as_ref));
+        let longest = versions.map(|version| version.bytes().len()).max();
+        let window = longest.unwrap_or_default() * 4 + 1;
+        let longer = [&memory, &b"\n- more"[..].repeat(window)[..window]].concat();
+        let place = |memory: &[u8]| {
+            let found = memory::find(memory, &current, &earlier).unwrap();
+            (found.offset, found.line, found.rule)
+        };
+        assert_eq!(place(&longer[..window]), place(&longer));
     }
 }
 
@@ -332,10 +341,7 @@ pub fn ledger(bytes: &[u8]) {
     let whole = valid_ledger();
     let file = match bytes {
         [b'!', file @ ..] => file.to_vec(),
-        edits => edits
-            .chunks_exact(4)
-            .take(8)
-            .fold(whole.clone(), |text, edit| edited(text, edit)),
+        edits => edits.chunks_exact(4).take(8).fold(whole.clone(), edited),
     };
     let site = folder();
     let own = site.path().join(archive::OWN);
@@ -373,10 +379,14 @@ pub fn ledger(bytes: &[u8]) {
 
 fn engine(archive: &Path) -> Engine {
     let text = format!("[general]\narchive_dir={}\n", archive.display());
+    engine_of(&text, Fake::new(Arc::new(System)))
+}
+
+fn engine_of(config: &str, transport: Fake) -> Engine {
     Engine::new(Setup {
-        config: parse(text.as_bytes()).unwrap(),
+        config: parse(config.as_bytes()).unwrap(),
         clock: Arc::new(System),
-        transport: Arc::new(Fake::new(Arc::new(System))),
+        transport: Arc::new(transport),
         user: "operator".to_string(),
         trigger: Trigger::Cli,
         archive_group: None,
@@ -579,4 +589,103 @@ fn shows(text: &str, prose: bool) {
         c => c != ' ' && c.is_whitespace(),
     };
     assert!(!text.contains(odd), "{text:?}");
+}
+
+const SCOUT: &str = "/agents/scout/MEMORY.md";
+
+/// A whole reset and its undo, on memories in this process and an archive on the
+/// disk. Parts: the baseline that is pushed first; the one that the operator
+/// makes of it (`=`: the same); the memory, as in [`boundary`], `<` being built
+/// on the first; a transaction record, if not empty.
+pub fn reset(bytes: &[u8]) {
+    let site = folder();
+    let baseline = |bytes: &[u8]| {
+        fs::create_dir_all(site.path().join("baselines")).unwrap();
+        fs::write(site.path().join("baselines/scout.md"), bytes).unwrap();
+    };
+    let first = Baseline::new(part(bytes, 0).to_vec(), "---");
+    let second = match part(bytes, 1) {
+        b"=" => first.clone(),
+        bytes => Baseline::new(bytes.to_vec(), "---"),
+    };
+    let notes = part(bytes, 2);
+    let memory = match notes {
+        [b'=', rest @ ..] => [second.operator_part(), rest].concat(),
+        [b'<', rest @ ..] => [first.operator_part(), rest].concat(),
+        bytes => bytes.to_vec(),
+    };
+    let root = site.path().display();
+    let config = format!(
+        "[general]\narchive_dir={root}/archives\nbaseline_dir={root}/baselines\n\
+         min_baseline_size=0\n[scout]\nmemory_file={SCOUT}\nbaseline=scout.md\n"
+    );
+    let fake = Fake::new(Arc::new(System));
+    fake.make_folder("/agents/scout", 1000, 1000, 0o755);
+    let engine = engine_of(&config, fake.clone());
+    let plan = || engine.plan_reset(&["scout".to_string()], false).unwrap();
+
+    baseline(first.bytes());
+    ended_well(&apply(&engine, &plan()));
+    assert_eq!(fake.bytes(SCOUT).unwrap(), first.bytes());
+
+    fake.write(SCOUT, &memory);
+    baseline(second.bytes());
+    let record = part(bytes, 3);
+    if !record.is_empty() {
+        let folder = site.path().join("archives/.shepherd/tx");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("scout.0123456789abcdef.json"), record).unwrap();
+    }
+    let report = apply(&engine, &plan());
+    let held = fake.bytes(SCOUT);
+    let written = report.results.iter().flat_map(|result| &result.entries);
+    let entries: Vec<(EntryKind, Vec<u8>)> = written
+        .map(|entry| {
+            let bytes = fs::read(site.path().join("archives").join(&entry.path)).unwrap();
+            assert_eq!(
+                (Digest::of(&bytes), bytes.len() as u64),
+                (entry.digest, entry.size)
+            );
+            (entry.kind, bytes)
+        })
+        .collect();
+    // Nothing of the memory is lost, whatever happened.
+    let kept = [&first, &second].map(Baseline::operator_part);
+    let whole = |(kind, bytes): &(EntryKind, Vec<u8>)| match kind {
+        EntryKind::Scratch => {
+            let scratch = archive::scratch_of(bytes).unwrap();
+            kept.iter().any(|kept| [kept, scratch].concat() == memory)
+        }
+        _ => *bytes == memory,
+    };
+    let nothing_new = kept.contains(&&memory[..]);
+    let lossless = held.as_ref() == Some(&memory) || nothing_new || entries.iter().any(whole);
+    assert!(lossless, "{report:?}");
+    engine.detail(engine.agent("scout").unwrap());
+    if !record.is_empty() {
+        return;
+    }
+    ended_well(&report);
+    assert_eq!(held.unwrap(), second.bytes());
+    if memory == second.bytes() {
+        assert_eq!(report.results[0].outcome, Outcome::Unchanged);
+        return;
+    }
+    let target = UndoTarget::Agents(vec!["scout".to_string()]);
+    let undo = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+    ended_well(&apply(&engine, &undo));
+    assert_eq!(fake.bytes(SCOUT).unwrap(), memory);
+    assert_eq!(fake.names("/agents/scout"), ["MEMORY.md"]);
+    assert_eq!(engine.records().unwrap().len(), 3);
+}
+
+fn apply(engine: &Engine, plan: &Plan) -> Report {
+    engine.apply(plan, true, &AtomicBool::new(false), &mut |_| {})
+}
+
+fn ended_well(report: &Report) {
+    assert_eq!(report.kind(), None, "{report:?}");
+    let good = |outcome| matches!(outcome, Outcome::Ok | Outcome::Unchanged);
+    assert!(report.results.iter().all(|result| good(result.outcome)));
+    assert_eq!(report.results.len(), 1);
 }
