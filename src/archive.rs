@@ -40,7 +40,8 @@ pub enum EntryKind {
 }
 
 impl EntryKind {
-    const ALL: [EntryKind; 4] = [
+    /// Every kind.
+    pub const ALL: [EntryKind; 4] = [
         EntryKind::Scratch,
         EntryKind::FullBackup,
         EntryKind::Late,
@@ -427,7 +428,8 @@ pub fn scratch_of(entry: &[u8]) -> Option<&[u8]> {
     entry.starts_with(b"# ").then(|| &entry[end + 2..])
 }
 
-fn entry_name(at: DateTime<FixedOffset>, kind: EntryKind, number: u32) -> String {
+/// The name of an entry.
+pub fn entry_name(at: DateTime<FixedOffset>, kind: EntryKind, number: u32) -> String {
     let number = match number {
         0 => String::new(),
         n => format!("-{n}"),
@@ -435,8 +437,8 @@ fn entry_name(at: DateTime<FixedOffset>, kind: EntryKind, number: u32) -> String
     format!("{}{}{number}.md", stamp(at), kind.suffix())
 }
 
-/// Reads `YYYY-MM-DD_HHMM[-KIND][-N].md`.
-fn parse_name(name: &str) -> Option<(NaiveDateTime, EntryKind, u32)> {
+/// Reads `YYYY-MM-DD_HHMM[-KIND][-N].md`, the name of an entry and of nothing else.
+pub fn parse_name(name: &str) -> Option<(NaiveDateTime, EntryKind, u32)> {
     const STAMP: usize = "2026-03-14_0900".len();
     let stem = name.strip_suffix(".md")?;
     let (stamp, rest) = (stem.get(..STAMP)?, stem.get(STAMP..)?);
