@@ -116,11 +116,14 @@ impl Fleet {
         names
     }
 
-    /// Transaction records that are not over.
+    /// Transaction records that are not over. What a kill left before it got a
+    /// name is none.
     pub fn pending(&self) -> Vec<String> {
-        files(&self.archive.join(".shepherd/tx"))
+        let mut names: Vec<String> = files(&self.archive.join(".shepherd/tx"))
             .into_keys()
-            .collect()
+            .collect();
+        names.retain(|name| !name.starts_with(".shepherd-"));
+        names
     }
 }
 
