@@ -9,5 +9,7 @@
 
 mod crash;
 mod fixture;
+mod mounts;
+mod power;
 mod scene;
 mod trace;

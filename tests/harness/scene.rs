@@ -262,13 +262,7 @@ impl Scene {
             return entry.starts_with(odd.as_bytes()) && entry.ends_with(b"not read.\n");
         }
         let header = format!("# {agent} scratch notes");
-        let body = match entry.starts_with(header.as_bytes()) {
-            true => entry
-                .windows(2)
-                .position(|two| two == b"\n\n")
-                .map(|at| &entry[at + 2..]),
-            false => None,
-        };
+        let body = body(entry).filter(|_| entry.starts_with(header.as_bytes()));
         let whole = had.bytes().unwrap_or_default();
         self.grown(agent, whole, entry)
             || body.is_some_and(|body| self.grown(agent, had.notes(), body))
@@ -553,13 +547,20 @@ pub fn check(holds: bool, why: impl FnOnce() -> String) -> Checked {
     }
 }
 
+/// Whether these bytes are where an agent's can be: at the beginning, below the
+/// baseline or below an entry's header, or at the end.
 fn find(bytes: &[u8], what: &[u8]) -> bool {
-    // Whole lines: a match can only begin at the start or behind a line feed.
-    let starts = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
-    let starts = starts.map(|(at, _)| at + 1);
-    [0].into_iter()
-        .chain(starts)
-        .any(|at| bytes[at..].starts_with(what))
+    let below = bytes.strip_prefix(BASELINE.as_bytes());
+    bytes.starts_with(what)
+        || bytes.ends_with(what)
+        || below.is_some_and(|below| below.starts_with(what))
+        || body(bytes).is_some_and(|body| body.starts_with(what))
+}
+
+/// What stands below the header of a scratch entry.
+fn body(entry: &[u8]) -> Option<&[u8]> {
+    let at = entry.windows(2).take(200).position(|two| two == b"\n\n")?;
+    entry.starts_with(b"# ").then(|| &entry[at + 2..])
 }
 
 fn digest(bytes: &[u8]) -> String {
