@@ -8,6 +8,7 @@
 #![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
 
 mod crash;
+mod faults;
 mod fixture;
 mod mounts;
 mod power;

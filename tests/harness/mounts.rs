@@ -52,6 +52,16 @@ impl Mount {
     }
 }
 
+impl Mount {
+    /// Changes the options of what is mounted.
+    pub fn again(&self, options: &str) {
+        let options = format!("remount,{options}");
+        let mut mount = Command::new("mount");
+        let done = mount.args(["-o", &options]).arg(&self.at).status();
+        assert!(done.unwrap().success(), "mount -o {options}");
+    }
+}
+
 impl Drop for Mount {
     fn drop(&mut self) {
         let done = Command::new("umount").arg(&self.at).output();
