@@ -7,4 +7,10 @@
 // A harness stops where it must not go on, and says what it tried.
 #![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
 
+mod crash;
+mod faults;
 mod fixture;
+mod mounts;
+mod power;
+mod scene;
+mod trace;
