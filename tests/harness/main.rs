@@ -8,3 +8,6 @@
 #![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
 
 mod fixture;
+mod kernel;
+mod tools;
+mod writers;
