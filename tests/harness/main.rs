@@ -9,5 +9,9 @@
 
 mod fixture;
 mod kernel;
+#[allow(dead_code)]
+#[path = "../suite/terminal.rs"]
+mod terminal;
+mod together;
 mod tools;
 mod writers;
