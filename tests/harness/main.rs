@@ -8,6 +8,7 @@
 #![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
 
 mod fixture;
+mod hostile;
 mod kernel;
 #[allow(dead_code)]
 #[path = "../suite/terminal.rs"]
