@@ -10,6 +10,7 @@
 mod fixture;
 mod hostile;
 mod kernel;
+mod races;
 #[allow(dead_code)]
 #[path = "../suite/terminal.rs"]
 mod terminal;
