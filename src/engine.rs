@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use fleet::{Fleet, FleetEvent};
 pub use ledger::{Act, Event, Outcome, Record, Standing, Trigger};
-pub use lock::Lock as Held;
+pub use lock::{Lock as Held, Queue};
 pub use observe::{Block, Content, LastRun, NO_REMOTE, Observation, Protection, State, WINDOW};
 pub use plan::{Action, Bound, Plan, Skipped, Step, UndoMode, UndoOf, UndoTarget};
 pub use reset::{AgentResult, Progress, Report, Stage, UNCLAIMED};

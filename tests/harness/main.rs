@@ -10,7 +10,17 @@
 mod crash;
 mod faults;
 mod fixture;
+mod hostile;
+mod kernel;
 mod mounts;
 mod power;
+mod races;
 mod scene;
+// What a terminal shows, as the other test binary reads it.
+#[allow(dead_code)]
+#[path = "../suite/terminal.rs"]
+mod terminal;
+mod together;
+mod tools;
 mod trace;
+mod writers;
