@@ -51,9 +51,9 @@ pub trait Folder: Send {
     /// its method returns.
     fn unsynced(&self) -> Vec<Unsynced>;
 
-    /// Device and inode of the folder, which tell it from another one at the
-    /// same path; none where there are no such numbers.
-    fn identity(&self) -> Result<Option<(u64, u64)>, TransportError>;
+    /// A number that tells the folder from another one at the same path, also
+    /// after a reboot, which a device number does not; none where there is none.
+    fn identity(&self) -> Result<Option<u64>, TransportError>;
 
     /// What stands at the memory's name. Links are looked at, not followed.
     fn look(&self) -> Result<Object, TransportError>;

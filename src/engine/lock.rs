@@ -48,7 +48,13 @@ impl Holder {
 /// A lock that is held until it is dropped.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        sys::unlock(self.file.as_fd());
+    }
 }
 
 /// Takes the lock of an agent.
@@ -73,7 +79,7 @@ pub fn take(archive: &Archive, agent: &str, holder: &Holder) -> Result<Lock> {
     {
         let _ = file.write_all(&text);
     }
-    Ok(Lock { _file: file })
+    Ok(Lock { file })
 }
 
 /// The places of one who waits for locks: whoever waits for one of them, too,

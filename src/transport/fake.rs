@@ -447,7 +447,7 @@ impl Folder for FakeFolder {
         Vec::new()
     }
 
-    fn identity(&self) -> Result<Option<(u64, u64)>, TransportError> {
+    fn identity(&self) -> Result<Option<u64>, TransportError> {
         Ok(None)
     }
 

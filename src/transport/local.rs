@@ -444,11 +444,11 @@ impl Folder for LocalFolder {
         self.content.take().into_iter().chain(folder).collect()
     }
 
-    fn identity(&self) -> Result<Option<(u64, u64)>, TransportError> {
+    fn identity(&self) -> Result<Option<u64>, TransportError> {
         let stat = fs::fstat(&*self.fd)
             .path("look at", &self.path)
             .map_err(refused)?;
-        Ok(Some((stat.st_dev, stat.st_ino)))
+        Ok(Some(stat.st_ino))
     }
 
     fn look(&self) -> Result<Object, TransportError> {

@@ -457,7 +457,7 @@ impl Folder for InterposedFolder {
         self.inner.unsynced()
     }
 
-    fn identity(&self) -> Result<Option<(u64, u64)>, TransportError> {
+    fn identity(&self) -> Result<Option<u64>, TransportError> {
         self.wrap("identity", || self.inner.identity())
     }
 

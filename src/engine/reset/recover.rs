@@ -30,9 +30,9 @@ use crate::transport::{Cause, Folder, Method, Object, Odd, Settled};
 pub(super) struct Transaction {
     pub(super) event: Event,
     pub(super) memory: PathBuf,
-    /// Device and inode of the memory's folder, where known.
+    /// What tells the memory's folder from another one, where known.
     #[serde(default)]
-    pub(super) folder: Option<(u64, u64)>,
+    pub(super) folder: Option<u64>,
     pub(super) staged: String,
     /// Inode of the file that stood there before; 0 where unknown.
     pub(super) inode: u64,
@@ -354,6 +354,7 @@ impl Run<'_> {
             known,
             unmarked,
         };
+        let found = !displaced.names.is_empty();
         let (mut notes, settled) =
             self.settle_displaced(agent, folder.as_ref(), &mut event, &mut displaced);
         settled?;
@@ -388,7 +389,9 @@ impl Run<'_> {
                 false => Outcome::Failed,
             };
         }
-        if tell {
+        // Of what is archived and recorded already it is enough to say that its
+        // file is gone now.
+        if tell || recorded && found && left.is_empty() {
             notes.insert(0, note.to_string());
         }
         for note in &notes {
@@ -423,8 +426,7 @@ impl Run<'_> {
             (Some(then), Some(now)) => then != now,
             _ => false,
         };
-        // A name that nobody can guess tells more than a number that a reboot
-        // may change.
+        // A name that nobody can guess tells more than a number.
         if another && folder.displaced_names(&transaction.staged)?.is_empty() {
             let why = "another folder stands in its place";
             self.keep_record(agent, record, transaction, why);

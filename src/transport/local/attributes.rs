@@ -30,7 +30,7 @@ const ESSENTIAL: [&str; 7] = [
 /// [`affordable`], and how many were left out, at least.
 pub(super) fn xattrs(file: &StdFile) -> rustix::io::Result<(Vec<Xattr>, u64)> {
     // Most files have none.
-    if let Ok(0) = fs::flistxattr(file, &mut [0_u8; 0]) {
+    if let Ok(0) = fs::flistxattr_query(file) {
         return Ok((Vec::new(), 0));
     }
     let mut list = vec![0; LONGEST];
