@@ -10,7 +10,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use chrono::{DateTime, Duration, FixedOffset, NaiveDateTime, TimeZone};
@@ -284,11 +284,11 @@ impl Archive {
     pub fn open(&self, entry: &Path) -> Result<File> {
         let path = self.root.join(entry);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(Error::new(
-                Kind::Host,
-                format!("{} is no entry", path.display()),
-            ));
+            return Err(not_an_entry(entry));
         };
+        if !stays_below(entry) {
+            return Err(not_an_entry(entry));
+        }
         let folder = durable::open_folder(parent, Walk::Kernel)?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = fs::openat(&folder, name, flags, Mode::empty()).path("read", &path)?;
@@ -300,18 +300,7 @@ impl Archive {
     /// # Errors
     /// What the system answered.
     pub fn digest(&self, entry: &Path) -> Result<Digest> {
-        let mut file = self.open(entry)?;
-        let mut hasher = Hasher::default();
-        let mut buffer = vec![0; 128 * 1024];
-        loop {
-            match file
-                .read(&mut buffer)
-                .path("read", &self.root.join(entry))?
-            {
-                0 => return Ok(hasher.finish()),
-                count => hasher.update(&buffer[..count]),
-            }
-        }
+        digest_of(self.open(entry)?, &self.root.join(entry))
     }
 
     /// Deletes an entry, never following a link.
@@ -332,6 +321,33 @@ impl Archive {
             Err(errno) => Err(errno).path("delete", &path),
         }
     }
+}
+
+/// Digest of a file that was opened at `path`, read in pieces.
+///
+/// # Errors
+/// What the system answered.
+pub fn digest_of(mut file: File, path: &Path) -> Result<Digest> {
+    let mut hasher = Hasher::default();
+    let mut buffer = vec![0; 128 * 1024];
+    loop {
+        match file.read(&mut buffer).path("read", path)? {
+            0 => return Ok(hasher.finish()),
+            count => hasher.update(&buffer[..count]),
+        }
+    }
+}
+
+/// Whether a path that somebody else wrote down leads to nothing but a place of
+/// entries.
+pub fn stays_below(entry: &Path) -> bool {
+    let mut parts = entry.components().peekable();
+    parts.peek().is_some_and(|first| first.as_os_str() != OWN)
+        && parts.all(|part| matches!(part, Component::Normal(_)))
+}
+
+fn not_an_entry(entry: &Path) -> Error {
+    Error::new(Kind::Host, format!("{} is no entry", entry.display()))
 }
 
 /// Whether this process may set the owner and mode of a file.

@@ -13,6 +13,7 @@ mod observe;
 mod plan;
 mod reset;
 mod undo;
+mod verify;
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ pub use lock::Lock as Held;
 pub use observe::{Block, Content, LastRun, NO_REMOTE, Observation, Protection, State, WINDOW};
 pub use plan::{Action, Bound, Plan, Skipped, Step, UndoMode, UndoOf, UndoTarget};
 pub use reset::{AgentResult, Progress, Report, Stage, UNCLAIMED};
+pub use verify::{About, Chain, Finding, Tally, Verification, Verifying};
 
 use crate::archive::{self, Archive};
 use crate::baseline::Versions;
@@ -319,7 +321,7 @@ impl Engine {
                 history.pushed.insert(0, pushed);
                 history.pushed.truncate(EARLIER);
             }
-            if event.act != Act::Repair {
+            if matches!(event.act, Act::Reset | Act::Undo) {
                 history.last = Some(LastRun {
                     run: event.run.clone(),
                     time: record.time,

@@ -6,8 +6,10 @@
 //! before without its line feed, and 64 zeros in the first line. A line that a
 //! crash left unfinished is cut off by the next append, and that is recorded.
 
+mod scan;
+
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -24,6 +26,7 @@ use crate::engine::memory::Boundary;
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::sys;
 use crate::transport::{Attributes, Method, Odd};
+pub use scan::{Line, Place, Scan};
 
 /// What a record is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +39,20 @@ pub enum Act {
     /// What an interrupted run left was put right: an unfinished last line of the
     /// ledger, or files that it had displaced. No memory was changed.
     Repair,
+    /// Retention deletes entries. The record comes first.
+    Retire,
+}
+
+impl Act {
+    /// The word for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Act::Reset => "reset",
+            Act::Undo => "undo",
+            Act::Repair => "repair",
+            Act::Retire => "retire",
+        }
+    }
 }
 
 /// Who or what started a run.
@@ -127,13 +144,13 @@ pub struct Record {
 pub struct Event {
     /// The run; all agents of one run share it.
     pub run: String,
-    /// Reset, undo or repair.
+    /// What was done.
     pub act: Act,
     /// Who started it.
     pub trigger: Trigger,
     /// The operator's user name.
     pub user: String,
-    /// The agent; empty when the ledger itself was repaired.
+    /// The agent; empty when the ledger itself was repaired, and for retention.
     pub agent: String,
     /// The memory's host.
     pub host: String,
@@ -175,6 +192,9 @@ pub struct Event {
     /// The run that this one undid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<String>,
+    /// Entries that retention was about to delete.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retired: Vec<PathBuf>,
 }
 
 impl Event {
@@ -201,12 +221,18 @@ impl Event {
             attributes: None,
             duration_ms: 0,
             undoes: None,
+            retired: Vec::new(),
         }
     }
 
     /// Whether the memory was changed.
     pub fn changed(&self) -> bool {
-        self.outcome == Outcome::Ok && self.act != Act::Repair
+        self.outcome == Outcome::Ok && matches!(self.act, Act::Reset | Act::Undo)
+    }
+
+    /// The entries that were written.
+    pub fn written(&self) -> impl Iterator<Item = &Written> {
+        self.entry.iter().chain(&self.late)
     }
 }
 
@@ -305,34 +331,23 @@ impl Ledger {
     }
 
     fn read_rest(&mut self, file: &File) -> Result<()> {
-        let mut file = BufReader::new(file);
-        file.seek(SeekFrom::Start(self.read))
-            .path("read", &self.path)?;
-        let mut line = Vec::new();
+        let file = file.try_clone().path("read", &self.path)?;
+        let place = Place {
+            seq: self.records.len() as u64,
+            offset: self.read,
+            from: 0,
+            head: self.head,
+        };
+        let mut scan = Scan::new(file, &self.path, place)?;
         loop {
-            line.clear();
-            let count = file.read_until(b'\n', &mut line).path("read", &self.path)?;
-            if line.pop() != Some(b'\n') {
-                return Ok(()); // The end, or a line that is still being written.
+            let next = scan.record();
+            self.head = scan.place().head;
+            self.read = scan.place().offset;
+            match next? {
+                Some(record) => Arc::make_mut(&mut self.records).push(record),
+                None => return Ok(()),
             }
-            let number = self.records.len() as u64 + 1;
-            let record: Record = serde_json::from_slice(&line)
-                .map_err(|error| self.broken(number, &format!("it is no record: {error}")))?;
-            if record.seq != number || record.prev != self.head {
-                return Err(self.broken(number, "it does not continue the line before"));
-            }
-            self.head = Digest::of(&line);
-            self.read += count as u64;
-            Arc::make_mut(&mut self.records).push(record);
         }
-    }
-
-    fn broken(&self, line: u64, why: &str) -> Error {
-        Error::new(
-            Kind::Integrity,
-            format!("the ledger {} is broken at line {line}: {why}", self.path.display()),
-        )
-        .hint("somebody or something changed it; keep the file as evidence and move it away, then a new ledger begins")
     }
 
     /// Opens and locks the ledger of `archive` for an append. It waits for other

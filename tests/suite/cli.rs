@@ -72,6 +72,7 @@ fn every_verb_prints_one_json_document_with_its_schema() {
         &["reset", "--all", "--json"],
         &["undo", "--json", "code-reviewer", "--dry-run"],
         &["log", "--json"],
+        &["verify", "--json"],
         &["doctor", "--json"],
         &["config", "check", "--json"],
         &["config", "show", "--json"],

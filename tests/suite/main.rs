@@ -19,6 +19,7 @@ mod disk;
 mod engine;
 mod fixture;
 mod fleet;
+mod ledger;
 mod original;
 mod regressions;
 mod screenshots;

@@ -20,6 +20,7 @@ fn of_text() {
     golden!("undo_dry_run", site, "undo" "monitor-bot" "--dry-run");
     golden!("undo", site, "undo" "monitor-bot");
     golden!("log", site, "log");
+    golden!("verify", site, "verify");
     golden!("config_check", site, "config" "check");
     golden!("config_show", site, "config" "show");
 }
@@ -34,10 +35,27 @@ fn of_json() {
     golden!("reset_json", site, "reset" "--all" "--json");
     golden!("undo_json", site, "undo" "monitor-bot" "--json");
     golden!("log_json", site, "log" "--json" "-n" "2" "monitor-bot");
+    golden!("verify_json", site, "verify" "--json");
     golden!("config_check_json", site, "config" "check" "--json");
     golden!("config_show_json", site, "config" "show" "--json");
     golden!("unknown_agent_json", site, "reset" "--json" "monitor");
     golden!("usage_json", site, "reset" "--json");
+}
+
+#[test]
+fn of_a_broken_account() {
+    let site = busy();
+    let _ = site.run(["reset", "--all"]).code(0);
+    let ledger = site.read("archives/.shepherd/ledger.jsonl");
+    site.write(
+        "archives/.shepherd/ledger.jsonl",
+        ledger.replacen("\"ok\"", "\"no\"", 1),
+    );
+    let entry = format!("archives/monitor/{}", site.entries("monitor")[0]);
+    site.append(&entry, "x");
+    golden!("verify_broken", site, "verify" "--anchor" "9:0000000000000000000000000000000000000000000000000000000000000000");
+    golden!("verify_broken_json", site, "verify" "--json");
+    golden!("verify_misused", site, "verify" "--anchor" "9");
 }
 
 #[test]
