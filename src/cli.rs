@@ -6,6 +6,7 @@
 //! it; what went wrong goes out as a [`Kind`], which alone decides the exit
 //! code.
 
+mod archive;
 mod check;
 mod diff;
 mod doctor;
@@ -167,6 +168,12 @@ enum Verb {
         /// Only this one
         agent: Option<String>,
     },
+    /// Lists what was archived, or keeps entries from retention
+    #[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
+    Archive {
+        #[command(subcommand)]
+        what: ArchiveVerb,
+    },
     /// Checks what is kept against what was written down of it
     ///
     /// The ledger's chain, every entry and baseline version that it names, and the
@@ -248,6 +255,33 @@ enum ConfigVerb {
     /// Prints every value in force and where it comes from
     #[command(after_help = EXIT_CODES)]
     Show,
+}
+
+#[derive(Debug, Subcommand)]
+enum ArchiveVerb {
+    /// Lists the entries of agents, the oldest first, and what keeps them
+    ///
+    /// Retention deletes neither what is pinned nor what an undo still needs.
+    #[command(after_help = EXIT_CODES)]
+    List {
+        /// Only these
+        #[arg(value_name = "AGENT")]
+        agents: Vec<String>,
+    },
+    /// Keeps entries for good: retention never deletes them
+    #[command(after_help = EXIT_CODES)]
+    Pin {
+        /// Paths as `archive list` and `log` print them
+        #[arg(value_name = "ENTRY", required = true)]
+        entries: Vec<PathBuf>,
+    },
+    /// Leaves entries to retention again
+    #[command(after_help = EXIT_CODES)]
+    Unpin {
+        /// Paths as `archive list` and `log` print them
+        #[arg(value_name = "ENTRY", required = true)]
+        entries: Vec<PathBuf>,
+    },
 }
 
 fn plan_hash(text: &str) -> Result<String, String> {
@@ -371,6 +405,7 @@ impl Context<'_> {
             Verb::Reset(args) => self.reset(&args),
             Verb::Undo(args) => self.undo(&args),
             Verb::Log { count, agent } => self.log(count, agent.as_deref()),
+            Verb::Archive { what } => self.archive(&what),
             Verb::Verify { anchor } => self.verify(anchor),
             Verb::Doctor => self.doctor(),
             Verb::Config { what } => match what {

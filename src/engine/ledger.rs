@@ -10,11 +10,10 @@ mod scan;
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
@@ -22,9 +21,9 @@ use serde::{Deserialize, Serialize};
 use crate::archive::{Archive, Written};
 use crate::clock::Clock;
 use crate::digest::Digest;
+use crate::engine::lock;
 use crate::engine::memory::Boundary;
 use crate::error::{Error, Kind, PathContext, Result};
-use crate::sys;
 use crate::transport::{Attributes, Method, Odd};
 pub use scan::{Line, Place, Scan};
 
@@ -239,9 +238,6 @@ impl Event {
 /// The file among the program's own.
 const NAME: &str = "ledger.jsonl";
 
-/// How long an append waits for another process's.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// The ledger of one archive.
 pub struct Ledger {
     path: PathBuf,
@@ -295,6 +291,16 @@ impl Ledger {
     /// Number and digest of the last record.
     pub fn head(&self) -> (u64, Digest) {
         (self.records.len() as u64, self.head)
+    }
+
+    /// Number and time of the record with the latest time.
+    ///
+    /// # Errors
+    /// As [`Ledger::records`].
+    pub fn latest(&mut self) -> Result<Option<(u64, DateTime<FixedOffset>)>> {
+        let records = self.records()?;
+        let latest = records.iter().max_by_key(|record| record.time);
+        Ok(latest.map(|record| (record.seq, record.time)))
     }
 
     /// Changes whenever what was read before is no longer true.
@@ -368,14 +374,7 @@ impl Ledger {
             .open(&path)
             .path("open the ledger", &path)?;
         archive.dress_own(&file, &path)?;
-        let end = clock.instant() + PATIENCE;
-        while !sys::try_lock(file.as_fd()).path("lock the ledger", &path)? {
-            if clock.instant() >= end {
-                let message = format!("the ledger {} stays locked by another run", path.display());
-                return Err(Error::new(Kind::Busy, message));
-            }
-            clock.sleep(Duration::from_millis(2));
-        }
+        lock::wait(&file, &path, clock)?;
         Ok(Locked { file, folder })
     }
 

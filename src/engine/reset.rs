@@ -460,24 +460,21 @@ impl<'a> Run<'a> {
     }
 
     fn retire(&mut self) -> Vec<PathBuf> {
-        let mut gone = Vec::new();
-        match self.engine.retention() {
-            Ok(expired) => {
-                for entry in expired {
-                    match self.engine.archive().delete(&entry.path) {
-                        Ok(()) => gone.push(entry.path),
-                        Err(error) => self.trouble(error.context("retention")),
-                    }
-                }
-                if !gone.is_empty() {
-                    let days = self.engine.config().general.archive_retention_days;
-                    self.say(&format!(
-                        "Deleted {} entries older than {days} days",
-                        gone.len()
-                    ));
-                }
-            }
-            Err(error) => self.trouble(error.context("retention")),
+        let plan = self.plan;
+        let Some(shown) = &plan.retention else {
+            return Vec::new();
+        };
+        let (gone, failed) = match self.engine.retire(&self.id, shown) {
+            Ok(ended) => ended,
+            Err(error) => (Vec::new(), vec![error]),
+        };
+        if !gone.is_empty() {
+            let days = self.engine.config().general.archive_retention_days;
+            let older = super::retention::older(gone.len(), days);
+            self.say(&format!("Deleted {older}"));
+        }
+        for error in failed {
+            self.trouble(error.context("retention"));
         }
         gone
     }

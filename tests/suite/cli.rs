@@ -73,6 +73,8 @@ fn every_verb_prints_one_json_document_with_its_schema() {
         &["undo", "--json", "code-reviewer", "--dry-run"],
         &["log", "--json"],
         &["verify", "--json"],
+        &["archive", "list", "--json"],
+        &["archive", "pin", "--json", "nothing"],
         &["doctor", "--json"],
         &["config", "check", "--json"],
         &["config", "show", "--json"],

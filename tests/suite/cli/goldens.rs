@@ -59,6 +59,36 @@ fn of_a_broken_account() {
 }
 
 #[test]
+fn of_the_archive() {
+    let site = busy();
+    golden!("archive_empty", site, "archive" "list");
+    for old in ["2026-01-02_0100.md", "2026-01-03_0100-full-backup.md"] {
+        let name = format!("archives/monitor/{old}");
+        site.write(&name, "- an old note\n");
+        let file = fs::File::options()
+            .write(true)
+            .open(site.path(&name))
+            .unwrap();
+        let past = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_767_322_800);
+        file.set_modified(past).unwrap();
+    }
+    golden!("archive_dry_run", site, "reset" "--all" "--dry-run");
+    golden!("archive_pin", site, "archive" "pin" "monitor/2026-01-02_0100.md");
+    golden!("archive_pin_again", site, "archive" "pin" "monitor/2026-01-02_0100.md");
+    golden!("archive_pin_missing", site, "archive" "pin" "monitor/2026-01-09_0100.md");
+    golden!("archive_pin_json", site, "archive" "pin" "--json" "monitor/2026-01-02_0100.md");
+    let _ = site
+        .run(["reset", "--all"])
+        .code(0)
+        .says("Deleted 1 entry older than 30 days");
+    golden!("archive_list", site, "archive" "list");
+    golden!("archive_list_json", site, "archive" "list" "--json" "code-reviewer");
+    golden!("archive_log", site, "log");
+    golden!("archive_unpin", site, "archive" "unpin" "monitor/2026-01-02_0100.md");
+    golden!("archive_verify", site, "verify");
+}
+
+#[test]
 fn of_errors() {
     let site = busy();
     golden!("unknown_agent", site, "reset" "monitor");
