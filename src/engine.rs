@@ -12,9 +12,11 @@ pub mod memory;
 mod observe;
 mod plan;
 mod reset;
+mod retention;
 mod undo;
+mod verify;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,6 +27,8 @@ pub use lock::{Lock as Held, Queue};
 pub use observe::{Block, Content, LastRun, NO_REMOTE, Observation, Protection, State, WINDOW};
 pub use plan::{Action, Bound, Plan, Skipped, Step, UndoMode, UndoOf, UndoTarget};
 pub use reset::{AgentResult, Progress, Report, Stage, UNCLAIMED};
+pub use retention::{Kept, Retention};
+pub use verify::{About, Chain, Finding, Tally, Verification, Verifying};
 
 use crate::archive::{self, Archive};
 use crate::baseline::{Shelf, Versions};
@@ -182,9 +186,13 @@ impl Engine {
         self.book().ledger.records()
     }
 
-    /// Appends to the ledger. Whoever only reads it never waits for the lock,
-    /// which another process may hold for long.
+    /// Appends to the ledger: all of the events are on the disk when it returns,
+    /// or none is recorded. Whoever only reads it never waits for the lock, which
+    /// another process may hold for long.
     fn record_all(&self, events: Vec<Event>) -> Result<()> {
+        if events.is_empty() {
+            return Ok(());
+        }
         let locked = Ledger::lock(&self.archive, self.clock())?;
         self.book().ledger.append(locked, events, self.clock())
     }
@@ -214,47 +222,6 @@ impl Engine {
             memory: seen.head,
             observation: seen.observation,
         }
-    }
-
-    /// Which entries retention would delete now.
-    ///
-    /// # Errors
-    /// An archive or ledger that cannot be read.
-    pub fn retention(&self) -> Result<Vec<archive::Entry>> {
-        let now = self.clock().now();
-        let days = self.config().general.archive_retention_days;
-        let records = self.records()?;
-        let limit = now - chrono::Duration::days(i64::from(days));
-        // Not the last one alone: a run that asks has recorded things just now.
-        if let Some(later) = records.iter().find(|record| record.time > now) {
-            let message = format!(
-                "the clock is behind the ledger's record {} of {}, so retention deletes nothing",
-                later.seq,
-                later.time.format("%Y-%m-%d %H:%M:%S")
-            );
-            return Err(Error::new(Kind::Conflict, message)
-                .hint("set the clock; entries are deleted by age"));
-        }
-        let needed: HashSet<PathBuf> = records
-            .iter()
-            .filter(|record| record.time >= limit)
-            .flat_map(|record| record.what.entry.iter().chain(&record.what.late))
-            .map(|written| written.path.clone())
-            .collect();
-        let mut folders: Vec<&str> = self
-            .config()
-            .agents
-            .iter()
-            .map(|agent| agent.archive_subdir.as_str())
-            .collect();
-        folders.sort_unstable();
-        folders.dedup();
-        let mut expired = Vec::new();
-        for folder in folders {
-            let entries = self.archive.list(folder.as_ref())?;
-            expired.extend(archive::expired(&entries, &needed, days, now));
-        }
-        Ok(expired)
     }
 
     /// Keeps what the fleet looked like, for the first screen of the next time.
@@ -320,7 +287,7 @@ impl Engine {
                 history.pushed.insert(0, pushed);
                 history.pushed.truncate(EARLIER);
             }
-            if event.act != Act::Repair {
+            if matches!(event.act, Act::Reset | Act::Undo) {
                 history.last = Some(LastRun {
                     run: event.run.clone(),
                     time: record.time,

@@ -10,6 +10,7 @@ use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
+use super::archive::entries;
 use super::log::Head;
 use super::output::{Document, Page, Role, cell, count};
 use super::status::state_role;
@@ -58,12 +59,26 @@ impl Document for DryRun {
             })
             .collect();
         page.table(&rows)?;
+        if let Some(retention) = &plan.retention {
+            for entry in &retention.entries {
+                let path = entry.display().to_string();
+                page.line(&[(Role::Plain, "then deletes "), (Role::Plain, &path)])?;
+            }
+            if let Some(block) = &retention.blocked {
+                page.line(&[(Role::Warn, "retention: "), (Role::Plain, &block.why)])?;
+            }
+        }
         let would = match plan.act {
             Act::Undo => "would be put back",
             _ => "would be reset",
         };
+        let retired = plan.retention.as_ref().map_or(0, |it| it.entries.len());
+        let deletes = match retired {
+            0 => String::new(),
+            _ => format!(", and retention would delete {}", entries(retired)),
+        };
         page.plain(format!(
-            "{} {would}, {} not; nothing was changed",
+            "{} {would}, {} not{deletes}; nothing was changed",
             count(plan.steps.len(), "agent"),
             plan.skipped.len()
         ))?;

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Engine;
 use crate::archive::{Archive, OWN};
+use crate::clock::Clock;
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::sys;
 
@@ -87,6 +88,46 @@ pub fn take(archive: &Archive, agent: &str, holder: &Holder) -> Result<Lock> {
 #[derive(Debug)]
 pub struct Queue {
     _places: Vec<File>,
+}
+
+/// How long one waits for a lock that is only ever held for moments.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Waits until a lock that is only ever held for moments is ours.
+///
+/// # Errors
+/// [`Kind::Busy`] when it stays another's for ten seconds, else what the system
+/// answered.
+pub fn wait(file: &File, path: &Path, clock: &dyn Clock) -> Result<()> {
+    let end = clock.instant() + PATIENCE;
+    while !sys::try_lock(file.as_fd()).path("lock", path)? {
+        if clock.instant() >= end {
+            let message = format!("{} stays locked by another run", path.display());
+            return Err(Error::new(Kind::Busy, message));
+        }
+        clock.sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// Takes the lock under which pins change and entries are deleted.
+///
+/// # Errors
+/// As [`wait`].
+pub fn pins(archive: &Archive, clock: &dyn Clock) -> Result<Lock> {
+    archive.folder(Path::new(OWN))?;
+    let path = archive.own("pins.lock");
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(archive.file_mode().as_raw_mode())
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(&path)
+        .path("open the lock", &path)?;
+    archive.dress_own(&file, &path)?;
+    wait(&file, &path, clock)?;
+    Ok(Lock { file })
 }
 
 impl Engine {

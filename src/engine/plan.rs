@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::ledger::{Act, Standing};
 use super::memory::{Boundary, Rule};
 use super::observe::{Protection, Seen, State, WINDOW, host};
-use super::{Engine, Record, undo};
+use super::{Engine, Record, Retention, undo};
 use crate::archive::EntryKind;
 use crate::baseline::Shelf;
 use crate::config::Agent;
@@ -174,6 +174,10 @@ pub struct Plan {
     pub skipped: Vec<Skipped>,
     /// Whether the whole fleet was asked for.
     pub whole_fleet: bool,
+    /// What would be deleted from the archive when the run has ended well: only
+    /// after a reset of every agent.
+    #[serde(default)]
+    pub retention: Option<Retention>,
 }
 
 impl Plan {
@@ -192,6 +196,7 @@ impl Plan {
             hash: Digest::of(text.as_bytes()).short(12),
             made: engine.clock().now(),
             whole_fleet: false,
+            retention: None,
             steps,
             skipped,
         }
@@ -227,15 +232,17 @@ impl Engine {
                 }),
             }
         }
-        let whole_fleet = self.is_whole_fleet(steps.len() + skipped.len());
+        let count = steps.len() + skipped.len();
+        let everybody = count == self.config().agents.len();
+        let grows = || {
+            let steps = steps.iter().filter(|step| step.entry.is_some());
+            steps.map(|step| step.agent.as_str()).collect()
+        };
         Ok(Plan {
-            whole_fleet,
+            whole_fleet: everybody && count > 1,
+            retention: everybody.then(|| self.retention_after(&grows())),
             ..Plan::new(Act::Reset, self, steps, skipped)
         })
-    }
-
-    fn is_whole_fleet(&self, count: usize) -> bool {
-        count == self.config().agents.len() && count > 1
     }
 
     fn reset_step(

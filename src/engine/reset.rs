@@ -201,10 +201,7 @@ impl Run<'_> {
     fn record(&mut self) {
         let ended = std::mem::take(&mut self.ended);
         let events: Vec<Event> = ended.iter().map(|ended| ended.event.clone()).collect();
-        let failed = match events.is_empty() {
-            true => None,
-            false => self.engine.record_all(events).err(),
-        };
+        let failed = self.engine.record_all(events).err();
         for mut ended in ended {
             match (&failed, &ended.record) {
                 (None, Some(record)) => self.end_transaction(record),
@@ -320,24 +317,21 @@ impl Run<'_> {
     }
 
     fn retire(&mut self) -> Vec<PathBuf> {
-        let mut gone = Vec::new();
-        match self.engine.retention() {
-            Ok(expired) => {
-                for entry in expired {
-                    match self.engine.archive().delete(&entry.path) {
-                        Ok(()) => gone.push(entry.path),
-                        Err(error) => self.trouble(error.context("retention")),
-                    }
-                }
-                if !gone.is_empty() {
-                    let days = self.engine.config().general.archive_retention_days;
-                    self.say(&format!(
-                        "Deleted {} entries older than {days} days",
-                        gone.len()
-                    ));
-                }
-            }
-            Err(error) => self.trouble(error.context("retention")),
+        let plan = self.plan;
+        let Some(shown) = &plan.retention else {
+            return Vec::new();
+        };
+        let (gone, failed) = match self.engine.retire(&self.id, shown) {
+            Ok(ended) => ended,
+            Err(error) => (Vec::new(), vec![error]),
+        };
+        if !gone.is_empty() {
+            let days = self.engine.config().general.archive_retention_days;
+            let older = super::retention::older(gone.len(), days);
+            self.say(&format!("Deleted {older}"));
+        }
+        for error in failed {
+            self.trouble(error.context("retention"));
         }
         gone
     }

@@ -202,6 +202,17 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
         .chain(repairs)
         .flat_map(|event| &event.late)
         .rfind(|written| written.kind == EntryKind::Late);
+    let entry = late.or(event.entry.as_ref());
+    if let Some(entry) = entry
+        && let Some(retired) = engine.retired_by(&entry.path, &records)
+    {
+        return refuse(format!(
+            "its entry {} was deleted by retention on {} (run {})",
+            entry.path.display(),
+            retired.time.format("%Y-%m-%d"),
+            retired.what.run
+        ));
+    }
     match (late, &event.entry) {
         // What a late writer added belongs to the file that was displaced.
         (Some(late), _) => {
