@@ -139,12 +139,13 @@ fn fail_once(cast: &[(&str, Had)], call: &Call, error: &str) -> Checked {
     let syncs = call.name.contains("sync") && error != "EINTR";
     let silent = output.status.code() == Some(0) && !said(&output).contains(cause);
     if syncs && silent {
-        println!("note: {error} at {} was not worth an error", call.text);
+        let (nth, name) = (call.nth, &call.name);
+        println!("note: {error} at {nth}. {name} was not worth an error");
     }
     scene.account()
 }
 
-fn sweep(name: &str, cast: &[(&str, Had)], most: usize) {
+fn sweep(name: &str, cast: &[(&str, Had)], most: usize) -> Vec<String> {
     let calls = calls(cast);
     let pairs: Vec<(Call, &str)> = calls
         .iter()
@@ -158,7 +159,7 @@ fn sweep(name: &str, cast: &[(&str, Had)], most: usize) {
         }
     }
     println!("{name}: {} of {} errors", chosen.len(), pairs.len());
-    report(name, &failures);
+    failures
 }
 
 #[test]
@@ -168,14 +169,12 @@ fn an_error_at_any_call_of_a_reset_loses_nothing_and_is_told() {
     }
     let most = |quick| if full() { usize::MAX } else { quick };
     let one = [("scout", Had::scratch("- note\n"))];
-    sweep("errors in a reset", &one, most(70));
+    let mut failures = sweep("errors in a reset", &one, most(70));
     for (what, had) in [("a new file", Had::Nothing), ("a FIFO", Had::Fifo)] {
-        sweep(
-            &format!("errors in a reset of {what}"),
-            &[("scout", had)],
-            most(20),
-        );
+        let name = format!("errors in a reset of {what}");
+        failures.append(&mut sweep(&name, &[("scout", had)], most(20)));
     }
+    report("errors in a reset", &failures);
 }
 
 #[test]
@@ -184,7 +183,8 @@ fn an_error_at_any_call_of_a_run_over_many_agents_stops_no_other() {
         return;
     }
     let most = if full() { 400 } else { 14 };
-    sweep("errors in a reset of twelve agents", &crowd(), most);
+    let name = "errors in a reset of twelve agents";
+    report(name, &sweep(name, &crowd(), most));
 }
 
 /// What fails once the disk is full, or cannot be written to any more.
