@@ -530,6 +530,9 @@ impl Round {
             }
         }
         assert_eq!(self.fleet.pending(), [""; 0]);
+        // The account of it all can be read.
+        let log = self.fleet.run(&["log", "-n", "1"]);
+        assert!(log.status.success(), "{log:?}");
         let own = self.fleet.archive.join(".shepherd");
         let mut own: Vec<String> = files(&own).into_keys().collect();
         own.retain(|name| name.starts_with(".shepherd-"));
