@@ -567,7 +567,7 @@ fn rounds(casts: &[&'static Cast], seed: u64, time: Duration, runs: u64) {
 
 #[test]
 fn no_note_is_lost_however_agents_write_and_whenever_a_reset_is_killed() {
-    let seconds = if full() { 140 } else { 3 };
+    let seconds = if full() { 140 } else { 2 };
     rounds(&[QUICK, RESTLESS], SEED, Duration::from_secs(seconds), 250);
 }
 
