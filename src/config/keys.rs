@@ -175,11 +175,18 @@ pub(super) fn canonical(key: &str) -> &str {
     alias.map_or(key, |(_, ours)| *ours)
 }
 
+/// The longest name that may be a misspelt one, in bytes; comparing costs the
+/// length of the name for each character of each candidate.
+const MISSPELT: usize = 256;
+
 /// The candidate that was probably meant.
 pub(super) fn closest<'a>(
     name: &str,
     candidates: impl Iterator<Item = &'a str>,
 ) -> Option<&'a str> {
+    if name.len() > MISSPELT {
+        return None;
+    }
     let name = name.to_lowercase();
     let scored = candidates.map(|it| (strsim::jaro_winkler(&name, &it.to_lowercase()), it));
     let near = scored.filter(|(score, _)| *score >= 0.8);

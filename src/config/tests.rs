@@ -586,6 +586,15 @@ fn the_entries_are_a_config_with_the_same_meaning() {
 }
 
 #[test]
+fn a_very_long_key_is_not_compared_with_every_key() {
+    let found = errors(&format!("[a]\n{}=x\n", "memory_file".repeat(100)));
+    let about = found
+        .iter()
+        .find(|it| it.contains("is not a key of an agent"));
+    assert!(!about.unwrap().contains("did you mean"), "{found:?}");
+}
+
+#[test]
 fn a_path_that_would_be_shown_as_another_is_refused() {
     for value in ["./ x", "x /", "x /.", "./\u{a0}x", "./~/x"] {
         let found = errors(&format!(
