@@ -5,22 +5,24 @@
 //! `<archive_dir>/<archive_subdir>/`. The program's own files are in
 //! `<archive_dir>/.shepherd/`.
 
-use std::collections::HashSet;
+mod pins;
+
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use chrono::{DateTime, Duration, FixedOffset, NaiveDateTime, TimeZone};
+use chrono::{DateTime, FixedOffset, NaiveDateTime, TimeZone};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::{Digest, Hasher};
-use crate::durable::{self, NewFile, Walk};
+use crate::durable::{self, NewFile, Unsynced, Walk};
 use crate::error::{Error, Kind, PathContext, Result};
+pub use pins::Pins;
 
 /// The folder of the program's own files below `archive_dir`.
 pub const OWN: &str = ".shepherd";
@@ -131,8 +133,15 @@ impl Archive {
     /// # Errors
     /// What the system answered, or a link in the path.
     pub fn folder(&self, path: &Path) -> Result<OwnedFd> {
-        // Each level in turn: the group needs to pass through all of them.
         let mut at = self.root.clone();
+        if self.group.is_none() {
+            let whole = self.root.join(path);
+            if let Ok(folder) = durable::open_folder_raw(&whole, Walk::Kernel) {
+                self.mend_folder(&folder, &whole)?;
+                return Ok(folder);
+            }
+        }
+        // Each level in turn: the group needs to pass through all of them.
         let mut folder = self.one_folder(&at)?;
         for component in path.components() {
             at.push(component);
@@ -231,9 +240,7 @@ impl Archive {
         let file = NewFile::create(&folder, &path, self.entry_mode)?;
         self.dress(file.file(), self.entry_mode, &path)?;
         Ok(Draft {
-            root: self.root.clone(),
             subdir: subdir.to_path_buf(),
-            folder,
             file,
             hasher: Hasher::default(),
             size: 0,
@@ -246,36 +253,100 @@ impl Archive {
     /// # Errors
     /// What the system answered. A folder that does not exist has no entries.
     pub fn list(&self, subdir: &Path) -> Result<Vec<Entry>> {
-        let path = self.root.join(subdir);
-        let folder = match durable::open_folder_raw(&path, Walk::Kernel) {
-            Err(Errno::NOENT) => return Ok(Vec::new()),
-            result => result.path("open the folder", &path)?,
+        let Some((folder, names)) = self.names(subdir)? else {
+            return Ok(Vec::new());
         };
-        let mut entries = Vec::new();
-        for item in fs::Dir::read_from(&folder).path("list", &path)? {
-            let item = item.path("list", &path)?;
-            let name = item.file_name().to_bytes();
-            let Some((stamp, kind, number)) = std::str::from_utf8(name).ok().and_then(parse_name)
-            else {
+        let entries = names.iter().map(|name| self.look(&folder, subdir, name));
+        entries.filter_map(Result::transpose).collect()
+    }
+
+    /// The entries of a folder whose name *and* modification time are before
+    /// `limit`, oldest first; with `keep_newest` not the newest of them all.
+    ///
+    /// # Errors
+    /// What the system answered. A folder that does not exist has no entries.
+    pub fn expired(
+        &self,
+        subdir: &Path,
+        limit: DateTime<FixedOffset>,
+        keep_newest: bool,
+    ) -> Result<Vec<Entry>> {
+        let Some((folder, names)) = self.names(subdir)? else {
+            return Ok(Vec::new());
+        };
+        let mut kept = !keep_newest;
+        let mut expired = Vec::new();
+        for name in names.iter().rev() {
+            let named = limit.timezone().from_local_datetime(&name.stamp).earliest();
+            let old = named.is_some_and(|named| named < limit);
+            // Most are young, and nothing more need be known of them.
+            if kept && !old {
+                continue;
+            }
+            let Some(entry) = self.look(&folder, subdir, name)? else {
                 continue;
             };
-            let stat = match fs::statat(&folder, item.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
-                Err(Errno::NOENT) => continue,
-                result => result.path("look at an entry in", &path)?,
-            };
-            if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
-                entries.push(Entry {
-                    path: subdir.join(String::from_utf8_lossy(name).as_ref()),
-                    kind,
-                    stamp,
-                    number,
-                    size: stat.st_size as u64,
-                    modified: stat.st_mtime,
-                });
+            if kept && old && entry.modified < limit.timestamp() {
+                expired.push(entry);
             }
+            kept = true;
         }
-        entries.sort_by_key(|entry| (entry.stamp, entry.number, entry.kind));
-        Ok(entries)
+        expired.reverse();
+        Ok(expired)
+    }
+
+    /// The entry at a path below `archive_dir`, if one is there.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn entry(&self, path: &Path) -> Result<Option<Entry>> {
+        let (Some(subdir), Some(name)) = (path.parent(), path.file_name()) else {
+            return Ok(None);
+        };
+        if !stays_below(path) {
+            return Ok(None);
+        }
+        let Some(name) = name.to_str().and_then(Name::parse) else {
+            return Ok(None);
+        };
+        match durable::open_folder_raw(&self.root.join(subdir), Walk::Kernel) {
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            folder => self.look(&folder.path("open the folder", subdir)?, subdir, &name),
+        }
+    }
+
+    /// The names of entries in a folder, oldest first; none where there is no
+    /// folder.
+    fn names(&self, subdir: &Path) -> Result<Option<(OwnedFd, Vec<Name>)>> {
+        let path = self.root.join(subdir);
+        let folder = match durable::open_folder_raw(&path, Walk::Kernel) {
+            Err(Errno::NOENT) => return Ok(None),
+            result => result.path("open the folder", &path)?,
+        };
+        let mut names = Vec::new();
+        for item in fs::Dir::read_from(&folder).path("list", &path)? {
+            let item = item.path("list", &path)?;
+            names.extend(item.file_name().to_str().ok().and_then(Name::parse));
+        }
+        names.sort_by_key(|name| (name.stamp, name.number, name.kind));
+        Ok(Some((folder, names)))
+    }
+
+    /// The entry of a name; none when it is gone or no regular file.
+    fn look(&self, folder: &OwnedFd, subdir: &Path, name: &Name) -> Result<Option<Entry>> {
+        let stat = match fs::statat(folder, &name.text, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => return Ok(None),
+            result => result.path("look at an entry in", &self.root.join(subdir))?,
+        };
+        let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        Ok(file.then(|| Entry {
+            path: subdir.join(&name.text),
+            kind: name.kind,
+            stamp: name.stamp,
+            number: name.number,
+            size: stat.st_size as u64,
+            modified: stat.st_mtime,
+        }))
     }
 
     /// Opens an entry for reading, following no link.
@@ -285,11 +356,11 @@ impl Archive {
     pub fn open(&self, entry: &Path) -> Result<File> {
         let path = self.root.join(entry);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(Error::new(
-                Kind::Host,
-                format!("{} is no entry", path.display()),
-            ));
+            return Err(not_an_entry(entry));
         };
+        if !stays_below(entry) {
+            return Err(not_an_entry(entry));
+        }
         let folder = durable::open_folder(parent, Walk::Kernel)?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = fs::openat(&folder, name, flags, Mode::empty()).path("read", &path)?;
@@ -301,38 +372,62 @@ impl Archive {
     /// # Errors
     /// What the system answered.
     pub fn digest(&self, entry: &Path) -> Result<Digest> {
-        let mut file = self.open(entry)?;
-        let mut hasher = Hasher::default();
-        let mut buffer = vec![0; 128 * 1024];
-        loop {
-            match file
-                .read(&mut buffer)
-                .path("read", &self.root.join(entry))?
-            {
-                0 => return Ok(hasher.finish()),
-                count => hasher.update(&buffer[..count]),
-            }
-        }
+        digest_of(self.open(entry)?, &self.root.join(entry))
     }
 
-    /// Deletes an entry, never following a link.
+    /// Deletes an entry that was listed, never following a link, and nothing
+    /// that stands there since.
     ///
     /// # Errors
-    /// What the system answered. An entry that is gone is fine.
-    pub fn delete(&self, entry: &Path) -> Result<()> {
-        let path = self.root.join(entry);
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(Error::new(
-                Kind::Host,
-                format!("{} is no entry", path.display()),
-            ));
-        };
-        let folder = durable::open_folder(parent, Walk::Kernel)?;
-        match fs::unlinkat(&folder, name, AtFlags::empty()) {
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(errno).path("delete", &path),
+    /// What the system answered, or another file at its name. An entry that is
+    /// gone is fine.
+    pub fn delete(&self, entry: &Entry) -> Result<()> {
+        match self.entry(&entry.path)? {
+            None => Ok(()),
+            Some(now) if now == *entry => {
+                let path = self.root.join(&entry.path);
+                let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+                    return Err(not_an_entry(&entry.path));
+                };
+                let folder = durable::open_folder(parent, Walk::Kernel)?;
+                match fs::unlinkat(&folder, name, AtFlags::empty()) {
+                    Ok(()) | Err(Errno::NOENT) => Ok(()),
+                    Err(errno) => Err(errno).path("delete", &path),
+                }
+            }
+            Some(_) => Err(Error::new(
+                Kind::Conflict,
+                format!("{} is not the entry that was listed", entry.path.display()),
+            )),
         }
     }
+}
+
+/// Digest of a file that was opened at `path`, read in pieces.
+///
+/// # Errors
+/// What the system answered.
+pub fn digest_of(mut file: File, path: &Path) -> Result<Digest> {
+    let mut hasher = Hasher::default();
+    let mut buffer = vec![0; 128 * 1024];
+    loop {
+        match file.read(&mut buffer).path("read", path)? {
+            0 => return Ok(hasher.finish()),
+            count => hasher.update(&buffer[..count]),
+        }
+    }
+}
+
+/// Whether a path that somebody else wrote down leads to nothing but a place of
+/// entries.
+pub fn stays_below(entry: &Path) -> bool {
+    let mut parts = entry.components().peekable();
+    parts.peek().is_some_and(|first| first.as_os_str() != OWN)
+        && parts.all(|part| matches!(part, Component::Normal(_)))
+}
+
+fn not_an_entry(entry: &Path) -> Error {
+    Error::new(Kind::Host, format!("{} is no entry", entry.display()))
 }
 
 /// Whether this process may set the owner and mode of a file.
@@ -344,9 +439,7 @@ fn is_ours(stat: &fs::Stat) -> bool {
 /// An entry that is being written. Dropped before [`Draft::finish`], it leaves
 /// nothing behind.
 pub struct Draft {
-    root: PathBuf,
     subdir: PathBuf,
-    folder: Arc<OwnedFd>,
     file: NewFile,
     hasher: Hasher,
     size: u64,
@@ -363,25 +456,49 @@ impl Draft {
         self.file.write(bytes)
     }
 
-    /// Puts the entry on the disk under the first free name of this minute.
+    /// How long it is by now, in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The content, which has to be on the disk before the entry gets its name.
+    pub fn content(&self) -> Unsynced {
+        self.file.content()
+    }
+
+    /// The folder, which has to be synced after the entry got its name.
+    pub fn folder(&self) -> Unsynced {
+        self.file.folder()
+    }
+
+    /// Gives the entry the first free name of this minute.
     ///
     /// # Errors
     /// What the system answered: then there is no entry.
-    pub fn finish(mut self, kind: EntryKind, at: DateTime<FixedOffset>) -> Result<Written> {
+    pub fn name(&mut self, kind: EntryKind, at: DateTime<FixedOffset>) -> Result<Written> {
         for number in 0.. {
             let name = entry_name(at, kind, number);
             if self.file.link(OsStr::new(&name))? {
-                let path = self.root.join(&self.subdir);
-                fs::fsync(&*self.folder).path("sync the folder", &path)?;
                 return Ok(Written {
                     path: self.subdir.join(name),
                     kind,
-                    digest: self.hasher.finish(),
+                    digest: self.hasher.clone().finish(),
                     size: self.size,
                 });
             }
         }
         unreachable!("a folder cannot hold all names")
+    }
+
+    /// Puts this one entry on the disk, with its name.
+    ///
+    /// # Errors
+    /// What the system answered: then there is no entry.
+    pub fn finish(mut self, kind: EntryKind, at: DateTime<FixedOffset>) -> Result<Written> {
+        self.content().sync()?;
+        let written = self.name(kind, at)?;
+        self.folder().sync()?;
+        Ok(written)
     }
 }
 
@@ -408,6 +525,26 @@ pub fn entry_name(at: DateTime<FixedOffset>, kind: EntryKind, number: u32) -> St
         n => format!("-{n}"),
     };
     format!("{}{}{number}.md", stamp(at), kind.suffix())
+}
+
+/// The name of an entry, read.
+struct Name {
+    text: String,
+    stamp: NaiveDateTime,
+    kind: EntryKind,
+    number: u32,
+}
+
+impl Name {
+    fn parse(text: &str) -> Option<Name> {
+        let (stamp, kind, number) = parse_name(text)?;
+        Some(Name {
+            text: text.to_string(),
+            stamp,
+            kind,
+            number,
+        })
+    }
 }
 
 /// Reads `YYYY-MM-DD_HHMM[-KIND][-N].md`, the name of an entry and of nothing else.
@@ -443,46 +580,12 @@ pub fn parse_name(name: &str) -> Option<(NaiveDateTime, EntryKind, u32)> {
     })
 }
 
-/// Which of an agent's entries retention would delete now, oldest first.
-///
-/// Only entries whose name *and* modification time are older than `days`, never
-/// the newest one, and none of `needed`: the entries that an undo within the
-/// retention time still needs.
-pub fn expired(
-    entries: &[Entry],
-    needed: &HashSet<PathBuf>,
-    days: u32,
-    now: DateTime<FixedOffset>,
-) -> Vec<Entry> {
-    let limit = now - Duration::days(i64::from(days));
-    let old = |entry: &&Entry| {
-        let named = now.timezone().from_local_datetime(&entry.stamp).earliest();
-        entry.modified < limit.timestamp()
-            && named.is_some_and(|named| named < limit)
-            && !needed.contains(&entry.path)
-    };
-    let older = entries.split_last().map_or(entries, |(_, older)| older);
-    older.iter().filter(old).cloned().collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn at(text: &str) -> DateTime<FixedOffset> {
         DateTime::parse_from_rfc3339(text).unwrap()
-    }
-
-    fn entry(name: &str, modified: &str) -> Entry {
-        let (stamp, kind, number) = parse_name(name).unwrap();
-        Entry {
-            path: Path::new("scout").join(name),
-            kind,
-            stamp,
-            number,
-            size: 1,
-            modified: at(modified).timestamp(),
-        }
     }
 
     #[test]
@@ -530,27 +633,94 @@ mod tests {
         assert_eq!(scratch_of(b"no header\n\nx"), None);
     }
 
+    /// A folder of empty entries, each with its time of change, and its archive.
+    fn entries(names: &[(&str, &str)]) -> (tempfile::TempDir, Archive) {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("scout")).unwrap();
+        for (name, modified) in names {
+            let file = File::create(root.join("scout").join(name)).unwrap();
+            file.set_modified(at(modified).into()).unwrap();
+        }
+        (folder, Archive::new(&root, 0o600, None))
+    }
+
     #[test]
-    fn retention_keeps_the_newest_the_needed_and_the_young() {
+    fn what_is_old_by_name_and_by_time_expires_but_the_newest() {
         let old = "2026-01-01T00:00:00Z";
-        let entries = [
-            entry("2026-01-01_0900.md", old),
-            entry("2026-01-02_0900.md", old),
-            entry("2026-01-03_0900.md", "2026-03-10T00:00:00Z"),
-            entry("2026-03-10_0900.md", old),
-            entry("2026-01-04_0900-full-backup.md", old),
+        let (_folder, archive) = entries(&[
+            ("2026-01-01_0900.md", old),
+            ("2026-01-03_0900.md", "2026-03-10T00:00:00Z"),
+            ("2026-01-04_0900-full-backup.md", old),
+            ("2026-01-05_0900.txt", old),
+            ("2026-02-10_0900.md", old),
+        ]);
+        let limit = at("2026-02-12T09:00:00Z");
+        let expired = |keep_newest| -> Vec<PathBuf> {
+            let entries = archive
+                .expired("scout".as_ref(), limit, keep_newest)
+                .unwrap();
+            entries.into_iter().map(|entry| entry.path).collect()
+        };
+        let mut gone = ["2026-01-01_0900.md", "2026-01-04_0900-full-backup.md"]
+            .map(|name| Path::new("scout").join(name))
+            .to_vec();
+        assert_eq!(expired(true), gone);
+        gone.push("scout/2026-02-10_0900.md".into());
+        assert_eq!(expired(false), gone);
+        let none = archive.expired("nobody".as_ref(), limit, true).unwrap();
+        assert_eq!(none, []);
+    }
+
+    #[test]
+    fn nothing_is_deleted_but_the_very_entry_that_was_listed() {
+        let names = [
+            "2026-01-01_0900.md",
+            "2026-01-02_0900.md",
+            "2026-01-03_0900.md",
         ];
-        let needed = HashSet::from([PathBuf::from("scout/2026-01-02_0900.md")]);
-        let now = at("2026-03-14T09:00:00Z");
-        let gone: Vec<_> = expired(&entries, &needed, 30, now)
-            .into_iter()
-            .map(|e| e.path)
-            .collect();
-        assert_eq!(gone, [PathBuf::from("scout/2026-01-01_0900.md")]);
-        assert!(
-            expired(&entries[..1], &HashSet::new(), 30, now).is_empty(),
-            "the newest stays"
-        );
-        assert!(expired(&[], &HashSet::new(), 30, now).is_empty());
+        let (_folder, archive) = entries(&names.map(|name| (name, "2026-01-01T00:00:00Z")));
+        let listed = archive.list("scout".as_ref()).unwrap();
+        let [one, two, three] = listed.as_slice() else {
+            panic!("{listed:?}")
+        };
+        let path = |entry: &Entry| archive.root().join(&entry.path);
+        std::fs::write(path(one), "another").unwrap();
+        assert_eq!(archive.delete(one).unwrap_err().kind(), Kind::Conflict);
+        std::fs::remove_file(path(two)).unwrap();
+        std::os::unix::fs::symlink(path(one), path(two)).unwrap();
+        archive.delete(two).unwrap();
+        assert!(path(two).is_symlink() && path(one).exists());
+        archive.delete(three).unwrap();
+        archive.delete(three).unwrap();
+        assert!(!path(three).exists());
+        // A folder that became a link is not followed.
+        let scout = archive.root().join("scout");
+        std::fs::rename(&scout, archive.root().join("away")).unwrap();
+        std::os::unix::fs::symlink("away", &scout).unwrap();
+        assert!(archive.delete(one).is_err());
+        assert!(archive.root().join("away/2026-01-01_0900.md").exists());
+    }
+
+    #[test]
+    fn only_paths_below_the_archive_are_entries() {
+        let (_folder, archive) = entries(&[("2026-01-01_0900.md", "2026-01-01T00:00:00Z")]);
+        for (path, is) in [
+            ("scout/2026-01-01_0900.md", true),
+            ("scout/2026-01-02_0900.md", false),
+            ("scout/notes.md", false),
+            ("other/2026-01-01_0900.md", false),
+            ("scout/../scout/2026-01-01_0900.md", false),
+            ("./scout/2026-01-01_0900.md", false),
+            ("/scout/2026-01-01_0900.md", false),
+            (".shepherd/2026-01-01_0900.md", false),
+            ("", false),
+        ] {
+            assert_eq!(
+                archive.entry(path.as_ref()).unwrap().is_some(),
+                is,
+                "{path}"
+            );
+        }
     }
 }

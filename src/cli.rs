@@ -6,6 +6,7 @@
 //! it; what went wrong goes out as a [`Kind`], which alone decides the exit
 //! code.
 
+mod archive;
 mod check;
 mod diff;
 mod doctor;
@@ -13,6 +14,7 @@ mod log;
 pub mod output;
 mod run;
 mod status;
+mod verify;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -25,6 +27,7 @@ use crate::clock;
 use crate::config::{self, Config, Env};
 use crate::console;
 use crate::demo;
+use crate::digest::Digest;
 use crate::engine::{Engine, Setup, Trigger, UndoMode};
 use crate::error::{Error, Kind, Result};
 use crate::transport::local::Local;
@@ -165,6 +168,24 @@ enum Verb {
         /// Only this one
         agent: Option<String>,
     },
+    /// Lists what was archived, or keeps entries from retention
+    #[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
+    Archive {
+        #[command(subcommand)]
+        what: ArchiveVerb,
+    },
+    /// Checks what is kept against what was written down of it
+    ///
+    /// The ledger's chain, every entry and baseline version that it names, and the
+    /// baselines in use against their seal. Nothing is changed. A chain alone shows
+    /// neither a cut-off end nor a ledger that was written anew: note the head that
+    /// every run prints and give it as --anchor.
+    #[command(after_help = EXIT_CODES)]
+    Verify {
+        /// A head of the ledger that was noted before: that record must be there
+        #[arg(long, value_name = "SEQ:HASH", value_parser = anchor)]
+        anchor: Option<(u64, Digest)>,
+    },
     /// Checks what the promises rest on; made for pasting into a bug report
     #[command(after_help = EXIT_CODES)]
     Doctor,
@@ -205,6 +226,9 @@ struct ResetArgs {
     /// Refuses unless the plan is still the one with this hash
     #[arg(long, value_name = "HASH", value_parser = plan_hash)]
     plan: Option<String>,
+    /// Waits so long for agents that another run has locked, before it gives up
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    wait: u32,
 }
 
 #[derive(Debug, Args)]
@@ -224,6 +248,9 @@ struct UndoArgs {
     /// Shows the plan and changes nothing
     #[arg(long)]
     dry_run: bool,
+    /// Waits so long for agents that another run has locked, before it gives up
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    wait: u32,
 }
 
 #[derive(Clone, Copy, Debug, Subcommand)]
@@ -236,12 +263,47 @@ enum ConfigVerb {
     Show,
 }
 
+#[derive(Debug, Subcommand)]
+enum ArchiveVerb {
+    /// Lists the entries of agents, the oldest first, and what keeps them
+    ///
+    /// Retention deletes neither what is pinned nor what an undo still needs.
+    #[command(after_help = EXIT_CODES)]
+    List {
+        /// Only these
+        #[arg(value_name = "AGENT")]
+        agents: Vec<String>,
+    },
+    /// Keeps entries for good: retention never deletes them
+    #[command(after_help = EXIT_CODES)]
+    Pin {
+        /// Paths as `archive list` and `log` print them
+        #[arg(value_name = "ENTRY", required = true)]
+        entries: Vec<PathBuf>,
+    },
+    /// Leaves entries to retention again
+    #[command(after_help = EXIT_CODES)]
+    Unpin {
+        /// Paths as `archive list` and `log` print them
+        #[arg(value_name = "ENTRY", required = true)]
+        entries: Vec<PathBuf>,
+    },
+}
+
 fn plan_hash(text: &str) -> Result<String, String> {
     let hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match text.len() >= 8 && hex {
         true => Ok(text.to_ascii_lowercase()),
         false => Err("a plan's hash has at least eight hexadecimal digits".to_string()),
     }
+}
+
+fn anchor(text: &str) -> Result<(u64, Digest), String> {
+    let (seq, digest) = text
+        .split_once(':')
+        .ok_or("it is a number, a colon and a digest")?;
+    let seq = seq.parse().map_err(|_| format!("{seq} is no number"))?;
+    Ok((seq, digest.parse()?))
 }
 
 /// What a verb works with.
@@ -349,6 +411,8 @@ impl Context<'_> {
             Verb::Reset(args) => self.reset(&args),
             Verb::Undo(args) => self.undo(&args),
             Verb::Log { count, agent } => self.log(count, agent.as_deref()),
+            Verb::Archive { what } => self.archive(&what),
+            Verb::Verify { anchor } => self.verify(anchor),
             Verb::Doctor => self.doctor(),
             Verb::Config { what } => match what {
                 ConfigVerb::Check => self.config_check(),
@@ -371,6 +435,7 @@ impl Context<'_> {
             all,
             dry_run: false,
             plan: None,
+            wait: 0,
         });
         // A mistyped verb lands here, too.
         result.map_err(|mut failure| {

@@ -12,22 +12,26 @@ pub mod memory;
 mod observe;
 mod plan;
 mod reset;
+mod retention;
 mod undo;
+mod verify;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use fleet::{Fleet, FleetEvent};
 pub use ledger::{Act, Event, Outcome, Record, Standing, Trigger};
-pub use lock::Lock as Held;
+pub use lock::{Lock as Held, Queue};
 pub use observe::{Block, Content, LastRun, NO_REMOTE, Observation, Protection, State, WINDOW};
 pub use plan::{Action, Bound, Plan, Skipped, Step, UndoMode, UndoOf, UndoTarget};
 pub use reset::{AgentResult, Progress, Report, Stage, UNCLAIMED};
+pub use retention::{Kept, Retention};
+pub use verify::{About, Chain, Finding, Tally, Verification, Verifying};
 
 use crate::archive::{self, Archive};
-use crate::baseline::Versions;
+use crate::baseline::{Shelf, Versions};
 use crate::clock::Clock;
 use crate::config::{Agent, Config, Place};
 use crate::digest::Digest;
@@ -182,11 +186,15 @@ impl Engine {
         self.book().ledger.records()
     }
 
-    /// Appends to the ledger. Whoever only reads it never waits for the lock,
-    /// which another process may hold for long.
-    fn record(&self, event: Event) -> Result<()> {
+    /// Appends to the ledger: all of the events are on the disk when it returns,
+    /// or none is recorded. Whoever only reads it never waits for the lock, which
+    /// another process may hold for long.
+    fn record_all(&self, events: Vec<Event>) -> Result<()> {
+        if events.is_empty() {
+            return Ok(());
+        }
         let locked = Ledger::lock(&self.archive, self.clock())?;
-        self.book().ledger.append(locked, vec![event], self.clock())
+        self.book().ledger.append(locked, events, self.clock())
     }
 
     /// Number and digest of the ledger's last record.
@@ -201,7 +209,8 @@ impl Engine {
 
     /// An agent with the bytes that a person may want to read.
     pub fn detail(&self, agent: &Agent) -> Detail {
-        let seen = self.see(agent, true);
+        let mut shelf = Shelf::new(&self.config().general);
+        let seen = self.see(agent, true, &mut shelf);
         let content = seen.observation.content.as_ref();
         Detail {
             operator_part: seen.operator_part,
@@ -213,47 +222,6 @@ impl Engine {
             memory: seen.head,
             observation: seen.observation,
         }
-    }
-
-    /// Which entries retention would delete now.
-    ///
-    /// # Errors
-    /// An archive or ledger that cannot be read.
-    pub fn retention(&self) -> Result<Vec<archive::Entry>> {
-        let now = self.clock().now();
-        let days = self.config().general.archive_retention_days;
-        let records = self.records()?;
-        let limit = now - chrono::Duration::days(i64::from(days));
-        // Not the last one alone: a run that asks has recorded things just now.
-        if let Some(later) = records.iter().find(|record| record.time > now) {
-            let message = format!(
-                "the clock is behind the ledger's record {} of {}, so retention deletes nothing",
-                later.seq,
-                later.time.format("%Y-%m-%d %H:%M:%S")
-            );
-            return Err(Error::new(Kind::Conflict, message)
-                .hint("set the clock; entries are deleted by age"));
-        }
-        let needed: HashSet<PathBuf> = records
-            .iter()
-            .filter(|record| record.time >= limit)
-            .flat_map(|record| record.what.entry.iter().chain(&record.what.late))
-            .map(|written| written.path.clone())
-            .collect();
-        let mut folders: Vec<&str> = self
-            .config()
-            .agents
-            .iter()
-            .map(|agent| agent.archive_subdir.as_str())
-            .collect();
-        folders.sort_unstable();
-        folders.dedup();
-        let mut expired = Vec::new();
-        for folder in folders {
-            let entries = self.archive.list(folder.as_ref())?;
-            expired.extend(archive::expired(&entries, &needed, days, now));
-        }
-        Ok(expired)
     }
 
     /// Keeps what the fleet looked like, for the first screen of the next time.
@@ -319,7 +287,7 @@ impl Engine {
                 history.pushed.insert(0, pushed);
                 history.pushed.truncate(EARLIER);
             }
-            if event.act != Act::Repair {
+            if matches!(event.act, Act::Reset | Act::Undo) {
                 history.last = Some(LastRun {
                     run: event.run.clone(),
                     time: record.time,

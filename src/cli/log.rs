@@ -8,7 +8,7 @@ use super::output::{Cell, Document, Page, Role, cell, figure};
 use super::status::outcome_role;
 use super::{Context, Ended};
 use crate::digest::Digest;
-use crate::engine::{Act, Record, Standing};
+use crate::engine::{Record, Standing};
 
 /// What `log` answers.
 #[derive(Serialize)]
@@ -45,11 +45,6 @@ impl Document for Log {
 
 fn cells(record: &Record) -> Vec<Cell> {
     let event = &record.what;
-    let act = match event.act {
-        Act::Reset => "reset",
-        Act::Undo => "undo",
-        Act::Repair => "repair",
-    };
     let lines = match &event.before {
         Some(Standing::File { lines, .. }) => lines.to_string(),
         _ => "-".to_string(),
@@ -68,7 +63,7 @@ fn cells(record: &Record) -> Vec<Cell> {
             record.time.format("%Y-%m-%d %H:%M:%S").to_string(),
         ),
         cell(Role::Ours, &event.run),
-        cell(Role::Plain, act),
+        cell(Role::Plain, event.act.word()),
         cell(Role::Plain, &event.agent),
         cell(outcome_role(event.outcome), event.outcome.word()),
         figure(Role::Plain, lines),

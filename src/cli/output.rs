@@ -255,6 +255,20 @@ impl Output {
         let _ = self.out.write(line.as_bytes());
     }
 
+    /// Whether there is a terminal to say on how far a verb is.
+    pub fn shows_steps(&self) -> bool {
+        self.err.terminal && !self.settings.quiet && !self.settings.plain
+    }
+
+    /// How far a verb is, on a line of standard error that the next one writes
+    /// over. Empty text removes the line.
+    pub fn step(&mut self, text: &str) {
+        if self.shows_steps() {
+            let line = format!("\r{}\x1b[K", untrusted::line(text));
+            let _ = self.err.write(line.as_bytes());
+        }
+    }
+
     /// Something worth knowing beside the answer; not with `-q`.
     pub fn note(&mut self, text: &str) {
         if !self.settings.quiet {

@@ -355,6 +355,13 @@ pub fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
     let mut runs: Vec<RunSummary> = Vec::new();
     for record in engine.records()?.iter() {
         let event = record.what.clone();
+        if event.act == Act::Retire {
+            let mut earlier = runs.iter_mut().rev();
+            if let Some(run) = earlier.find(|run| run.run == event.run) {
+                run.retired += event.retired.len();
+            }
+            continue;
+        }
         if event.act == Act::Undo
             && let Some(undone) = &event.undoes
             && let Some(run) = runs.iter_mut().rev().find(|run| run.run == *undone)
@@ -371,6 +378,7 @@ pub fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
                 time: record.time,
                 events: vec![event],
                 undone: Vec::new(),
+                retired: 0,
             }),
         }
     }

@@ -6,13 +6,14 @@
 //! before without its line feed, and 64 zeros in the first line. A line that a
 //! crash left unfinished is cut off by the next append, and that is recorded.
 
+mod scan;
+
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::Write;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
@@ -20,10 +21,11 @@ use serde::{Deserialize, Serialize};
 use crate::archive::{Archive, Written};
 use crate::clock::Clock;
 use crate::digest::Digest;
+use crate::engine::lock;
 use crate::engine::memory::Boundary;
 use crate::error::{Error, Kind, PathContext, Result};
-use crate::sys;
 use crate::transport::{Attributes, Method, Odd};
+pub use scan::{Line, Place, Scan};
 
 /// What a record is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +38,20 @@ pub enum Act {
     /// What an interrupted run left was put right: an unfinished last line of the
     /// ledger, or files that it had displaced. No memory was changed.
     Repair,
+    /// Retention deletes entries. The record comes first.
+    Retire,
+}
+
+impl Act {
+    /// The word for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Act::Reset => "reset",
+            Act::Undo => "undo",
+            Act::Repair => "repair",
+            Act::Retire => "retire",
+        }
+    }
 }
 
 /// Who or what started a run.
@@ -127,13 +143,13 @@ pub struct Record {
 pub struct Event {
     /// The run; all agents of one run share it.
     pub run: String,
-    /// Reset, undo or repair.
+    /// What was done.
     pub act: Act,
     /// Who started it.
     pub trigger: Trigger,
     /// The operator's user name.
     pub user: String,
-    /// The agent; empty when the ledger itself was repaired.
+    /// The agent; empty when the ledger itself was repaired, and for retention.
     pub agent: String,
     /// The memory's host.
     pub host: String,
@@ -175,6 +191,9 @@ pub struct Event {
     /// The run that this one undid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<String>,
+    /// Entries that retention was about to delete.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retired: Vec<PathBuf>,
 }
 
 impl Event {
@@ -201,20 +220,23 @@ impl Event {
             attributes: None,
             duration_ms: 0,
             undoes: None,
+            retired: Vec::new(),
         }
     }
 
     /// Whether the memory was changed.
     pub fn changed(&self) -> bool {
-        self.outcome == Outcome::Ok && self.act != Act::Repair
+        self.outcome == Outcome::Ok && matches!(self.act, Act::Reset | Act::Undo)
+    }
+
+    /// The entries that were written.
+    pub fn written(&self) -> impl Iterator<Item = &Written> {
+        self.entry.iter().chain(&self.late)
     }
 }
 
 /// The file among the program's own.
 const NAME: &str = "ledger.jsonl";
-
-/// How long an append waits for another process's.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The ledger of one archive.
 pub struct Ledger {
@@ -271,6 +293,16 @@ impl Ledger {
         (self.records.len() as u64, self.head)
     }
 
+    /// Number and time of the record with the latest time.
+    ///
+    /// # Errors
+    /// As [`Ledger::records`].
+    pub fn latest(&mut self) -> Result<Option<(u64, DateTime<FixedOffset>)>> {
+        let records = self.records()?;
+        let latest = records.iter().max_by_key(|record| record.time);
+        Ok(latest.map(|record| (record.seq, record.time)))
+    }
+
     /// Changes whenever what was read before is no longer true.
     pub fn readings(&self) -> u64 {
         self.readings
@@ -305,34 +337,23 @@ impl Ledger {
     }
 
     fn read_rest(&mut self, file: &File) -> Result<()> {
-        let mut file = BufReader::new(file);
-        file.seek(SeekFrom::Start(self.read))
-            .path("read", &self.path)?;
-        let mut line = Vec::new();
+        let file = file.try_clone().path("read", &self.path)?;
+        let place = Place {
+            seq: self.records.len() as u64,
+            offset: self.read,
+            from: 0,
+            head: self.head,
+        };
+        let mut scan = Scan::new(file, &self.path, place)?;
         loop {
-            line.clear();
-            let count = file.read_until(b'\n', &mut line).path("read", &self.path)?;
-            if line.pop() != Some(b'\n') {
-                return Ok(()); // The end, or a line that is still being written.
+            let next = scan.record();
+            self.head = scan.place().head;
+            self.read = scan.place().offset;
+            match next? {
+                Some(record) => Arc::make_mut(&mut self.records).push(record),
+                None => return Ok(()),
             }
-            let number = self.records.len() as u64 + 1;
-            let record: Record = serde_json::from_slice(&line)
-                .map_err(|error| self.broken(number, &format!("it is no record: {error}")))?;
-            if record.seq != number || record.prev != self.head {
-                return Err(self.broken(number, "it does not continue the line before"));
-            }
-            self.head = Digest::of(&line);
-            self.read += count as u64;
-            Arc::make_mut(&mut self.records).push(record);
         }
-    }
-
-    fn broken(&self, line: u64, why: &str) -> Error {
-        Error::new(
-            Kind::Integrity,
-            format!("the ledger {} is broken at line {line}: {why}", self.path.display()),
-        )
-        .hint("somebody or something changed it; keep the file as evidence and move it away, then a new ledger begins")
     }
 
     /// Opens and locks the ledger of `archive` for an append. It waits for other
@@ -353,14 +374,7 @@ impl Ledger {
             .open(&path)
             .path("open the ledger", &path)?;
         archive.dress_own(&file, &path)?;
-        let end = clock.instant() + PATIENCE;
-        while !sys::try_lock(file.as_fd()).path("lock the ledger", &path)? {
-            if clock.instant() >= end {
-                let message = format!("the ledger {} stays locked by another run", path.display());
-                return Err(Error::new(Kind::Busy, message));
-            }
-            clock.sleep(Duration::from_millis(2));
-        }
+        lock::wait(&file, &path, clock)?;
         Ok(Locked { file, folder })
     }
 

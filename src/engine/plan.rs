@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::ledger::{Act, Standing};
 use super::memory::{Boundary, Rule};
 use super::observe::{Protection, Seen, State, WINDOW, host};
-use super::{Engine, Record, undo};
+use super::{Engine, Record, Retention, undo};
 use crate::archive::EntryKind;
-use crate::baseline;
+use crate::baseline::Shelf;
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::error::{Error, Kind, Result};
@@ -174,6 +174,10 @@ pub struct Plan {
     pub skipped: Vec<Skipped>,
     /// Whether the whole fleet was asked for.
     pub whole_fleet: bool,
+    /// What would be deleted from the archive when the run has ended well: only
+    /// after a reset of every agent.
+    #[serde(default)]
+    pub retention: Option<Retention>,
 }
 
 impl Plan {
@@ -192,6 +196,7 @@ impl Plan {
             hash: Digest::of(text.as_bytes()).short(12),
             made: engine.clock().now(),
             whole_fleet: false,
+            retention: None,
             steps,
             skipped,
         }
@@ -211,11 +216,12 @@ impl Engine {
     /// # Errors
     /// An agent that is not configured.
     pub fn plan_reset(&self, names: &[String], unlocked: bool) -> Result<Plan> {
+        let mut shelf = Shelf::new(&self.config().general);
         let mut steps = Vec::new();
         let mut skipped = Vec::new();
         for name in unique(names) {
             let agent = self.agent(name)?;
-            let seen = self.see(agent, true);
+            let seen = self.see(agent, true, &mut shelf);
             match self.reset_step(agent, &seen, unlocked) {
                 Ok(step) => steps.push(step),
                 Err((kind, why)) => skipped.push(Skipped {
@@ -226,15 +232,17 @@ impl Engine {
                 }),
             }
         }
-        let whole_fleet = self.is_whole_fleet(steps.len() + skipped.len());
+        let count = steps.len() + skipped.len();
+        let everybody = count == self.config().agents.len();
+        let grows = || {
+            let steps = steps.iter().filter(|step| step.entry.is_some());
+            steps.map(|step| step.agent.as_str()).collect()
+        };
         Ok(Plan {
-            whole_fleet,
+            whole_fleet: everybody && count > 1,
+            retention: everybody.then(|| self.retention_after(&grows())),
             ..Plan::new(Act::Reset, self, steps, skipped)
         })
-    }
-
-    fn is_whole_fleet(&self, count: usize) -> bool {
-        count == self.config().agents.len() && count > 1
     }
 
     fn reset_step(
@@ -252,8 +260,12 @@ impl Engine {
         if seen.observation.protect == Protection::ReadOnly && !unlocked {
             return Err((Some(Kind::Conflict), "protected as read-only".to_string()));
         }
-        let baseline = baseline::load(&self.config().general, agent)
-            .map_err(|refusal| (Some(refusal.error().kind()), refusal.error().to_string()))?;
+        let Some(baseline) = &seen.baseline else {
+            return Err((
+                Some(Kind::Internal),
+                "its baseline was not read".to_string(),
+            ));
+        };
         let mut step = self
             .step(agent, seen, baseline.digest())
             .map_err(|error| (Some(error.kind()), error.to_string()))?;
@@ -354,11 +366,12 @@ impl Engine {
                 .map(|name| (name.to_string(), undo::last(&records, name, true)))
                 .collect(),
         };
+        let mut shelf = Shelf::new(&self.config().general);
         let mut steps = Vec::new();
         let mut skipped = Vec::new();
         for (name, record) in wanted {
             let agent = self.agent(&name)?;
-            let seen = self.see(agent, true);
+            let seen = self.see(agent, true, &mut shelf);
             match self.undo_step(agent, &seen, record, &records, mode, unlocked) {
                 Ok(step) => steps.push(step),
                 Err(error) => skipped.push(Skipped {

@@ -80,6 +80,7 @@ pub(super) fn written_since(records: &[Record], agent: &str, now: Option<&Standi
 #[derive(Clone)]
 pub(super) enum Part {
     Bytes(Arc<Vec<u8>>),
+    Baseline(Arc<Baseline>),
     /// An entry below `archive_dir`, without its first bytes.
     Entry(PathBuf, u64),
 }
@@ -94,6 +95,7 @@ impl Parts {
         for part in &self.0 {
             match part {
                 Part::Bytes(bytes) => sink(bytes)?,
+                Part::Baseline(baseline) => sink(baseline.bytes())?,
                 Part::Entry(path, skip) => {
                     let mut file = engine.archive().open(path)?;
                     let failed =
@@ -200,6 +202,17 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
         .chain(repairs)
         .flat_map(|event| &event.late)
         .rfind(|written| written.kind == EntryKind::Late);
+    let entry = late.or(event.entry.as_ref());
+    if let Some(entry) = entry
+        && let Some(retired) = engine.retired_by(&entry.path, &records)
+    {
+        return refuse(format!(
+            "its entry {} was deleted by retention on {} (run {})",
+            entry.path.display(),
+            retired.time.format("%Y-%m-%d"),
+            retired.what.run
+        ));
+    }
     match (late, &event.entry) {
         // What a late writer added belongs to the file that was displaced.
         (Some(late), _) => {

@@ -394,6 +394,7 @@ pub fn plan(steps: &[(&str, State)]) -> Plan {
         whole_fleet: false,
         steps,
         skipped: Vec::new(),
+        retention: None,
     }
 }
 
@@ -463,6 +464,7 @@ pub fn run(id: &str, minutes_ago: i64, agents: &[(&str, Outcome)]) -> RunSummary
         time: ago(minutes_ago),
         events: agents.iter().map(event).collect(),
         undone: Vec::new(),
+        retired: 0,
     }
 }
 

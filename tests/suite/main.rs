@@ -20,6 +20,7 @@ mod engine;
 mod fixture;
 mod fleet;
 mod fuzz;
+mod ledger;
 mod original;
 mod regressions;
 mod screenshots;

@@ -33,6 +33,8 @@ pub struct RunSummary {
     pub events: Vec<Event>,
     /// Agents for which it was undone.
     pub undone: Vec<String>,
+    /// How many entries its retention deleted.
+    pub retired: usize,
 }
 
 impl RunSummary {
@@ -71,7 +73,7 @@ impl RunSummary {
             time: self.time,
             duration_ms: self.events.iter().map(|event| event.duration_ms).sum(),
             lines: self.events.iter().map(line).collect(),
-            retired: 0,
+            retired: self.retired,
         }
     }
 }

@@ -247,7 +247,18 @@ fn notes(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16) {
         let note = step.notes.last()?;
         Some(format!("{}: {note}", step.agent))
     });
-    if let Some(text) = told {
+    let retired = view
+        .plan
+        .retention
+        .as_ref()
+        .map_or(0, |it| it.entries.len());
+    let deletes = (retired > 0).then(|| {
+        let entries = count(retired as u64, "old entry").replace("entrys", "entries");
+        format!("then retention deletes {entries}")
+    });
+    let told: Vec<String> = deletes.into_iter().chain(told).collect();
+    if !told.is_empty() {
+        let text = told.join("; ");
         canvas.put(
             1,
             y,

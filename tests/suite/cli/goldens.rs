@@ -20,6 +20,7 @@ fn of_text() {
     golden!("undo_dry_run", site, "undo" "monitor-bot" "--dry-run");
     golden!("undo", site, "undo" "monitor-bot");
     golden!("log", site, "log");
+    golden!("verify", site, "verify");
     golden!("config_check", site, "config" "check");
     golden!("config_show", site, "config" "show");
 }
@@ -34,10 +35,57 @@ fn of_json() {
     golden!("reset_json", site, "reset" "--all" "--json");
     golden!("undo_json", site, "undo" "monitor-bot" "--json");
     golden!("log_json", site, "log" "--json" "-n" "2" "monitor-bot");
+    golden!("verify_json", site, "verify" "--json");
     golden!("config_check_json", site, "config" "check" "--json");
     golden!("config_show_json", site, "config" "show" "--json");
     golden!("unknown_agent_json", site, "reset" "--json" "monitor");
     golden!("usage_json", site, "reset" "--json");
+}
+
+#[test]
+fn of_a_broken_account() {
+    let site = busy();
+    let _ = site.run(["reset", "--all"]).code(0);
+    let ledger = site.read("archives/.shepherd/ledger.jsonl");
+    site.write(
+        "archives/.shepherd/ledger.jsonl",
+        ledger.replacen("\"ok\"", "\"no\"", 1),
+    );
+    let entry = format!("archives/monitor/{}", site.entries("monitor")[0]);
+    site.append(&entry, "x");
+    golden!("verify_broken", site, "verify" "--anchor" "9:0000000000000000000000000000000000000000000000000000000000000000");
+    golden!("verify_broken_json", site, "verify" "--json");
+    golden!("verify_misused", site, "verify" "--anchor" "9");
+}
+
+#[test]
+fn of_the_archive() {
+    let site = busy();
+    golden!("archive_empty", site, "archive" "list");
+    for old in ["2026-01-02_0100.md", "2026-01-03_0100-full-backup.md"] {
+        let name = format!("archives/monitor/{old}");
+        site.write(&name, "- an old note\n");
+        let file = fs::File::options()
+            .write(true)
+            .open(site.path(&name))
+            .unwrap();
+        let past = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_767_322_800);
+        file.set_modified(past).unwrap();
+    }
+    golden!("archive_dry_run", site, "reset" "--all" "--dry-run");
+    golden!("archive_pin", site, "archive" "pin" "monitor/2026-01-02_0100.md");
+    golden!("archive_pin_again", site, "archive" "pin" "monitor/2026-01-02_0100.md");
+    golden!("archive_pin_missing", site, "archive" "pin" "monitor/2026-01-09_0100.md");
+    golden!("archive_pin_json", site, "archive" "pin" "--json" "monitor/2026-01-02_0100.md");
+    let _ = site
+        .run(["reset", "--all"])
+        .code(0)
+        .says("Deleted 1 entry older than 30 days");
+    golden!("archive_list", site, "archive" "list");
+    golden!("archive_list_json", site, "archive" "list" "--json" "code-reviewer");
+    golden!("archive_log", site, "log");
+    golden!("archive_unpin", site, "archive" "unpin" "monitor/2026-01-02_0100.md");
+    golden!("archive_verify", site, "verify");
 }
 
 #[test]

@@ -1,0 +1,122 @@
+//! `verify`: whether what is kept is still what was written.
+
+use std::io;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::output::{Cell, Document, Page, Role, cell, count};
+use super::{Context, Ended};
+use crate::digest::Digest;
+use crate::engine::{About, Verification, Verifying};
+
+/// How often it is said how far it is.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What `verify` answers.
+#[derive(Serialize)]
+struct Verified {
+    ok: bool,
+    #[serde(flatten)]
+    found: Verification,
+}
+
+impl Document for Verified {
+    fn text(&self, page: &mut Page<'_>) -> io::Result<()> {
+        let Verified { found, .. } = self;
+        let (ledger, tally) = (&found.ledger, &found.tally);
+        let mut rows = vec![self.row(
+            About::Ledger,
+            "ledger",
+            match ledger.seq {
+                0 => "no records yet".to_string(),
+                _ => format!(
+                    "{}, head {}:{}",
+                    count(tally.lines as usize, "record"),
+                    ledger.seq,
+                    ledger.sha256
+                ),
+            },
+        )];
+        if found.anchor.is_some() {
+            let what = "the noted head is in the ledger".to_string();
+            rows.push(self.row(About::Anchor, "anchor", what));
+        }
+        let mut entries = format!("{} checked, {} bytes", tally.entries, tally.bytes);
+        if tally.retired > 0 {
+            entries.push_str(&format!(", {} deleted by retention", tally.retired));
+        }
+        rows.push(self.row(About::Entry, "entries", entries));
+        let versions = format!(
+            "{} checked",
+            count(tally.versions as usize, "baseline version")
+        );
+        rows.push(self.row(About::Version, "versions", versions));
+        let baselines = match (tally.sealed, tally.unsealed) {
+            (0, 0) => "none to check".to_string(),
+            (0, _) => format!("{} without a seal", tally.unsealed),
+            (_, _) => format!("{} match the seal", tally.sealed),
+        };
+        rows.push(self.row(About::Baseline, "baselines", baselines));
+        page.table(&rows)?;
+        for finding in &found.findings {
+            page.line(&[(Role::Bad, "FAIL  "), (Role::Plain, &finding.what)])?;
+        }
+        if found.more > 0 {
+            page.plain(format!("and {} more", found.more))?;
+        }
+        for note in &found.notes {
+            page.line(&[(Role::Ours, "note  "), (Role::Plain, note)])?;
+        }
+        Ok(())
+    }
+}
+
+impl Verified {
+    /// A part with its word; what is said of it holds only if nothing is wrong.
+    fn row(&self, about: About, name: &str, what: String) -> Vec<Cell> {
+        let wrong = self.found.findings.iter().filter(|it| it.about == about);
+        match wrong.count() {
+            0 => vec![
+                cell(Role::Good, "ok"),
+                cell(Role::Head, name),
+                cell(Role::Plain, what),
+            ],
+            number => vec![
+                cell(Role::Bad, "FAIL"),
+                cell(Role::Head, name),
+                cell(Role::Plain, count(number, "finding")),
+            ],
+        }
+    }
+}
+
+impl Context<'_> {
+    pub(super) fn verify(&mut self, anchor: Option<(u64, Digest)>) -> Ended {
+        let engine = self.open()?;
+        let out = &mut *self.out;
+        let steps = out.shows_steps();
+        let mut told = engine.clock().instant();
+        let found = engine.verify(anchor, &mut |step| {
+            let now = engine.clock().instant();
+            if steps && now - told >= PAUSE {
+                told = now;
+                out.step(&match step {
+                    Verifying::Ledger(lines) => format!("ledger: {lines} records"),
+                    Verifying::Entries(number, of) => format!("entries: {number} of {of}"),
+                });
+            }
+        });
+        out.step("");
+        let found = found?;
+        let kind = found.kind();
+        self.out.document(&Verified {
+            ok: kind.is_none(),
+            found,
+        })?;
+        if kind.is_some() {
+            self.out.hint("keep the archive as it is, as evidence; what was kept elsewhere of it tells what was changed");
+        }
+        Ok(kind)
+    }
+}

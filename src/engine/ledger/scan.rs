@@ -1,0 +1,186 @@
+//! Reads a ledger line by line, holding one line at a time, and checks that each
+//! continues the one before.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use chrono::{DateTime, FixedOffset};
+use serde::Deserialize;
+
+use super::{Event, Record};
+use crate::digest::Digest;
+use crate::error::{Error, Kind, PathContext, Result};
+
+/// No record comes near this; a longer line is none.
+const LONGEST: u64 = 16 << 20;
+
+/// A place between two lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Number of the record that ends here; 0 at the beginning.
+    pub seq: u64,
+    /// Bytes before this place.
+    pub offset: u64,
+    /// Bytes before the line that ends here.
+    pub from: u64,
+    /// Digest of that line.
+    pub head: Digest,
+}
+
+/// A ledger that is being read.
+pub struct Scan {
+    file: BufReader<File>,
+    path: PathBuf,
+    at: Place,
+    /// Lines before this place.
+    line: u64,
+    text: Vec<u8>,
+    /// Nothing can be said about what the next line continues: the one before
+    /// could not be read.
+    blind: bool,
+}
+
+/// A line as it was found.
+pub struct Line {
+    /// Its number, from 1.
+    pub number: u64,
+    /// The record in it, if there is one.
+    pub record: Option<Record>,
+    /// What is wrong with it.
+    pub wrong: Option<String>,
+}
+
+impl Scan {
+    /// Reads on from a place that was reached before.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn new(file: File, path: &Path, at: Place) -> Result<Scan> {
+        let mut file = BufReader::with_capacity(128 * 1024, file);
+        file.seek(SeekFrom::Start(at.offset)).path("read", path)?;
+        Ok(Scan {
+            file,
+            path: path.to_path_buf(),
+            line: at.seq,
+            at,
+            text: Vec::new(),
+            blind: false,
+        })
+    }
+
+    /// Reads the ledger at `path` from its beginning; none where there is none.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn open(path: &Path) -> Result<Option<Scan>> {
+        match File::open(path) {
+            Ok(file) => Scan::new(file, path, Place::default()).map(Some),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::io("read the ledger", path, &error)),
+        }
+    }
+
+    /// The place behind the last line that was read.
+    pub fn place(&self) -> Place {
+        self.at
+    }
+
+    /// How many bytes follow that are no whole line. Right only at the end.
+    pub fn torn(&self) -> usize {
+        self.text.len()
+    }
+
+    /// The next record; none at the end, and before a line that is still being
+    /// written.
+    ///
+    /// # Errors
+    /// A line that is no record or does not continue the one before: the scan
+    /// is over then.
+    pub fn record(&mut self) -> Result<Option<Record>> {
+        let at = self.at;
+        let Some(line) = self.line()? else {
+            return Ok(None);
+        };
+        match (line.record, line.wrong) {
+            (Some(record), None) => Ok(Some(record)),
+            (_, wrong) => {
+                self.at = at;
+                let why = wrong.unwrap_or_default();
+                Err(broken(&self.path, line.number, &why))
+            }
+        }
+    }
+
+    /// The next line, whatever is wrong with it; what follows is measured
+    /// against it.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn line(&mut self) -> Result<Option<Line>> {
+        self.text.clear();
+        let mut piece = (&mut self.file).take(LONGEST);
+        let count = piece.read_until(b'\n', &mut self.text);
+        let count = count.path("read", &self.path)? as u64;
+        let number = self.line + 1;
+        if self.text.pop_if(|byte| *byte == b'\n').is_none() {
+            if count < LONGEST {
+                return Ok(None); // The end, or a line that is still being written.
+            }
+            return Err(broken(&self.path, number, "it is too long for a record"));
+        }
+        let digest = Digest::of(&self.text);
+        let (record, wrong) = match parse(&self.text) {
+            Err(error) => (None, Some(format!("it is no record: {error}"))),
+            Ok(record) if self.blind => (Some(record), None),
+            Ok(record) if record.prev != self.at.head || record.seq != self.at.seq + 1 => (
+                Some(record),
+                Some("it does not continue the line before".to_string()),
+            ),
+            Ok(record) => (Some(record), None),
+        };
+        self.blind = record.is_none();
+        self.line = number;
+        self.at = Place {
+            seq: record.as_ref().map_or(self.at.seq + 1, |record| record.seq),
+            from: self.at.offset,
+            offset: self.at.offset + count,
+            head: digest,
+        };
+        Ok(Some(Line {
+            number,
+            record,
+            wrong,
+        }))
+    }
+}
+
+/// What every record begins with.
+#[derive(Deserialize)]
+struct Head {
+    seq: u64,
+    prev: Digest,
+    time: DateTime<FixedOffset>,
+}
+
+/// Both halves of a record are read from the whole line, which is much quicker
+/// than to collect what the first one leaves.
+fn parse(line: &[u8]) -> serde_json::Result<Record> {
+    let Head { seq, prev, time } = serde_json::from_slice(line)?;
+    let what: Event = serde_json::from_slice(line)?;
+    Ok(Record {
+        seq,
+        prev,
+        time,
+        what,
+    })
+}
+
+/// A ledger whose chain is broken.
+pub fn broken(path: &Path, line: u64, why: &str) -> Error {
+    Error::new(
+        Kind::Integrity,
+        format!("the ledger {} is broken at line {line}: {why}", path.display()),
+    )
+    .hint("`memory-shepherd verify` shows all of it; keep the file as evidence and move it away, then a new ledger begins")
+}

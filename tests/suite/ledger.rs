@@ -1,0 +1,517 @@
+//! The account: what `verify` finds, what retention writes down, and how the
+//! ledger is read when it is long.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use memory_shepherd::digest::Digest;
+use memory_shepherd::engine::{About, Engine, Verification};
+use memory_shepherd::error::Kind;
+
+use super::world::World;
+
+fn ledger(world: &World) -> PathBuf {
+    world.archive().join(".shepherd/ledger.jsonl")
+}
+
+/// A world with three runs of two agents, each with an entry.
+fn lived() -> World {
+    let world = World::new(&["ranger", "scout"]);
+    for note in ["- one\n", "- two\n", "- three\n"] {
+        world.write_scratch("ranger", note);
+        world.write_scratch("scout", note);
+        assert_eq!(world.reset().report.kind(), None);
+    }
+    world
+}
+
+fn verify(engine: &Engine, anchor: Option<(u64, Digest)>) -> Verification {
+    engine.verify(anchor, &mut |_| {}).unwrap()
+}
+
+/// What is found, in words.
+fn findings(world: &World) -> Vec<(About, Kind, String)> {
+    let found = verify(&world.engine(), None);
+    let findings = found.findings.into_iter();
+    findings.map(|it| (it.about, it.kind, it.what)).collect()
+}
+
+#[track_caller]
+fn finds(world: &World, about: About, words: &str) {
+    let found = findings(world);
+    let [(what, Kind::Integrity, text)] = found.as_slice() else {
+        panic!("{found:?}")
+    };
+    assert_eq!((*what, text.contains(words)), (about, true), "{text}");
+}
+
+mod verifying {
+    use super::*;
+
+    #[test]
+    fn a_whole_archive_is_found_whole() {
+        let world = World::new(&["scout"]);
+        let found = verify(&world.engine(), None);
+        assert_eq!((found.kind(), found.tally.lines), (None, 0));
+        let world = lived();
+        world.seal();
+        let found = verify(&world.engine(), None);
+        assert_eq!(found.findings, []);
+        assert_eq!(found.notes, Vec::<String>::new());
+        assert_eq!((found.tally.lines, found.tally.entries), (6, 6));
+        assert_eq!((found.tally.versions, found.tally.sealed), (1, 2));
+        assert_eq!(found.ledger.seq, 6);
+    }
+
+    #[test]
+    fn every_line_that_was_changed_removed_or_moved_is_found() {
+        let world = lived();
+        let path = ledger(&world);
+        let text = fs::read_to_string(&path).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        let check = |lines: &[&str], at: usize, what: &str| {
+            fs::write(&path, lines.join("\n") + "\n").unwrap();
+            let found = findings(&world);
+            let mut about = found.iter().filter(|it| it.0 == About::Ledger);
+            let first = about.next().unwrap_or_else(|| panic!("{what}: {found:?}"));
+            assert_eq!(first.1, Kind::Integrity);
+            assert!(
+                first.2.starts_with(&format!("line {at}: ")),
+                "{what}: {first:?}"
+            );
+        };
+        for at in 0..lines.len() - 1 {
+            let changed = lines[at].replacen("tester", "hacker", 1);
+            let mut all = lines.clone();
+            all[at] = &changed;
+            check(&all, at + 2, "changed");
+            let mut all = lines.clone();
+            all.remove(at);
+            check(&all, at + 1, "removed");
+            let mut all = lines.clone();
+            all.swap(at, at + 1);
+            check(&all, at + 1, "moved");
+            let mut all = lines.clone();
+            all[at] = "nonsense";
+            check(&all, at + 1, "nonsense");
+        }
+        // The rest is looked at all the same.
+        let mut all = lines.clone();
+        all[1] = "nonsense";
+        all[4] = "nonsense";
+        fs::write(&path, all.join("\n") + "\n").unwrap();
+        let found = findings(&world);
+        let about = |about| found.iter().filter(|it| it.0 == about).count();
+        assert_eq!((about(About::Ledger), found.len()), (2, 2), "{found:?}");
+    }
+
+    #[test]
+    fn a_noted_head_shows_what_a_chain_cannot() {
+        let world = lived();
+        let engine = world.engine();
+        engine.records().unwrap();
+        let head = engine.ledger_head();
+        let text = fs::read(ledger(&world)).unwrap();
+        assert_eq!(verify(&engine, Some(head)).anchor, Some(true));
+        // An older head still holds after further runs.
+        world.write_scratch("scout", "- more\n");
+        world.reset();
+        let found = verify(&world.engine(), Some(head));
+        assert_eq!((found.anchor, found.kind()), (Some(true), None));
+        let bad = |anchor, words: &str| {
+            let found = verify(&world.engine(), Some(anchor));
+            assert_eq!(
+                (found.anchor, found.kind()),
+                (Some(false), Some(Kind::Integrity))
+            );
+            let said: Vec<_> = found.findings.iter().map(|it| it.what.as_str()).collect();
+            assert!(said.iter().any(|it| it.contains(words)), "{said:?}");
+        };
+        bad((head.0, Digest::ZERO), "does not have the noted digest");
+        bad((head.0 - 1, head.1), "does not have the noted digest");
+        // Cut off at the end.
+        let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
+        fs::write(ledger(&world), lines[..4].concat()).unwrap();
+        assert!(!findings(&world).iter().any(|it| it.0 == About::Ledger));
+        bad(head, "ends with record 4, but record 6 was noted");
+        // Written anew as a whole.
+        let other = lived();
+        fs::copy(ledger(&other), ledger(&world)).unwrap();
+        bad(head, "does not have the noted digest");
+        fs::remove_file(ledger(&world)).unwrap();
+        bad(head, "ends with record 0");
+    }
+
+    #[test]
+    fn a_torn_last_line_is_no_failure() {
+        let world = lived();
+        let mut text = fs::read(ledger(&world)).unwrap();
+        text.extend_from_slice(b"{\"seq\":7,\"pre");
+        fs::write(ledger(&world), text).unwrap();
+        let found = verify(&world.engine(), None);
+        assert_eq!((found.kind(), found.ledger.torn), (None, 13));
+        assert!(
+            found.notes[0].contains("unfinished record"),
+            "{:?}",
+            found.notes
+        );
+    }
+
+    #[test]
+    fn an_entry_that_was_changed_or_taken_away_is_found() {
+        let world = lived();
+        let entry = world
+            .archive()
+            .join("scout")
+            .join(&world.entries("scout")[1]);
+        let bytes = fs::read(&entry).unwrap();
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        fs::write(&entry, text.replacen("- ", "+ ", 1)).unwrap();
+        finds(
+            &world,
+            About::Entry,
+            "its digest is another (record in line ",
+        );
+        fs::write(&entry, &bytes[1..]).unwrap();
+        finds(&world, About::Entry, "bytes, ");
+        fs::remove_file(&entry).unwrap();
+        finds(
+            &world,
+            About::Entry,
+            "is missing, and retention did not delete it",
+        );
+        std::os::unix::fs::symlink("/etc/passwd", &entry).unwrap();
+        finds(&world, About::Entry, "is no file any more");
+        fs::remove_file(&entry).unwrap();
+        fs::write(&entry, &bytes).unwrap();
+        assert_eq!(findings(&world), []);
+    }
+
+    #[test]
+    fn an_entry_outside_the_archive_is_never_read() {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "- note\n");
+        world.reset().ok();
+        let text = fs::read_to_string(ledger(&world)).unwrap();
+        let name = format!("scout/{}", world.entries("scout")[0]);
+        for path in [
+            "../agents/scout/MEMORY.md",
+            "/etc/passwd",
+            ".shepherd/ledger.jsonl",
+            "",
+        ] {
+            assert!(text.contains(&name));
+            fs::write(ledger(&world), text.replacen(&name, path, 1)).unwrap();
+            finds(&world, About::Entry, "no path of an entry");
+        }
+    }
+
+    #[test]
+    fn entries_that_no_record_names_are_counted_and_no_failure() {
+        let world = lived();
+        let folder = world.archive().join("scout");
+        fs::write(folder.join("2025-12-31_2300.md"), "of the original").unwrap();
+        fs::write(folder.join("notes.md"), "no entry").unwrap();
+        let found = verify(&world.engine(), None);
+        assert_eq!((found.kind(), found.tally.unrecorded), (None, 1));
+        assert!(found.notes[0].contains("no record names 1 of the entries"));
+    }
+
+    #[test]
+    fn versions_and_baselines_are_checked() {
+        let world = lived();
+        let versions = world.archive().join(".shepherd/baselines");
+        let name = super::super::world::names(&versions).remove(0);
+        let version = versions.join(name);
+        let bytes = fs::read(&version).unwrap();
+        fs::write(&version, b"other").unwrap();
+        finds(&world, About::Version, "was changed");
+        fs::remove_file(&version).unwrap();
+        finds(&world, About::Version, "is missing");
+        fs::write(&version, &bytes).unwrap();
+        world.seal();
+        world.set_baseline("scout", "# Other rules\n\n---\n");
+        finds(&world, About::Baseline, "differs from the seal");
+        fs::write(world.root.join("baselines/.checksums"), "nonsense\n").unwrap();
+        assert_eq!(findings(&world).len(), 2);
+        // Too small to be pushed is no tampering.
+        fs::remove_file(world.root.join("baselines/.checksums")).unwrap();
+        world.set_baseline("scout", "x");
+        let found = verify(&world.engine(), None);
+        assert_eq!(found.kind(), None);
+        assert!(
+            found.notes[0].contains("min_baseline_size"),
+            "{:?}",
+            found.notes
+        );
+    }
+
+    #[test]
+    fn a_verification_changes_nothing() {
+        let world = lived();
+        let before = tree(&world.root);
+        verify(&world.engine(), None);
+        assert_eq!(tree(&world.root), before);
+    }
+
+    fn tree(path: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
+        let mut all = Vec::new();
+        let mut folders = vec![path.to_path_buf()];
+        while let Some(folder) = folders.pop() {
+            for item in fs::read_dir(folder).unwrap() {
+                let path = item.unwrap().path();
+                match path.is_dir() {
+                    true => folders.push(path),
+                    false => all.push((path.clone(), fs::read(path).ok())),
+                }
+            }
+        }
+        all.sort();
+        all
+    }
+}
+
+mod retention {
+    use super::*;
+    use memory_shepherd::clock::Clock;
+    use memory_shepherd::engine::{Act, Outcome, Progress, UndoMode, UndoTarget};
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// Ages an entry by its inode, too, and answers where it is.
+    fn age(world: &World, entry: &Path, days: u32) -> PathBuf {
+        let path = world.archive().join(entry);
+        let now: std::time::SystemTime = world.clock.now().into();
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        file.set_modified(now - DAY * days).unwrap();
+        path
+    }
+
+    /// A world whose first entry is old enough to go with the next run.
+    fn aged() -> (World, PathBuf, String) {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "- old\n");
+        let ran = world.reset();
+        let entry = ran.ok().entries[0].path.clone();
+        let run = ran.report.run.clone();
+        world.clock.advance(DAY * 40);
+        age(&world, &entry, 40);
+        world.write_scratch("scout", "- new\n");
+        (world, entry, run)
+    }
+
+    #[test]
+    fn what_is_deleted_is_recorded_and_verifies() {
+        let (world, entry, run) = aged();
+        let ran = world.reset();
+        assert_eq!(ran.report.retired, [entry.clone()]);
+        let records = world.records();
+        let last = &records[records.len() - 1];
+        assert_eq!(last.what.act, Act::Retire);
+        assert_eq!(last.what.retired, [entry.clone()]);
+        assert_eq!(last.what.run, ran.report.run);
+        assert_eq!(ran.report.head.0, last.seq);
+        let found = verify(&world.engine(), None);
+        assert_eq!((found.kind(), found.tally.retired), (None, 1));
+        // It is no run of the agent.
+        assert_eq!(world.observe("scout").last.unwrap().act, Act::Reset);
+        // The same by hand is a loss.
+        let path = world
+            .archive()
+            .join("scout")
+            .join(world.entries("scout").pop().unwrap());
+        let bytes = fs::read(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        finds(&world, About::Entry, "is missing");
+        fs::write(&path, bytes).unwrap();
+        // The old run cannot be undone, and says why.
+        let plan = world
+            .engine()
+            .plan_undo(&UndoTarget::Run(run.clone()), UndoMode::Refuse, false);
+        let skipped = &plan.unwrap().skipped[0];
+        assert_eq!(skipped.kind, Some(Kind::Conflict));
+        assert_eq!(
+            skipped.why,
+            format!(
+                "run {run} cannot be undone: its entry {} was deleted by retention on 2026-04-23 \
+                 (run {})",
+                entry.display(),
+                ran.report.run
+            )
+        );
+        // The later one can.
+        world.undo("scout", UndoMode::Refuse).ok();
+        assert!(world.read("scout").ends_with(b"- new\n"));
+    }
+
+    #[test]
+    fn what_was_recorded_and_not_deleted_is_no_lie() {
+        let (world, entry, run) = aged();
+        let path = world.archive().join(&entry);
+        let bytes = fs::read(&path).unwrap();
+        world.reset().ok();
+        // As if the run had been killed before it deleted.
+        fs::write(&path, &bytes).unwrap();
+        age(&world, &entry, 40);
+        let found = verify(&world.engine(), None);
+        assert_eq!((found.kind(), found.tally.unrecorded), (None, 0));
+        let target = UndoTarget::Run(run);
+        let plan = world
+            .engine()
+            .plan_undo(&target, UndoMode::Refuse, false)
+            .unwrap();
+        assert_eq!(plan.skipped, [], "an entry that is there can be put back");
+        // The next run deletes it, and says so again.
+        world.write_scratch("scout", "- newer\n");
+        assert_eq!(world.reset().report.retired, [entry]);
+        let found = verify(&world.engine(), None);
+        assert_eq!((found.kind(), found.tally.retired), (None, 1));
+    }
+
+    #[test]
+    fn what_cannot_be_recorded_is_not_deleted() {
+        let (world, entry, _) = aged();
+        let engine = world.engine();
+        let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+        assert_eq!(plan.retention.as_ref().unwrap().entries, [entry.clone()]);
+        let file = ledger(&world);
+        let mut lines = Vec::new();
+        let report = engine.apply(&plan, true, &AtomicBool::new(false), &mut |progress| {
+            match progress {
+                // Its reset is recorded; from now on nothing is.
+                Progress::Done(_) => {
+                    fs::rename(&file, file.with_extension("away")).unwrap();
+                    fs::create_dir(&file).unwrap();
+                }
+                Progress::Line(line) => lines.push(line),
+                Progress::Stage(..) => {}
+            }
+        });
+        assert_eq!(report.retired, Vec::<PathBuf>::new());
+        assert_eq!(report.kind(), Some(Kind::Host), "{lines:?}");
+        assert!(world.archive().join(entry).exists());
+    }
+
+    #[test]
+    fn only_what_the_plan_showed_is_deleted() {
+        let (world, entry, _) = aged();
+        let engine = world.engine();
+        let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+        // Two more have come since: one old, one that stands at the other's name.
+        let later = Path::new("scout/2026-01-01_0900.md");
+        fs::write(world.archive().join(later), "x").unwrap();
+        age(&world, later, 60);
+        let ran = super::super::world::apply(&engine, &plan);
+        assert_eq!(ran.report.retired, [entry]);
+        assert!(world.archive().join(later).exists());
+        // The next one shows it, and deletes it though nothing was reset.
+        assert_eq!(world.reset().ended(Outcome::Unchanged).kind, None);
+        assert!(!world.archive().join(later).exists());
+    }
+
+    #[test]
+    fn a_plan_shows_what_goes_when_a_newer_entry_has_come() {
+        let (world, entry, _) = aged();
+        // Still the newest, and so it stays.
+        assert_eq!(world.engine().retention().unwrap(), []);
+        let engine = world.engine();
+        let shown = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
+            engine.plan_reset(&names, false).unwrap().retention
+        };
+        assert_eq!(shown(&["scout"]).unwrap().entries, [entry]);
+        world.write_scratch("scout", "");
+        assert_eq!(shown(&["scout"]).unwrap().entries, Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn a_plan_of_some_agents_deletes_nothing() {
+        let (mut world, entry, _) = aged();
+        world.add("ranger", "");
+        world.set_baseline("ranger", super::super::world::BASELINE);
+        let engine = world.engine();
+        let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+        assert_eq!(plan.retention, None);
+        super::super::world::apply(&engine, &plan).ok();
+        assert!(world.archive().join(entry).exists());
+    }
+
+    #[test]
+    fn the_newest_of_each_agent_stays_also_in_a_shared_folder() {
+        let mut world = World::new(&["scout"]);
+        world.add("ranger", "archive_subdir = scout");
+        world.set_baseline("ranger", super::super::world::BASELINE);
+        world.write_scratch("ranger", "- old\n");
+        let ran = world.reset();
+        let of_ranger = ran.of("ranger").entries[0].path.clone();
+        world.clock.advance(DAY * 40);
+        age(&world, &of_ranger, 40);
+        world.write_scratch("scout", "- new\n");
+        assert_eq!(world.reset().report.retired, Vec::<PathBuf>::new());
+        assert!(world.archive().join(of_ranger).exists());
+    }
+
+    #[test]
+    fn what_is_pinned_stays_until_it_is_unpinned() {
+        let (world, entry, _) = aged();
+        let pins = world.archive().join(".shepherd/pins");
+        fs::write(&pins, "# kept for the auditors\ngone/2020-01-01_0000.md").unwrap();
+        let engine = world.engine();
+        let one = [entry.clone()];
+        assert_eq!(engine.pin(&one, true).unwrap(), one);
+        assert_eq!(engine.pin(&one, true).unwrap(), Vec::<PathBuf>::new());
+        let text = fs::read_to_string(&pins).unwrap();
+        let kept = "# kept for the auditors\ngone/2020-01-01_0000.md\n";
+        assert_eq!(text, format!("{kept}{}\n", entry.display()));
+        assert_eq!(world.reset().report.retired, Vec::<PathBuf>::new());
+        let listed = world.engine().entries(&[]).unwrap();
+        let of = |path: &Path| listed.iter().find(|it| it.entry.path == path).unwrap();
+        assert_eq!(
+            (of(&entry).pinned, of(&entry).recorded, of(&entry).needed),
+            (true, true, false)
+        );
+        assert!(listed[1].needed && !listed[1].pinned);
+        // By its whole path, too.
+        let whole = world.archive().join(&entry);
+        assert_eq!(engine.pin(&[whole], false).unwrap(), one);
+        assert_eq!(fs::read_to_string(&pins).unwrap(), kept);
+        assert_eq!(world.reset().report.retired, one);
+        // What is gone can be unpinned, and not pinned.
+        let gone = [PathBuf::from("gone/2020-01-01_0000.md")];
+        assert_eq!(engine.pin(&gone, false).unwrap(), gone);
+        for path in [
+            "gone/2020-01-01_0000.md",
+            "../agents/scout/MEMORY.md",
+            "scout",
+            "/etc/passwd",
+        ] {
+            let error = engine.pin(&[path.into()], true).unwrap_err();
+            assert_eq!(error.kind(), Kind::User, "{error}");
+        }
+        // All or none.
+        let newest = PathBuf::from("scout").join(world.entries("scout").pop().unwrap());
+        engine.pin(&[newest, "nothing".into()], true).unwrap_err();
+        assert_eq!(
+            fs::read_to_string(&pins).unwrap(),
+            "# kept for the auditors\n"
+        );
+    }
+
+    #[test]
+    fn nothing_is_deleted_while_pins_cannot_be_read() {
+        let (world, entry, _) = aged();
+        fs::create_dir(world.archive().join(".shepherd/pins")).unwrap();
+        let ran = world.reset();
+        assert_eq!(ran.report.kind(), Some(Kind::Host));
+        assert!(world.archive().join(entry).exists());
+        let [trouble] = ran.report.trouble.as_slice() else {
+            panic!("{:?}", ran.report.trouble)
+        };
+        assert!(
+            trouble.message().contains("cannot read the pins"),
+            "{trouble}"
+        );
+    }
+}
