@@ -35,6 +35,8 @@ const WORDS: &[&str] = &[
     "~/",
     "./",
     "../",
+    "./ ",
+    " /",
     "0600",
     "2026-03-14_0900",
     "-late",
@@ -100,6 +102,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
             "2026-03-14_0900-full-backup-1.md",
             "2026-03-14_0900-late.md",
             "0001-01-01_0000-odd.md",
+            "2026-03-14_0900-01.md",
         ]
         .iter()
         .map(|name| {
@@ -124,8 +127,10 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
         "seal" => {
             let zeros = "0".repeat(64);
             let file = format!("!{zeros}  a.md\n{zeros} *./b.md\n\\{zeros}  c\\n.md\n");
+            let twice = format!("!{zeros}  a.md\n{}  ./a.md\n", "1".repeat(64));
             vec![
                 file.into_bytes(),
+                twice.into_bytes(),
                 parts(&[b"a.md", b"c\n\\.md", b"./d e.md"]),
             ]
         }
