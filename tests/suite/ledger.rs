@@ -383,10 +383,12 @@ mod retention {
         let mut lines = Vec::new();
         let report = engine.apply(&plan, true, &AtomicBool::new(false), &mut |progress| {
             match progress {
-                // Its reset is recorded; from now on nothing is.
+                // Its reset is recorded; from now on the ledger can be read, and
+                // nothing is written to what stands there.
                 Progress::Done(_) => {
-                    fs::rename(&file, file.with_extension("away")).unwrap();
-                    fs::create_dir(&file).unwrap();
+                    let away = file.with_extension("away");
+                    fs::rename(&file, &away).unwrap();
+                    std::os::unix::fs::symlink(&away, &file).unwrap();
                 }
                 Progress::Line(line) => lines.push(line),
                 Progress::Stage(..) => {}
@@ -729,7 +731,12 @@ mod long {
             broken(&bytes, &format!("zeros from {cut}"));
         }
         broken(b"\n\n\n", "empty lines");
-        // Of a later moment of another ledger, or of one that was cut back.
+        // Of another ledger of the same length, or of one that was cut back.
+        let other = indexed();
+        fs::write(index(&other), &whole).unwrap();
+        let theirs = told(&other).2;
+        assert_ne!(theirs, with.2);
+        assert_eq!(theirs, Some(other.records()[0].what.run.clone()));
         let text = fs::read_to_string(ledger(&world)).unwrap();
         fs::write(index(&world), &whole).unwrap();
         let lines: Vec<&str> = text.lines().collect();
