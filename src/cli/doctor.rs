@@ -419,10 +419,7 @@ fn about_the_archive(report: &mut Report, engine: &Engine, world: &World) {
                 _ => report.ok(format!("the ledger is whole; its head is {seq}:{head}")),
             }
             let away = |agent: &&Agent| {
-                let mut mine = records
-                    .iter()
-                    .rev()
-                    .filter(|it| it.what.agent == agent.name);
+                let mut mine = records.of_agent(&agent.name).rev();
                 let last = mine.find_map(|record| record.what.method);
                 last == Some(Method::TakeAway)
             };

@@ -83,7 +83,7 @@ impl Engine {
         let now = self.clock().now();
         let limit = self.limit(now);
         // Not the last one alone: a run that asks has recorded things just now.
-        if let Some((seq, time)) = self.book().ledger.latest()?
+        if let Some((seq, time)) = self.book().latest()?
             && time > now
         {
             let message = format!(

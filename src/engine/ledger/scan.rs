@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, FixedOffset};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Event, Record};
 use crate::digest::Digest;
@@ -16,7 +16,7 @@ use crate::error::{Error, Kind, PathContext, Result};
 const LONGEST: u64 = 16 << 20;
 
 /// A place between two lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// Number of the record that ends here; 0 at the beginning.
     pub seq: u64,
