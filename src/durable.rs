@@ -365,15 +365,22 @@ impl Drop for NewFile {
     }
 }
 
-/// Opens a file of our own: a link there is not followed, and a FIFO holds
+/// Opens whatever stands there but a link, which is not followed; a FIFO holds
 /// nobody up.
+///
+/// # Errors
+/// What the system answered.
+pub fn open_as_is(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    options.custom_flags(flags).open(path)
+}
+
+/// Opens a file of our own, as by [`open_as_is`].
 ///
 /// # Errors
 /// What the system answered, or that it is not a regular file.
 pub fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    let file = options
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(path)?;
+    let file = open_as_is(path, options)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::new(

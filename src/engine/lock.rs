@@ -125,7 +125,7 @@ pub fn wait(file: &File, path: &Path, clock: &dyn Clock) -> Result<()> {
 pub fn pins(archive: &Archive, clock: &dyn Clock) -> Result<Lock> {
     archive.folder(Path::new(OWN))?;
     let path = archive.own("pins.lock");
-    let file = durable::open_own(
+    let file = durable::open_as_is(
         &path,
         OpenOptions::new()
             .write(true)
@@ -209,7 +209,8 @@ impl Engine {
 /// does. A holder that wrote nothing down is an empty description.
 pub fn holder(archive: &Archive, agent: &str) -> Option<String> {
     // Not into a FIFO: that would wait for somebody who writes.
-    let mut file = durable::open_own(&path(archive, agent), OpenOptions::new().read(true)).ok()?;
+    let mut file =
+        durable::open_as_is(&path(archive, agent), OpenOptions::new().read(true)).ok()?;
     if !sys::is_locked(file.as_fd()).ok()? {
         return None;
     }
@@ -220,7 +221,7 @@ pub fn holder(archive: &Archive, agent: &str) -> Option<String> {
 /// would be another lock.
 fn open(archive: &Archive, path: &Path) -> Result<File> {
     archive.folder(&Path::new(OWN).join("locks"))?;
-    let file = durable::open_own(
+    let file = durable::open_as_is(
         path,
         OpenOptions::new()
             .read(true)
