@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::{Digest, Hasher};
-use crate::durable::{self, NewFile, Walk};
+use crate::durable::{self, NewFile, Unsynced, Walk};
 use crate::error::{Error, Kind, PathContext, Result};
 pub use pins::Pins;
 
@@ -42,7 +42,8 @@ pub enum EntryKind {
 }
 
 impl EntryKind {
-    const ALL: [EntryKind; 4] = [
+    /// Every kind.
+    pub const ALL: [EntryKind; 4] = [
         EntryKind::Scratch,
         EntryKind::FullBackup,
         EntryKind::Late,
@@ -132,8 +133,15 @@ impl Archive {
     /// # Errors
     /// What the system answered, or a link in the path.
     pub fn folder(&self, path: &Path) -> Result<OwnedFd> {
-        // Each level in turn: the group needs to pass through all of them.
         let mut at = self.root.clone();
+        if self.group.is_none() {
+            let whole = self.root.join(path);
+            if let Ok(folder) = durable::open_folder_raw(&whole, Walk::Kernel) {
+                self.mend_folder(&folder, &whole)?;
+                return Ok(folder);
+            }
+        }
+        // Each level in turn: the group needs to pass through all of them.
         let mut folder = self.one_folder(&at)?;
         for component in path.components() {
             at.push(component);
@@ -232,9 +240,7 @@ impl Archive {
         let file = NewFile::create(&folder, &path, self.entry_mode)?;
         self.dress(file.file(), self.entry_mode, &path)?;
         Ok(Draft {
-            root: self.root.clone(),
             subdir: subdir.to_path_buf(),
-            folder,
             file,
             hasher: Hasher::default(),
             size: 0,
@@ -433,9 +439,7 @@ fn is_ours(stat: &fs::Stat) -> bool {
 /// An entry that is being written. Dropped before [`Draft::finish`], it leaves
 /// nothing behind.
 pub struct Draft {
-    root: PathBuf,
     subdir: PathBuf,
-    folder: Arc<OwnedFd>,
     file: NewFile,
     hasher: Hasher,
     size: u64,
@@ -452,25 +456,49 @@ impl Draft {
         self.file.write(bytes)
     }
 
-    /// Puts the entry on the disk under the first free name of this minute.
+    /// How long it is by now, in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The content, which has to be on the disk before the entry gets its name.
+    pub fn content(&self) -> Unsynced {
+        self.file.content()
+    }
+
+    /// The folder, which has to be synced after the entry got its name.
+    pub fn folder(&self) -> Unsynced {
+        self.file.folder()
+    }
+
+    /// Gives the entry the first free name of this minute.
     ///
     /// # Errors
     /// What the system answered: then there is no entry.
-    pub fn finish(mut self, kind: EntryKind, at: DateTime<FixedOffset>) -> Result<Written> {
+    pub fn name(&mut self, kind: EntryKind, at: DateTime<FixedOffset>) -> Result<Written> {
         for number in 0.. {
             let name = entry_name(at, kind, number);
             if self.file.link(OsStr::new(&name))? {
-                let path = self.root.join(&self.subdir);
-                fs::fsync(&*self.folder).path("sync the folder", &path)?;
                 return Ok(Written {
                     path: self.subdir.join(name),
                     kind,
-                    digest: self.hasher.finish(),
+                    digest: self.hasher.clone().finish(),
                     size: self.size,
                 });
             }
         }
         unreachable!("a folder cannot hold all names")
+    }
+
+    /// Puts this one entry on the disk, with its name.
+    ///
+    /// # Errors
+    /// What the system answered: then there is no entry.
+    pub fn finish(mut self, kind: EntryKind, at: DateTime<FixedOffset>) -> Result<Written> {
+        self.content().sync()?;
+        let written = self.name(kind, at)?;
+        self.folder().sync()?;
+        Ok(written)
     }
 }
 
@@ -490,7 +518,8 @@ pub fn scratch_of(entry: &[u8]) -> Option<&[u8]> {
     entry.starts_with(b"# ").then(|| &entry[end + 2..])
 }
 
-fn entry_name(at: DateTime<FixedOffset>, kind: EntryKind, number: u32) -> String {
+/// The name of an entry.
+pub fn entry_name(at: DateTime<FixedOffset>, kind: EntryKind, number: u32) -> String {
     let number = match number {
         0 => String::new(),
         n => format!("-{n}"),
@@ -518,8 +547,8 @@ impl Name {
     }
 }
 
-/// Reads `YYYY-MM-DD_HHMM[-KIND][-N].md`.
-fn parse_name(name: &str) -> Option<(NaiveDateTime, EntryKind, u32)> {
+/// Reads `YYYY-MM-DD_HHMM[-KIND][-N].md`, the name of an entry and of nothing else.
+pub fn parse_name(name: &str) -> Option<(NaiveDateTime, EntryKind, u32)> {
     const STAMP: usize = "2026-03-14_0900".len();
     let stem = name.strip_suffix(".md")?;
     let (stamp, rest) = (stem.get(..STAMP)?, stem.get(STAMP..)?);

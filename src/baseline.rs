@@ -3,6 +3,7 @@
 
 pub mod seal;
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -14,12 +15,16 @@ use rustix::io::Errno;
 use crate::archive::{Archive, OWN};
 use crate::config::{Agent, General, RequireSeal};
 use crate::digest::Digest;
-use crate::durable::{self, Walk};
+use crate::durable::{self, NewFile, Unsynced, Walk};
 use crate::engine::memory::Baseline;
 use crate::error::{Error, Kind, PathContext, Result};
 
 /// A baseline is read into memory whole; no sensible one comes near this.
 const MAX_SIZE: u64 = 16 << 20;
+
+/// How many baselines or versions are held in memory, which many agents may
+/// share.
+const KNOWN: usize = 256;
 
 /// Why a baseline must not be pushed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,65 +44,102 @@ impl Refusal {
     }
 }
 
-/// Reads an agent's baseline and checks that it may be pushed: its size, and
-/// the seal as the configuration requires it. The bytes that were checked are
-/// the bytes returned.
-///
-/// # Errors
-/// Why it must not be pushed.
-pub fn load(general: &General, agent: &Agent) -> Result<Baseline, Refusal> {
-    let path = general.baseline_dir.join(&agent.baseline);
-    let bytes = read(&path).map_err(Refusal::Unusable)?;
-    let baseline = Baseline::new(bytes, &agent.separator);
-    check_seal(general, agent, &baseline).map_err(Refusal::Tampered)?;
-    let size = baseline.bytes().len() as u64;
-    if size < general.min_baseline_size {
-        let message = format!(
-            "the baseline {} has only {size} bytes, min_baseline_size is {}",
-            path.display(),
-            general.min_baseline_size
-        );
-        return Err(Refusal::Unusable(Error::new(Kind::Conflict, message).hint(
-            "it is probably damaged; restore it, or lower min_baseline_size",
-        )));
-    }
-    Ok(baseline)
+/// The baselines of a fleet, each read once: as long as a plan is made, or for a
+/// run, everybody gets the same, and agents that share one cost it once.
+pub struct Shelf<'c> {
+    general: &'c General,
+    seal: OnceCell<Result<Option<seal::Seal>>>,
+    loaded: HashMap<(&'c str, &'c str), Result<Arc<Baseline>, Refusal>>,
 }
 
-fn check_seal(general: &General, agent: &Agent, baseline: &Baseline) -> Result<()> {
-    let broken = |message: String| Err(Error::new(Kind::Integrity, message));
-    let seal = match general.require_seal {
-        RequireSeal::Never => return Ok(()),
-        RequireSeal::Signed => {
-            return broken(
-                "require_seal=signed: this version cannot check signatures yet, so it pushes no baseline"
-                    .to_string(),
-            );
+impl<'c> Shelf<'c> {
+    /// Nothing is read yet.
+    pub fn new(general: &'c General) -> Shelf<'c> {
+        Shelf {
+            general,
+            seal: OnceCell::new(),
+            loaded: HashMap::new(),
         }
-        RequireSeal::IfPresent | RequireSeal::Always => seal::Seal::read(&general.baseline_dir)?,
-    };
-    let Some(seal) = seal else {
-        return match general.require_seal {
-            RequireSeal::Always => broken(format!(
-                "require_seal=always, and there is no {} in {}",
-                seal::FILE,
-                general.baseline_dir.display()
-            )),
-            _ => Ok(()),
+    }
+
+    /// An agent's baseline, of which was checked that it may be pushed: its size,
+    /// and the seal as the configuration requires it. The bytes that were checked
+    /// are the bytes returned.
+    ///
+    /// # Errors
+    /// Why it must not be pushed.
+    pub fn load(&mut self, agent: &'c Agent) -> Result<Arc<Baseline>, Refusal> {
+        let key = (agent.baseline.as_str(), agent.separator.as_str());
+        if let Some(loaded) = self.loaded.get(&key) {
+            return loaded.clone();
+        }
+        if self.loaded.len() >= KNOWN {
+            self.loaded.clear();
+        }
+        let loaded = self.read(agent).map(Arc::new);
+        self.loaded.insert(key, loaded.clone());
+        loaded
+    }
+
+    fn read(&self, agent: &Agent) -> Result<Baseline, Refusal> {
+        let path = self.general.baseline_dir.join(&agent.baseline);
+        let bytes = read(&path).map_err(Refusal::Unusable)?;
+        let baseline = Baseline::new(bytes, &agent.separator);
+        self.check_seal(agent, &baseline)
+            .map_err(Refusal::Tampered)?;
+        let size = baseline.bytes().len() as u64;
+        let least = self.general.min_baseline_size;
+        if size < least {
+            let message = format!(
+                "the baseline {} has only {size} bytes, min_baseline_size is {least}",
+                path.display(),
+            );
+            return Err(Refusal::Unusable(Error::new(Kind::Conflict, message).hint(
+                "it is probably damaged; restore it, or lower min_baseline_size",
+            )));
+        }
+        Ok(baseline)
+    }
+
+    fn check_seal(&self, agent: &Agent, baseline: &Baseline) -> Result<()> {
+        let general = self.general;
+        let broken = |message: String| Err(Error::new(Kind::Integrity, message));
+        match general.require_seal {
+            RequireSeal::Never => return Ok(()),
+            RequireSeal::Signed => {
+                return broken(
+                    "require_seal=signed: this version cannot check signatures yet, so it pushes no baseline"
+                        .to_string(),
+                );
+            }
+            RequireSeal::IfPresent | RequireSeal::Always => {}
+        }
+        let seal = self
+            .seal
+            .get_or_init(|| seal::Seal::read(&general.baseline_dir));
+        let Some(seal) = seal.as_ref().map_err(Clone::clone)? else {
+            return match general.require_seal {
+                RequireSeal::Always => broken(format!(
+                    "require_seal=always, and there is no {} in {}",
+                    seal::FILE,
+                    general.baseline_dir.display()
+                )),
+                _ => Ok(()),
+            };
         };
-    };
-    match seal.expected(&agent.baseline) {
-        None => broken(format!(
-            "the baseline {} is not listed in the seal",
-            agent.baseline
-        )),
-        Some(digest) if digest != baseline.digest() => broken(format!(
-            "baseline differs from the seal: {} is {}…, sealed was {}…",
-            agent.baseline,
-            baseline.digest().short(8),
-            digest.short(8)
-        )),
-        Some(_) => Ok(()),
+        match seal.expected(&agent.baseline) {
+            None => broken(format!(
+                "the baseline {} is not listed in the seal",
+                agent.baseline
+            )),
+            Some(digest) if digest != baseline.digest() => broken(format!(
+                "baseline differs from the seal: {} is {}…, sealed was {}…",
+                agent.baseline,
+                baseline.digest().short(8),
+                digest.short(8)
+            )),
+            Some(_) => Ok(()),
+        }
     }
 }
 
@@ -129,7 +171,8 @@ fn read(path: &Path) -> Result<Vec<u8>> {
             path.display()
         ));
     }
-    let mut bytes = Vec::new();
+    let size = (stat.st_size as u64).min(MAX_SIZE) as usize;
+    let mut bytes = Vec::with_capacity(size + 1);
     std::fs::File::from(file)
         .take(MAX_SIZE + 1)
         .read_to_end(&mut bytes)
@@ -160,20 +203,56 @@ impl Versions {
         self.archive.own("baselines").join(format!("{digest}.md"))
     }
 
+    /// Starts to keep a version; none when it is kept already.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn draft(&self, baseline: &Baseline) -> Result<Option<Draft>> {
+        let digest = baseline.digest();
+        if self.get(digest).is_ok() {
+            return Ok(None);
+        }
+        let path = self.archive.own("baselines");
+        let folder = Arc::new(self.archive.folder(&Path::new(OWN).join("baselines"))?);
+        let mut file = NewFile::create(&folder, &path, self.archive.file_mode())?;
+        self.archive.dress_own(file.file(), &path)?;
+        file.write(baseline.bytes())?;
+        let bytes = Arc::new(baseline.bytes().to_vec());
+        Ok(Some(Draft {
+            digest,
+            bytes,
+            file,
+        }))
+    }
+
+    /// Gives a version its name; its content is on the disk. What it answers has
+    /// to be synced before anybody relies on it.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn name(&self, mut draft: Draft) -> Result<Option<Unsynced>> {
+        let path = self.path(draft.digest);
+        if draft.file.link(path.file_name().unwrap_or_default())? {
+            self.remember(draft.digest, draft.bytes);
+            return Ok(Some(draft.file.folder()));
+        }
+        // Another run was quicker, or it is damaged.
+        if self.get(draft.digest).is_err() {
+            self.archive.replace_own(&path, &draft.bytes)?;
+        }
+        Ok(None)
+    }
+
     /// Keeps a version, durably; at once when it is kept already.
     ///
     /// # Errors
     /// What the system answered.
     pub fn keep(&self, baseline: &Baseline) -> Result<()> {
-        let digest = baseline.digest();
-        if self.get(digest).is_ok() {
+        let Some(draft) = self.draft(baseline)? else {
             return Ok(());
-        }
-        self.archive.folder(&Path::new(OWN).join("baselines"))?;
-        self.archive
-            .replace_own(&self.path(digest), baseline.bytes())?;
-        self.remember(digest, Arc::new(baseline.bytes().to_vec()));
-        Ok(())
+        };
+        draft.content().sync()?;
+        self.name(draft)?.map_or(Ok(()), |folder| folder.sync())
     }
 
     /// The bytes of a version.
@@ -197,7 +276,24 @@ impl Versions {
 
     fn remember(&self, digest: Digest, bytes: Arc<Vec<u8>>) -> Arc<Vec<u8>> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= KNOWN {
+            known.clear();
+        }
         known.insert(digest, Arc::clone(&bytes));
         bytes
+    }
+}
+
+/// A version that is being kept and has no name yet.
+pub struct Draft {
+    digest: Digest,
+    bytes: Arc<Vec<u8>>,
+    file: NewFile,
+}
+
+impl Draft {
+    /// Its content, which has to be on the disk before it gets its name.
+    pub fn content(&self) -> Unsynced {
+        self.file.content()
     }
 }

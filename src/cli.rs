@@ -226,6 +226,9 @@ struct ResetArgs {
     /// Refuses unless the plan is still the one with this hash
     #[arg(long, value_name = "HASH", value_parser = plan_hash)]
     plan: Option<String>,
+    /// Waits so long for agents that another run has locked, before it gives up
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    wait: u32,
 }
 
 #[derive(Debug, Args)]
@@ -245,6 +248,9 @@ struct UndoArgs {
     /// Shows the plan and changes nothing
     #[arg(long)]
     dry_run: bool,
+    /// Waits so long for agents that another run has locked, before it gives up
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    wait: u32,
 }
 
 #[derive(Clone, Copy, Debug, Subcommand)]
@@ -429,6 +435,7 @@ impl Context<'_> {
             all,
             dry_run: false,
             plan: None,
+            wait: 0,
         });
         // A mistyped verb lands here, too.
         result.map_err(|mut failure| {

@@ -4,10 +4,13 @@
 //! The pattern: write a file that has no name yet, sync it, give it its name
 //! without replacing anything, sync the folder. A failed sync is final: it is
 //! never tried again, because the kernel may have dropped the dirty pages.
+//!
+//! Whoever works on many files gathers what has to be synced in a [`Flush`],
+//! which does it for all of them at once.
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +20,7 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, Kind, PathContext, Result};
+use crate::sys;
 
 /// How a path is walked without following links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,15 +123,120 @@ pub fn make_folder(path: &Path, mode: Mode) -> Result<OwnedFd> {
     open_folder(path, Walk::Kernel)
 }
 
+/// A file or folder that was changed and is perhaps not on the disk yet.
+#[derive(Clone)]
+pub struct Unsynced {
+    object: Arc<dyn AsFd + Send + Sync>,
+    path: PathBuf,
+}
+
+impl Unsynced {
+    /// The file or folder that `object` has open; `path` is for messages.
+    pub fn new(object: Arc<dyn AsFd + Send + Sync>, path: &Path) -> Unsynced {
+        Unsynced {
+            object,
+            path: path.to_path_buf(),
+        }
+    }
+
+    /// Puts it on the disk.
+    ///
+    /// # Errors
+    /// What the system answered, which is final.
+    pub fn sync(&self) -> Result<()> {
+        fs::fsync(&*self.object).path("sync", &self.path)
+    }
+}
+
+/// How many files of one file system are synced one by one. From there on the
+/// whole file system is synced in one call instead: it may have more to write
+/// than what is ours, but writes its journal and empties the disk's cache once
+/// and not once for each file.
+const FEW: usize = 8;
+
+/// Whether syncfs(2) keeps its promise there. FUSE, for instance, may answer
+/// that all is well without having asked anybody.
+fn is_synced_as_a_whole(kind: i64) -> bool {
+    const EXT4: i64 = 0xef53;
+    const XFS: i64 = 0x5846_5342;
+    const BTRFS: i64 = 0x9123_683e;
+    const F2FS: i64 = 0xf2f5_2010;
+    const TMPFS: i64 = 0x0102_1994;
+    [EXT4, XFS, BTRFS, F2FS, TMPFS].contains(&kind)
+}
+
+/// What has to be on the disk before a run goes on, of many agents at once.
+#[derive(Default)]
+pub struct Flush {
+    /// Each with the number of the agent whose it is, and its file system.
+    wanted: Vec<(usize, u64, Unsynced)>,
+    failed: Vec<(usize, Error)>,
+}
+
+impl Flush {
+    /// Adds what `owner` changed.
+    pub fn add(&mut self, owner: usize, changed: impl IntoIterator<Item = Unsynced>) {
+        for unsynced in changed {
+            match fs::fstat(&*unsynced.object).path("look at", &unsynced.path) {
+                Ok(stat) => self.wanted.push((owner, stat.st_dev, unsynced)),
+                Err(error) => self.failed.push((owner, error)),
+            }
+        }
+    }
+
+    /// Puts everything on the disk. Answers whose is not, and why.
+    pub fn commit(mut self) -> Vec<(usize, Error)> {
+        self.wanted.sort_by_key(|(_, device, _)| *device);
+        for group in self.wanted.chunk_by(|(_, a, _), (_, b, _)| a == b) {
+            let as_a_whole = group.len() > FEW
+                && fs::fstatfs(&*group[0].2.object)
+                    .is_ok_and(|system| is_synced_as_a_whole(system.f_type));
+            if !as_a_whole {
+                for (owner, _, unsynced) in group {
+                    self.failed
+                        .extend(unsynced.sync().err().map(|error| (*owner, error)));
+                }
+                continue;
+            }
+            let whole = fs::syncfs(&*group[0].2.object);
+            for (owner, _, Unsynced { object, path }) in group {
+                // Kernels before 5.8 do not tell there that content could not be
+                // written.
+                let each = whole.and_then(|()| sys::written_back(object.as_fd()));
+                self.failed
+                    .extend(each.path("sync", path).err().map(|error| (*owner, error)));
+            }
+        }
+        self.failed
+    }
+}
+
+/// Puts some files and folders on the disk.
+///
+/// # Errors
+/// What the system answered first, which is final.
+pub fn sync_all(changed: impl IntoIterator<Item = Unsynced>) -> Result<()> {
+    let mut flush = Flush::default();
+    flush.add(0, changed);
+    match flush.commit().into_iter().next() {
+        Some((_, error)) => Err(error),
+        None => Ok(()),
+    }
+}
+
 /// A new file without a name in `folder`, or, on file systems that have no
 /// nameless files, one with a name nobody guesses.
 pub struct NewFile {
     folder: Arc<OwnedFd>,
     path: PathBuf,
-    file: File,
-    synced: bool,
+    file: Arc<File>,
+    length: u64,
     provisional: Option<String>,
 }
+
+/// The least number of zeros that become a hole in a new file. A sparse memory
+/// may claim far more than the disk of the archive holds.
+const HOLE: usize = 64 * 1024;
 
 impl NewFile {
     /// Starts a file in `folder`, whose path is only used in messages.
@@ -166,14 +275,14 @@ impl NewFile {
         Ok(NewFile {
             folder: Arc::clone(folder),
             path: path.to_path_buf(),
-            file: File::from(file.path("create a file in", path)?),
-            synced: false,
+            file: Arc::new(File::from(file.path("create a file in", path)?)),
+            length: 0,
             provisional,
         })
     }
 
     /// The file itself, for owner, mode and attributes.
-    pub fn file(&self) -> &File {
+    pub fn file(&self) -> &Arc<File> {
         &self.file
     }
 
@@ -182,25 +291,34 @@ impl NewFile {
     /// # Errors
     /// What the system answered, a full disk for example.
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.synced = false;
-        self.file
-            .write_all(bytes)
-            .path("write a new file in", &self.path)
+        self.length += bytes.len() as u64;
+        let mut file = &*self.file;
+        let written = match bytes.len() >= HOLE && bytes.iter().all(|byte| *byte == 0) {
+            true => file
+                .set_len(self.length)
+                .and_then(|()| file.seek(SeekFrom::End(0)).map(drop)),
+            false => file.write_all(bytes),
+        };
+        written.path("write a new file in", &self.path)
     }
 
-    /// Puts the content on the disk and gives the file its name, unless
-    /// something stands there: then it answers false, and another name can be
-    /// tried. The folder still has to be synced.
+    /// Its content, which has to be on the disk before it gets its name.
+    pub fn content(&self) -> Unsynced {
+        Unsynced::new(Arc::clone(&self.file) as _, &self.path)
+    }
+
+    /// Its folder, which has to be synced after it got its name.
+    pub fn folder(&self) -> Unsynced {
+        Unsynced::new(Arc::clone(&self.folder) as _, &self.path)
+    }
+
+    /// Gives the file its name, unless something stands there: then it answers
+    /// false, and another name can be tried.
     ///
     /// # Errors
-    /// What the system answered. A failed sync is final.
+    /// What the system answered.
     pub fn link(&mut self, name: &OsStr) -> Result<bool> {
         let path = self.path.join(name);
-        // Once, however many names are tried.
-        if !self.synced {
-            fs::fsync(&self.file).path("sync", &path)?;
-            self.synced = true;
-        }
         let linked = match &self.provisional {
             Some(provisional) => fs::linkat(
                 &self.folder,
@@ -209,7 +327,7 @@ impl NewFile {
                 name,
                 AtFlags::empty(),
             ),
-            None => match fs::linkat(&self.file, "", &self.folder, name, AtFlags::EMPTY_PATH) {
+            None => match fs::linkat(&*self.file, "", &self.folder, name, AtFlags::EMPTY_PATH) {
                 // Kernels before 6.10 want a capability for that way.
                 Err(Errno::NOENT | Errno::PERM) => fs::linkat(
                     fs::CWD,
@@ -261,6 +379,7 @@ pub fn replace(path: &Path, bytes: &[u8], mode: Mode) -> Result<()> {
     let folder = Arc::new(open_folder(parent, Walk::Kernel)?);
     let mut file = NewFile::create(&folder, parent, mode)?;
     file.write(bytes)?;
+    file.content().sync()?;
     let provisional = random_name()?;
     if !file.link(OsStr::new(&provisional))? {
         return Err(Error::io(
@@ -273,7 +392,7 @@ pub fn replace(path: &Path, bytes: &[u8], mode: Mode) -> Result<()> {
         let _ = fs::unlinkat(&folder, &provisional, AtFlags::empty());
         return Err(errno).path("replace", path);
     }
-    fs::fsync(&folder).path("sync the folder", parent)
+    file.folder().sync()
 }
 
 /// Removes what runs that were killed long before `now` left in a folder that

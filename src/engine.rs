@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use fleet::{Fleet, FleetEvent};
 pub use ledger::{Act, Event, Outcome, Record, Records, Standing, Trigger};
-pub use lock::Lock as Held;
+pub use lock::{Lock as Held, Queue};
 pub use observe::{Block, Content, LastRun, NO_REMOTE, Observation, Protection, State, WINDOW};
 pub use plan::{Action, Bound, Plan, Skipped, Step, UndoMode, UndoOf, UndoTarget};
 pub use reset::{AgentResult, Progress, Report, Stage, UNCLAIMED};
@@ -31,7 +31,7 @@ pub use retention::{Kept, Retention};
 pub use verify::{About, Chain, Finding, Tally, Verification, Verifying};
 
 use crate::archive::{self, Archive};
-use crate::baseline::Versions;
+use crate::baseline::{Shelf, Versions};
 use crate::clock::Clock;
 use crate::config::{Agent, Config, Place};
 use crate::digest::Digest;
@@ -169,14 +169,9 @@ impl Engine {
         self.book().records()
     }
 
-    /// Appends to the ledger. Whoever only reads it never waits for the lock,
-    /// which another process may hold for long.
-    fn record(&self, event: Event) -> Result<()> {
-        self.record_all(vec![event])
-    }
-
-    /// The same for many events at once: all of them are on the disk when it
-    /// returns, or none is recorded.
+    /// Appends to the ledger: all of the events are on the disk when it returns,
+    /// or none is recorded. Whoever only reads it never waits for the lock, which
+    /// another process may hold for long.
     fn record_all(&self, events: Vec<Event>) -> Result<()> {
         if events.is_empty() {
             return Ok(());
@@ -197,7 +192,8 @@ impl Engine {
 
     /// An agent with the bytes that a person may want to read.
     pub fn detail(&self, agent: &Agent) -> Detail {
-        let seen = self.see(agent, true);
+        let mut shelf = Shelf::new(&self.config().general);
+        let seen = self.see(agent, true, &mut shelf);
         let content = seen.observation.content.as_ref();
         Detail {
             operator_part: seen.operator_part,

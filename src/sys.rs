@@ -1,5 +1,5 @@
-//! Kernel calls that no safe crate wraps: file leases and open-file-description
-//! locks. The only unsafe code of this crate.
+//! Kernel calls that no safe crate wraps: file leases, open-file-description
+//! locks and sync_file_range. The only unsafe code of this crate.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -61,9 +61,9 @@ pub fn release_lease(file: BorrowedFd<'_>) {
     }
 }
 
-fn whole_file_lock() -> libc::flock {
+fn whole_file_lock(kind: libc::c_int) -> libc::flock {
     libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
+        l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: 0,
         l_len: 0,
@@ -78,9 +78,7 @@ fn whole_file_lock() -> libc::flock {
 /// # Errors
 /// Whatever else the kernel answers.
 pub fn try_lock(file: BorrowedFd<'_>) -> io::Result<bool> {
-    let lock = whole_file_lock();
-    // SAFETY: the kernel reads the struct, which outlives the call.
-    let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    let result = set_lock(file, libc::F_WRLCK);
     if result == 0 {
         return Ok(true);
     }
@@ -91,17 +89,49 @@ pub fn try_lock(file: BorrowedFd<'_>) -> io::Result<bool> {
     }
 }
 
+/// Gives a lock back now: a process that this one is just starting has copies of
+/// its descriptors for an instant, which would keep the lock until then.
+pub fn unlock(file: BorrowedFd<'_>) {
+    set_lock(file, libc::F_UNLCK);
+}
+
+fn set_lock(file: BorrowedFd<'_>, kind: libc::c_int) -> libc::c_int {
+    let lock = whole_file_lock(kind);
+    // SAFETY: the kernel reads the struct, which outlives the call.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) }
+}
+
 /// Whether somebody else holds a lock that `try_lock` would want; takes none
 /// itself, so that looking never makes anybody else fail (`F_OFD_GETLK`).
 ///
 /// # Errors
 /// Whatever the kernel answers.
 pub fn is_locked(file: BorrowedFd<'_>) -> io::Result<bool> {
-    let mut lock = whole_file_lock();
+    let mut lock = whole_file_lock(libc::F_WRLCK);
     // SAFETY: the kernel reads and writes the struct, which outlives the call.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
     match result {
         0 => Ok(lock.l_type != libc::F_UNLCK as libc::c_short),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Waits until the content of a file is written, and tells whether writing it has
+/// failed since it was opened (sync_file_range(2)). It asks for no journal and
+/// no cache to be emptied: that is what a sync before it was for.
+///
+/// # Errors
+/// That writing failed.
+pub fn written_back(file: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    const FLAGS: libc::c_uint = libc::SYNC_FILE_RANGE_WAIT_BEFORE
+        | libc::SYNC_FILE_RANGE_WRITE
+        | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+    // SAFETY: it takes numbers only.
+    match unsafe { libc::sync_file_range(file.as_raw_fd(), 0, 0, FLAGS) } {
+        0 => Ok(()),
+        _ => Err(
+            rustix::io::Errno::from_io_error(&io::Error::last_os_error())
+                .unwrap_or(rustix::io::Errno::IO),
+        ),
     }
 }

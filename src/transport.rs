@@ -14,6 +14,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
+pub use crate::durable::Unsynced;
 use crate::error::{Error, Kind};
 
 /// Receives the bytes of a file in order. An error it returns ends the read and
@@ -40,10 +41,19 @@ pub trait Transport: Send + Sync {
 
 /// The folder of one memory, held open. Names are relative to it and never
 /// contain a slash; `memory` below is the name of the memory file.
+///
+/// What `stage`, `link`, `swap`, `take_away`, `settle` and `remove` did is on the disk
+/// once everything that [`Folder::unsynced`] then answers was synced, which is
+/// for the caller to do: for many folders it costs little more than for one.
 pub trait Folder: Send {
-    /// Device and inode of the folder, which tell it from another one at the
-    /// same path; none where there are no such numbers.
-    fn identity(&self) -> Result<Option<(u64, u64)>, TransportError>;
+    /// What was changed since it was asked the last time, through this folder and
+    /// by anybody before it was opened, and is perhaps not on the disk. Empty where each change is on the disk when
+    /// its method returns.
+    fn unsynced(&self) -> Vec<Unsynced>;
+
+    /// A number that tells the folder from another one at the same path, also
+    /// after a reboot, which a device number does not; none where there is none.
+    fn identity(&self) -> Result<Option<u64>, TransportError>;
 
     /// What stands at the memory's name. Links are looked at, not followed.
     fn look(&self) -> Result<Object, TransportError>;
@@ -63,10 +73,11 @@ pub trait Folder: Send {
     /// look at such a file goes with [`Folder::remove_unfinished`] of `staged`.
     fn inherited(&self, staged: &str) -> Result<Attributes, TransportError>;
 
-    /// Makes a new file at `name`, which must be free, with exactly this
-    /// content and these attributes. When this returns, content and attributes
-    /// are on the disk. An error leaves nothing at `name`. The answer tells the
-    /// new file from whatever an agent puts at `name` afterwards.
+    /// Makes a new file with exactly this content and these attributes, for
+    /// `name`, which must be free. It need not stand there before
+    /// [`Folder::link`]. An error leaves nothing at `name`. The answer tells the
+    /// new file from whatever an agent puts at `name` afterwards. A folder holds
+    /// one file that was staged and not linked.
     fn stage(
         &self,
         name: &str,
@@ -74,18 +85,22 @@ pub trait Folder: Send {
         attributes: &Attributes,
     ) -> Result<Identity, TransportError>;
 
+    /// Gives the staged file, which is on the disk, its name, if it has none yet.
+    /// From then on agents see it, so nothing should come between this and the
+    /// [`Folder::swap`].
+    fn link(&self, staged: &str) -> Result<(), TransportError>;
+
     /// Removes what a crash in the middle of staging `name` may have left beside
     /// it. Nothing is fine.
     fn remove_unfinished(&self, name: &str) -> Result<(), TransportError>;
 
-    /// Puts the staged file in the memory's place. Whatever stood there at that
+    /// Puts the linked file in the memory's place. Whatever stood there at that
     /// very moment is not overwritten but stands under one of the names of
     /// [`Folder::displaced_names`] afterwards, also when this fails. At every
     /// instant the memory is wholly the old or wholly the new file; where the
     /// file system cannot exchange, it is absent for microseconds, and
-    /// [`Method::TakeAway`] says so. When this returns, the change is on the
-    /// disk, and what now stands at the memory's name is the file `new` that
-    /// was staged. An agent that replaces it meanwhile, or puts a file of its
+    /// [`Method::TakeAway`] says so. When this returns, what stands at the
+    /// memory's name is the file `new` that was staged. An agent that replaces it meanwhile, or puts a file of its
     /// own at the staged name before, makes this fail with [`Cause::Moved`]
     /// without anything being lost.
     fn swap(&self, staged: &str, new: Identity) -> Result<Swapped, TransportError>;

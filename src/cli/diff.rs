@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::output::{Document, Page, Role, count};
 use super::{Context, Ended};
 use crate::archive::{self, EntryKind};
-use crate::baseline;
+use crate::baseline::Shelf;
 use crate::config::{Agent, Place};
 use crate::diff::{self, Diff, DiffLine, Op};
 use crate::digest::Digest;
@@ -252,7 +252,7 @@ impl Context<'_> {
     ) -> Result<(Side, Side)> {
         let general = &engine.config().general;
         let path = general.baseline_dir.join(&agent.baseline);
-        let old = match baseline::load(general, agent) {
+        let old = match Shelf::new(general).load(agent) {
             Ok(baseline) => Side {
                 name: path.display().to_string(),
                 bytes: baseline.bytes().to_vec(),

@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::output::{Document, Page, Role, count};
 use super::{Cli, Context, Ended, World};
 use crate::baseline::seal::{self, Seal};
-use crate::baseline::{self, Refusal};
+use crate::baseline::{Refusal, Shelf};
 use crate::config::{self, Agent, Config, Diagnostic, Place, Problems, RequireSeal};
 use crate::engine::{self, Engine, Trigger};
 use crate::error::{Error, Kind};
@@ -393,8 +393,9 @@ fn about_baselines(report: &mut Report, config: &Config) {
         (_, Err(error)) => report.error(&error),
     }
     let mut good = 0;
+    let mut shelf = Shelf::new(general);
     for agent in &config.agents {
-        match baseline::load(general, agent) {
+        match shelf.load(agent) {
             Ok(_) => good += 1,
             Err(Refusal::Tampered(error) | Refusal::Unusable(error)) => {
                 report.error(&error.context(&agent.name));

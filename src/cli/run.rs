@@ -4,6 +4,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -16,7 +17,8 @@ use super::status::state_role;
 use super::{Context, Ended, ResetArgs, UndoArgs};
 use crate::archive::EntryKind;
 use crate::engine::{
-    Act, Action, AgentResult, Engine, Outcome, Plan, Progress, Report, Step, UndoMode, UndoTarget,
+    Act, Action, AgentResult, Engine, Outcome, Plan, Progress, Queue, Report, Step, UndoMode,
+    UndoTarget,
 };
 use crate::error::{Error, Kind, Result};
 
@@ -145,7 +147,8 @@ impl Context<'_> {
                 .collect(),
             false => args.agents.clone(),
         };
-        let plan = engine.plan_reset(&names, false)?;
+        let wait = if args.dry_run { 0 } else { args.wait };
+        let (plan, _queue) = waited(&engine, wait, || engine.plan_reset(&names, false))?;
         if let Some(hash) = &args.plan
             && !plan.answers_to(hash)
         {
@@ -166,7 +169,9 @@ impl Context<'_> {
             Some(run) => UndoTarget::Run(run.clone()),
             None => UndoTarget::Agents(args.agents.clone()),
         };
-        let plan = engine.plan_undo(&target, args.mode(), false)?;
+        let mode = args.mode();
+        let wait = if args.dry_run { 0 } else { args.wait };
+        let (plan, _queue) = waited(&engine, wait, || engine.plan_undo(&target, mode, false))?;
         if args.dry_run {
             return self.dry_run(plan);
         }
@@ -249,6 +254,24 @@ impl Context<'_> {
         self.out
             .hint("--overwrite archives what was written since, and puts back the old file alone");
     }
+}
+
+/// A plan, made anew once nobody holds a lock of its agents or so many seconds
+/// are over. Whoever waits as well comes next when the queue is dropped.
+fn waited(
+    engine: &Engine,
+    seconds: u32,
+    plan: impl Fn() -> Result<Plan>,
+) -> Result<(Plan, Option<Queue>)> {
+    let first = plan()?;
+    if seconds == 0 {
+        return Ok((first, None));
+    }
+    let steps = first.steps.iter().map(|step| step.agent.as_str());
+    let skipped = first.skipped.iter().map(|skipped| skipped.agent.as_str());
+    let patience = Duration::from_secs(seconds.into());
+    let queue = engine.wait_for(steps.chain(skipped), patience)?;
+    Ok((plan()?, Some(queue)))
 }
 
 /// Whether a step of an undo will be refused, because the agent has written

@@ -175,11 +175,18 @@ pub(super) fn canonical(key: &str) -> &str {
     alias.map_or(key, |(_, ours)| *ours)
 }
 
+/// The longest name that may be a misspelt one, in bytes; comparing costs the
+/// length of the name for each character of each candidate.
+const MISSPELT: usize = 256;
+
 /// The candidate that was probably meant.
 pub(super) fn closest<'a>(
     name: &str,
     candidates: impl Iterator<Item = &'a str>,
 ) -> Option<&'a str> {
+    if name.len() > MISSPELT {
+        return None;
+    }
     let name = name.to_lowercase();
     let scored = candidates.map(|it| (strsim::jaro_winkler(&name, &it.to_lowercase()), it));
     let near = scored.filter(|(score, _)| *score >= 0.8);
@@ -226,7 +233,7 @@ impl Base<'_> {
         if text.contains('\0') {
             return fault("contains a NUL character", "remove it");
         }
-        match shape {
+        let value = match shape {
             Shape::Text => Ok(Value::Text(text.to_string())),
             Shape::Word => word(text),
             Shape::Separator => separator(text),
@@ -238,7 +245,8 @@ impl Base<'_> {
             Shape::Number(min, max, unit) => number(text, min, max, unit),
             Shape::Mode => mode(text),
             Shape::Choice(words) => choice(text, words),
-        }
+        };
+        value.and_then(|value| reads_back(text, value))
     }
 
     /// A path on this machine, absolute.
@@ -263,6 +271,20 @@ impl Base<'_> {
         };
         Ok(Value::Path(tidy(&path)))
     }
+}
+
+/// `config show` prints values that mean the same when they are read: without
+/// its `./` or its last `/`, a path may begin or end with what is trimmed or
+/// expanded.
+fn reads_back(text: &str, value: Value) -> Result<Value, Fault> {
+    let shown = value.to_string();
+    if shown.trim() == shown && (text.starts_with("~/") || !shown.starts_with("~/")) {
+        return Ok(value);
+    }
+    fault(
+        format!("is the path `{shown}`, which begins with `~/` or has white space at an end"),
+        "give it another name",
+    )
 }
 
 /// A reset displaces whatever stands at the path, so a folder must not get here.

@@ -585,6 +585,31 @@ fn the_entries_are_a_config_with_the_same_meaning() {
     }
 }
 
+#[test]
+fn a_very_long_key_is_not_compared_with_every_key() {
+    let found = errors(&format!("[a]\n{}=x\n", "memory_file".repeat(100)));
+    let about = found
+        .iter()
+        .find(|it| it.contains("is not a key of an agent"));
+    assert!(!about.unwrap().contains("did you mean"), "{found:?}");
+}
+
+#[test]
+fn a_path_that_would_be_shown_as_another_is_refused() {
+    for value in ["./ x", "x /", "x /.", "./\u{a0}x", "./~/x"] {
+        let found = errors(&format!(
+            "[a]\nmemory_file=/m\nbaseline=b\narchive_subdir={value}"
+        ));
+        assert!(found[0].contains("is the path"), "{found:?}");
+    }
+    for value in ["./~", "./~x", "x /y", "./x/~/y"] {
+        let config = good(&format!(
+            "[a]\nmemory_file=/m\nbaseline=b\narchive_subdir={value}"
+        ));
+        assert_eq!(without_lines(&shown(&config)), without_lines(&config));
+    }
+}
+
 /// Lines that are nearly a config.
 fn soup() -> impl Strategy<Value = String> {
     let key = prop::sample::select(keys().iter().map(|doc| doc.key).collect::<Vec<_>>());

@@ -6,7 +6,7 @@ use std::io::{Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
@@ -16,6 +16,9 @@ use crate::archive::{Archive, OWN};
 use crate::clock::Clock;
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::sys;
+
+/// How often somebody who waits looks again.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// Who holds a lock, as the holder wrote it down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +49,13 @@ impl Holder {
 /// A lock that is held until it is dropped.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        sys::unlock(self.file.as_fd());
+    }
 }
 
 /// Takes the lock of an agent.
@@ -55,18 +64,8 @@ pub struct Lock {
 /// [`Kind::Busy`], naming the holder, when another run has it; else what the
 /// system answered.
 pub fn take(archive: &Archive, agent: &str, holder: &Holder) -> Result<Lock> {
-    archive.folder(&Path::new(OWN).join("locks"))?;
     let path = path(archive, agent);
-    let mut file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(archive.file_mode().as_raw_mode())
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(&path)
-        .path("open the lock", &path)?;
-    archive.dress_own(&file, &path)?;
+    let mut file = open(archive, &path)?;
     if !sys::try_lock(file.as_fd()).path("lock", &path)? {
         let who = read(&mut file).map_or_else(|| "another run".to_string(), |h| h.describe());
         return Err(
@@ -81,7 +80,14 @@ pub fn take(archive: &Archive, agent: &str, holder: &Holder) -> Result<Lock> {
     {
         let _ = file.write_all(&text);
     }
-    Ok(Lock { _file: file })
+    Ok(Lock { file })
+}
+
+/// The places of one who waits for locks: whoever waits for one of them, too,
+/// comes next. Given back when it is dropped.
+#[derive(Debug)]
+pub struct Queue {
+    _places: Vec<File>,
 }
 
 /// How long one waits for a lock that is only ever held for moments.
@@ -121,10 +127,58 @@ pub fn pins(archive: &Archive, clock: &dyn Clock) -> Result<Lock> {
         .path("open the lock", &path)?;
     archive.dress_own(&file, &path)?;
     wait(&file, &path, clock)?;
-    Ok(Lock { _file: file })
+    Ok(Lock { file })
 }
 
 impl Engine {
+    /// Waits, no longer than `patience`, until nobody holds the locks of these
+    /// agents. Those who wait come one after the other, if they keep the result
+    /// until they have taken the locks. They hold none meanwhile, so that two
+    /// who want several never wait for each other.
+    ///
+    /// When the time is over it just ends: then a lock is taken or refused as
+    /// ever.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn wait_for<'n>(
+        &self,
+        agents: impl IntoIterator<Item = &'n str>,
+        patience: Duration,
+    ) -> Result<Queue> {
+        let archive = self.archive();
+        let end = self.clock().instant() + patience;
+        let mut agents: Vec<&str> = agents.into_iter().collect();
+        // Everybody in the same order, each place once.
+        agents.sort_unstable();
+        agents.dedup();
+        let mut places = Vec::new();
+        for agent in &agents {
+            let path = archive.own("locks").join(format!("{agent}.queue"));
+            let place = open(archive, &path)?;
+            while !sys::try_lock(place.as_fd()).path("lock", &path)? {
+                if !self.again(end) {
+                    break;
+                }
+            }
+            places.push(place);
+        }
+        for agent in agents {
+            while holder(archive, agent).is_some() && self.again(end) {}
+        }
+        Ok(Queue { _places: places })
+    }
+
+    /// Lets some time pass; false when there is none left.
+    fn again(&self, end: Instant) -> bool {
+        let left = end.saturating_duration_since(self.clock().instant());
+        if left.is_zero() {
+            return false;
+        }
+        self.clock().sleep(left.min(AGAIN));
+        true
+    }
+
     /// Holds the lock of an agent as a run does, until the result is dropped,
     /// without doing anything to the agent.
     ///
@@ -150,6 +204,23 @@ pub fn holder(archive: &Archive, agent: &str) -> Option<String> {
         return None;
     }
     Some(read(&mut file).map_or_else(String::new, |holder| holder.describe()))
+}
+
+/// Opens the file of a lock, which nobody ever removes: another one in its place
+/// would be another lock.
+fn open(archive: &Archive, path: &Path) -> Result<File> {
+    archive.folder(&Path::new(OWN).join("locks"))?;
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(archive.file_mode().as_raw_mode())
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+        .path("open the lock", path)?;
+    archive.dress_own(&file, path)?;
+    Ok(file)
 }
 
 fn path(archive: &Archive, agent: &str) -> PathBuf {

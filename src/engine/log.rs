@@ -22,9 +22,12 @@ pub(super) fn line(now: DateTime<FixedOffset>, text: &str) -> String {
     )
 }
 
-/// Appends a line to `<archive_dir>/reset.log`, moving a log that has grown too
-/// long out of the way first.
-pub(super) fn append(archive: &Archive, line: &str) -> Result<()> {
+/// Appends lines to `<archive_dir>/reset.log`, and moves a log that has grown too
+/// long out of the way.
+pub(super) fn append(archive: &Archive, lines: &[String]) -> Result<()> {
+    if lines.is_empty() {
+        return Ok(());
+    }
     archive.folder("".as_ref())?;
     let path = archive.root().join("reset.log");
     let mut file = OpenOptions::new()
@@ -35,7 +38,7 @@ pub(super) fn append(archive: &Archive, line: &str) -> Result<()> {
         .open(&path)
         .path("open", &path)?;
     archive.dress_own(&file, &path)?;
-    file.write_all(format!("{line}\n").as_bytes())
+    file.write_all(format!("{}\n", lines.join("\n")).as_bytes())
         .path("append to", &path)?;
     if file.metadata().path("look at", &path)?.len() > MAX_SIZE {
         let old = archive.root().join("reset.log.old");

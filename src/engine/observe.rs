@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::ledger::{Act, Outcome};
 use super::memory::{self, Baseline, Boundary, Rule};
 use super::{Engine, History};
-use crate::baseline::{self, Refusal};
+use crate::baseline::{Refusal, Shelf};
 use crate::config::{Agent, Place, Protect};
 use crate::diff;
 use crate::digest::{Digest, Hasher};
@@ -262,6 +262,11 @@ impl Reading {
     }
 }
 
+/// How many lines these are; the last one may lack its end.
+pub(super) fn lines(bytes: &[u8]) -> u64 {
+    newlines(bytes) + u64::from(bytes.last().is_some_and(|last| *last != b'\n'))
+}
+
 fn newlines(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }
@@ -380,16 +385,19 @@ pub(super) struct Seen {
     pub head: Vec<u8>,
     /// The operator part that the memory was measured against.
     pub operator_part: Option<Vec<u8>>,
+    /// The baseline, unless it must not be pushed.
+    pub baseline: Option<Arc<Baseline>>,
 }
 
 impl Engine {
     /// Looks at an agent. Reads its memory only if its stamp changed.
     pub fn observe(&self, agent: &Agent) -> Observation {
-        self.see(agent, false).observation
+        let mut shelf = Shelf::new(&self.config().general);
+        self.see(agent, false, &mut shelf).observation
     }
 
     /// The same; with `bytes`, the memory is read in any case, and kept.
-    pub(super) fn see(&self, agent: &Agent, bytes: bool) -> Seen {
+    pub(super) fn see<'c>(&'c self, agent: &'c Agent, bytes: bool, shelf: &mut Shelf<'c>) -> Seen {
         let generation = self.next_generation();
         let (history, ledger_error) = match self.history(&agent.name) {
             Ok(history) => (history, None),
@@ -400,6 +408,7 @@ impl Engine {
             odd: None,
             head: Vec::new(),
             operator_part: None,
+            baseline: None,
         };
         let observation = &mut seen.observation;
         observation.last.clone_from(&history.last);
@@ -412,7 +421,8 @@ impl Engine {
             });
             return seen;
         };
-        let loaded = baseline::load(&self.config().general, agent).map(Arc::new);
+        let loaded = shelf.load(agent);
+        seen.baseline = loaded.as_ref().ok().map(Arc::clone);
         observation.baseline = loaded.as_ref().ok().map(|baseline| baseline.digest());
         // Without a usable baseline the memory is still shown against the one
         // that was pushed last.
@@ -531,7 +541,13 @@ impl Engine {
         bytes: bool,
     ) -> Result<Look, TransportError> {
         let transport = self.transport();
-        let file = match self.object(memory)? {
+        // Who reads it in any case need not ask first, from afar.
+        let folder = bytes.then(|| transport.open(memory)).transpose()?;
+        let object = match &folder {
+            Some(folder) => folder.look()?,
+            None => self.object(memory)?,
+        };
+        let file = match object {
             Object::Absent => return Ok(Look::Absent),
             Object::Odd(odd) => return Ok(Look::Odd(odd)),
             Object::File(file) => file,
@@ -549,7 +565,7 @@ impl Engine {
         }
         let mut reading = Reading::default();
         let window = window(current);
-        let folder = transport.open(memory)?;
+        let folder = folder.map_or_else(|| transport.open(memory), Ok)?;
         let read = folder.read(&mut |bytes| {
             reading.take(bytes, window);
             Ok(())

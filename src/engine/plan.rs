@@ -9,7 +9,7 @@ use super::memory::{Boundary, Rule};
 use super::observe::{Protection, Seen, State, WINDOW, host};
 use super::{Engine, Record, Records, Retention, undo};
 use crate::archive::EntryKind;
-use crate::baseline;
+use crate::baseline::Shelf;
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::error::{Error, Kind, Result};
@@ -216,11 +216,12 @@ impl Engine {
     /// # Errors
     /// An agent that is not configured.
     pub fn plan_reset(&self, names: &[String], unlocked: bool) -> Result<Plan> {
+        let mut shelf = Shelf::new(&self.config().general);
         let mut steps = Vec::new();
         let mut skipped = Vec::new();
         for name in unique(names) {
             let agent = self.agent(name)?;
-            let seen = self.see(agent, true);
+            let seen = self.see(agent, true, &mut shelf);
             match self.reset_step(agent, &seen, unlocked) {
                 Ok(step) => steps.push(step),
                 Err((kind, why)) => skipped.push(Skipped {
@@ -259,8 +260,12 @@ impl Engine {
         if seen.observation.protect == Protection::ReadOnly && !unlocked {
             return Err((Some(Kind::Conflict), "protected as read-only".to_string()));
         }
-        let baseline = baseline::load(&self.config().general, agent)
-            .map_err(|refusal| (Some(refusal.error().kind()), refusal.error().to_string()))?;
+        let Some(baseline) = &seen.baseline else {
+            return Err((
+                Some(Kind::Internal),
+                "its baseline was not read".to_string(),
+            ));
+        };
         let mut step = self
             .step(agent, seen, baseline.digest())
             .map_err(|error| (Some(error.kind()), error.to_string()))?;
@@ -361,11 +366,12 @@ impl Engine {
                 .map(|name| (name.to_string(), undo::last(&records, name, true)))
                 .collect(),
         };
+        let mut shelf = Shelf::new(&self.config().general);
         let mut steps = Vec::new();
         let mut skipped = Vec::new();
         for (name, record) in wanted {
             let agent = self.agent(&name)?;
-            let seen = self.see(agent, true);
+            let seen = self.see(agent, true, &mut shelf);
             match self.undo_step(agent, &seen, record, &records, mode, unlocked) {
                 Ok(step) => steps.push(step),
                 Err(error) => skipped.push(Skipped {

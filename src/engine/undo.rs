@@ -79,6 +79,7 @@ pub(super) fn written_since(records: &Records, agent: &str, now: Option<&Standin
 #[derive(Clone)]
 pub(super) enum Part {
     Bytes(Arc<Vec<u8>>),
+    Baseline(Arc<Baseline>),
     /// An entry below `archive_dir`, without its first bytes.
     Entry(PathBuf, u64),
 }
@@ -93,6 +94,7 @@ impl Parts {
         for part in &self.0 {
             match part {
                 Part::Bytes(bytes) => sink(bytes)?,
+                Part::Baseline(baseline) => sink(baseline.bytes())?,
                 Part::Entry(path, skip) => {
                     let mut file = engine.archive().open(path)?;
                     let failed =

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::Engine;
 use super::ledger::{Line, Place, Record, Scan};
 use crate::archive::{self, Written};
-use crate::baseline::{self, Refusal};
+use crate::baseline::{self, Refusal, Shelf};
 use crate::config::RequireSeal;
 use crate::digest::Digest;
 use crate::error::{Error, Kind, PathContext, Result};
@@ -320,12 +320,13 @@ impl Engine {
             RequireSeal::Never => Ok(false),
             _ => baseline::seal::Seal::read(&general.baseline_dir).map(|seal| seal.is_some()),
         };
+        let mut shelf = Shelf::new(general);
         let mut looked = HashSet::new();
         for agent in &self.config().agents {
             if !looked.insert(&agent.baseline) {
                 continue;
             }
-            match (baseline::load(general, agent), &sealed) {
+            match (shelf.load(agent), &sealed) {
                 (Ok(_), Ok(true)) => found.tally.sealed += 1,
                 (Ok(_), _) => found.tally.unsealed += 1,
                 (Err(Refusal::Tampered(error)), _) => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{
     Attributes, Cause, File, Folder, Identity, Method, Object, Odd, Reader, Settled, Sink, Stamp,
-    Swapped, Transport, TransportError, Xattr, xattrs::affordable,
+    Swapped, Transport, TransportError, Unsynced, Xattr, xattrs::affordable,
 };
 use crate::clock::Clock;
 use crate::digest::Digest;
@@ -443,7 +443,11 @@ impl AsRef<[u8]> for Named {
 }
 
 impl Folder for FakeFolder {
-    fn identity(&self) -> Result<Option<(u64, u64)>, TransportError> {
+    fn unsynced(&self) -> Vec<Unsynced> {
+        Vec::new()
+    }
+
+    fn identity(&self) -> Result<Option<u64>, TransportError> {
         Ok(None)
     }
 
@@ -491,6 +495,10 @@ impl Folder for FakeFolder {
             device: 0,
             inode: tree.inodes,
         })
+    }
+
+    fn link(&self, _staged: &str) -> Result<(), TransportError> {
+        Ok(()) // It was made under its name.
     }
 
     fn remove_unfinished(&self, _name: &str) -> Result<(), TransportError> {

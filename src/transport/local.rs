@@ -3,7 +3,7 @@
 
 mod attributes;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{OsStr, OsString};
 use std::fs::File as StdFile;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use self::attributes::{dress, xattrs};
 use super::{
     Attributes, Cause, File, Folder, Identity, Method, Object, Odd, Reader, Settled, Sink, Stamp,
-    Swapped, Transport, TransportError,
+    Swapped, Transport, TransportError, Unsynced,
 };
 use crate::clock::Clock;
 use crate::digest::{Digest, Hasher};
@@ -34,6 +34,9 @@ const LARGEST: u64 = 1 << 40;
 
 /// How much a file may grow while it is read, if that is more than its size.
 const AHEAD: u64 = 64 << 20;
+
+/// How much of a file is read at once.
+const PIECE: usize = 128 * 1024;
 
 /// How long a file must keep its size and times where writers cannot be seen.
 const QUIET: Duration = Duration::from_millis(250);
@@ -108,6 +111,9 @@ impl Local {
             path: parent.to_path_buf(),
             name: name.to_os_string(),
             identified: RefCell::default(),
+            staged: RefCell::default(),
+            content: RefCell::default(),
+            changed: Cell::new(true),
         })
     }
 }
@@ -144,7 +150,14 @@ struct LocalFolder {
     name: OsString,
     /// The file whose [`Identity`] was told last. While it is open no other
     /// file can get its inode number, also when an agent removes it.
-    identified: RefCell<Option<StdFile>>,
+    identified: RefCell<Option<Arc<StdFile>>>,
+    /// The file that was staged and has no name yet.
+    staged: RefCell<Option<NewFile>>,
+    /// The content of a staged file that is perhaps not on the disk.
+    content: RefCell<Option<Unsynced>>,
+    /// Whether a name in the folder was made, moved or removed; nobody knows
+    /// what was before it was opened.
+    changed: Cell<bool>,
 }
 
 impl LocalFolder {
@@ -295,7 +308,7 @@ impl LocalFolder {
         }
         let limit = (size + AHEAD).max(2 * size);
         let mut offset = 0;
-        let mut buffer = vec![0; 128 * 1024];
+        let mut buffer = vec![0; (size as usize).saturating_add(1).clamp(4096, PIECE)];
         while offset < limit {
             let count = match rustix::io::pread(file, &mut buffer, offset) {
                 Err(Errno::INTR) => continue,
@@ -311,14 +324,8 @@ impl LocalFolder {
         Ok(describe(&stat))
     }
 
-    fn sync(&self) -> Result<(), TransportError> {
-        fs::fsync(&*self.fd)
-            .path("sync the folder", &self.path)
-            .map_err(refused)
-    }
-
     /// Tells an open file from all others, and keeps it open for that.
-    fn identify(&self, file: StdFile, path: &Path) -> Result<Identity, TransportError> {
+    fn identify(&self, file: Arc<StdFile>, path: &Path) -> Result<Identity, TransportError> {
         let stat = fs::fstat(&file).path("look at", path).map_err(refused)?;
         self.identified.replace(Some(file));
         Ok(identify(&stat))
@@ -431,11 +438,17 @@ impl LocalFolder {
 }
 
 impl Folder for LocalFolder {
-    fn identity(&self) -> Result<Option<(u64, u64)>, TransportError> {
+    fn unsynced(&self) -> Vec<Unsynced> {
+        let folder = self.changed.take();
+        let folder = folder.then(|| Unsynced::new(Arc::clone(&self.fd) as _, &self.path));
+        self.content.take().into_iter().chain(folder).collect()
+    }
+
+    fn identity(&self) -> Result<Option<u64>, TransportError> {
         let stat = fs::fstat(&*self.fd)
             .path("look at", &self.path)
             .map_err(refused)?;
-        Ok(Some((stat.st_dev, stat.st_ino)))
+        Ok(Some(stat.st_ino))
     }
 
     fn look(&self) -> Result<Object, TransportError> {
@@ -501,14 +514,24 @@ impl Folder for LocalFolder {
         fed?;
         dress(file.file(), attributes, &self.memory()).map_err(refused)?;
         let path = self.at(name);
-        let open = file.file().try_clone().path("open", &path);
-        let identity = self.identify(open.map_err(refused)?, &path)?;
-        if !file.link(OsStr::new(name)).map_err(refused)? {
-            let message = format!("{} already exists", path.display());
-            return Err(refused(Error::new(Kind::Internal, message)));
+        if self.stands(name)? {
+            return Err(exists(&path));
         }
-        self.sync()?;
+        let identity = self.identify(Arc::clone(file.file()), &path)?;
+        self.content.replace(Some(file.content()));
+        self.staged.replace(Some(file));
         Ok(identity)
+    }
+
+    fn link(&self, staged: &str) -> Result<(), TransportError> {
+        let Some(mut file) = self.staged.take() else {
+            return Ok(());
+        };
+        self.changed.set(true);
+        match file.link(OsStr::new(staged)).map_err(refused)? {
+            true => Ok(()),
+            false => Err(exists(&self.at(staged))),
+        }
     }
 
     fn remove_unfinished(&self, staged: &str) -> Result<(), TransportError> {
@@ -516,6 +539,7 @@ impl Folder for LocalFolder {
     }
 
     fn swap(&self, staged: &str, new: Identity) -> Result<Swapped, TransportError> {
+        self.changed.set(true);
         let mut displaced = Vec::new();
         let mut method = None;
         for _ in 0..ATTEMPTS {
@@ -529,7 +553,6 @@ impl Folder for LocalFolder {
                 Err(errno) => return Err(self.replace_error(errno)),
             }
         }
-        self.sync()?;
         let found = self.identity(&self.name)?;
         self.identified.replace(None);
         match method {
@@ -541,7 +564,10 @@ impl Folder for LocalFolder {
 
     fn take_away(&self, aside: &str) -> Result<(), TransportError> {
         match self.move_aside(OsStr::new(aside)) {
-            Ok(()) => self.sync(),
+            Ok(()) => {
+                self.changed.set(true);
+                Ok(())
+            }
             Err(Errno::NOENT) => Err(moved(&self.memory())),
             Err(errno) => Err(self.replace_error(errno)),
         }
@@ -654,14 +680,17 @@ impl Folder for LocalFolder {
             Ok(())
         })?;
         match hasher.finish() == content {
-            true => self.identify(file, &self.at(name)).map(Some),
+            true => self.identify(Arc::new(file), &self.at(name)).map(Some),
             false => Ok(None),
         }
     }
 
     fn remove(&self, name: &str) -> Result<(), TransportError> {
         match fs::unlinkat(&*self.fd, name, AtFlags::empty()) {
-            Ok(()) => self.sync(),
+            Ok(()) => {
+                self.changed.set(true);
+                Ok(())
+            }
             Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(errno).path("remove", &self.at(name)).map_err(refused),
         }
@@ -693,6 +722,11 @@ fn unsupported(errno: Errno) -> bool {
 
 fn refused(error: Error) -> TransportError {
     TransportError::new(Cause::Refused, error)
+}
+
+fn exists(path: &Path) -> TransportError {
+    let message = format!("{} already exists", path.display());
+    refused(Error::new(Kind::Internal, message))
 }
 
 fn moved(path: &Path) -> TransportError {

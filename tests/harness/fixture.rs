@@ -29,6 +29,42 @@ pub fn has(tool: &str) -> bool {
     found
 }
 
+/// Set in the process of a test that has one of its own.
+const APART: &str = "HARNESS_APART";
+
+/// How long such a test may take, in seconds.
+const PATIENCE: &str = "600";
+
+/// Whether this process runs one test only.
+pub fn is_apart() -> bool {
+    std::env::var_os(APART).is_some()
+}
+
+/// Runs the test with this name once more in a process of its own, behind these
+/// words, and fails when that one does.
+pub fn apart(test: &str, wrapper: &[&str]) {
+    let output = Command::new("timeout")
+        .args(["-s", "KILL", PATIENCE])
+        .args(wrapper)
+        .arg(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture"])
+        .env(APART, "1")
+        .output()
+        .unwrap();
+    let out = String::from_utf8_lossy(&output.stdout);
+    let frame =
+        |line: &&str| line.is_empty() || line.starts_with("running ") || line.starts_with("test ");
+    out.lines()
+        .filter(|line| !frame(line))
+        .for_each(|line| println!("{line}"));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(out.contains("1 passed"), "no test is called {test}");
+}
+
 /// A config with its agents, in a folder of its own or where a test wants it.
 pub struct Fleet {
     pub root: PathBuf,
@@ -116,11 +152,14 @@ impl Fleet {
         names
     }
 
-    /// Transaction records that are not over.
+    /// Transaction records that are not over. What a kill left before it got a
+    /// name is none.
     pub fn pending(&self) -> Vec<String> {
-        files(&self.archive.join(".shepherd/tx"))
+        let mut names: Vec<String> = files(&self.archive.join(".shepherd/tx"))
             .into_keys()
-            .collect()
+            .collect();
+        names.retain(|name| !name.starts_with(".shepherd-"));
+        names
     }
 }
 

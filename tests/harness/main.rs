@@ -7,4 +7,20 @@
 // A harness stops where it must not go on, and says what it tried.
 #![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
 
+mod crash;
+mod faults;
 mod fixture;
+mod hostile;
+mod kernel;
+mod mounts;
+mod power;
+mod races;
+mod scene;
+// What a terminal shows, as the other test binary reads it.
+#[allow(dead_code)]
+#[path = "../suite/terminal.rs"]
+mod terminal;
+mod together;
+mod tools;
+mod trace;
+mod writers;

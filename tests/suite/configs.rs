@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use memory_shepherd::config::{self, Diagnostic, Env, Level};
 
+use crate::fixture::Site;
+
 fn env() -> Env {
     Env {
         cwd: PathBuf::from("/nowhere"),
@@ -84,4 +86,122 @@ fn invalid_configs_say_everything_that_is_wrong_and_nothing_else() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What the original did with a config that did not say what was meant, by the
+/// program itself: where the meaning is plain it is kept, and else nothing runs.
+mod the_original {
+    use super::*;
+
+    const REVIEWER: &str = "agents/code-reviewer/MEMORY.md";
+    const MONITOR: &str = "agents/monitor-bot/MEMORY.md";
+
+    /// A site whose config has `new` in place of `old`, and notes to reset.
+    fn site(old: &str, new: &str) -> Site {
+        let site = Site::new();
+        let config = site.read("memory-shepherd.conf");
+        assert!(config.contains(old), "{old}");
+        site.write("memory-shepherd.conf", config.replace(old, new));
+        site.append(REVIEWER, "- a note\n");
+        site.append(MONITOR, "- another\n");
+        site
+    }
+
+    fn is_reset(site: &Site, memory: &str, agent: &str) {
+        let _ = site.run(["reset", "--all"]).code(0);
+        assert_eq!(site.read(memory), Site::baseline(agent));
+    }
+
+    /// Neither agent is reset, also not the one whose section is right, and the
+    /// line is named.
+    #[track_caller]
+    fn runs_nothing(site: &Site, line: &str) {
+        let before = site.tree();
+        for arguments in [["reset", "--all"], ["reset", "code-reviewer"]] {
+            let _ = site.run(arguments).code(2).warns(line);
+        }
+        let _ = site.run(["all"]).code(2).warns(line);
+        assert_eq!(site.tree(), before);
+    }
+
+    #[test]
+    fn cut_values_at_a_hash() {
+        let site = site("agents/monitor-bot/", "agents/monitor#2/");
+        let notes = Site::baseline("monitor-bot") + "- a note\n";
+        site.write("agents/monitor#2/MEMORY.md", notes);
+        is_reset(&site, "agents/monitor#2/MEMORY.md", "monitor-bot");
+        assert!(!site.path("agents/monitor").exists());
+    }
+
+    #[test]
+    fn ignored_keys_with_spaces_around_the_equals_sign() {
+        let site = site("archive_subdir=monitor", "archive_subdir = elsewhere");
+        is_reset(&site, MONITOR, "monitor-bot");
+        assert_eq!(site.entries("elsewhere").len(), 1);
+        assert!(!site.path("archives/monitor-bot").exists());
+    }
+
+    #[test]
+    fn ignored_unknown_keys() {
+        let unknown = "archive_subdri=monitor";
+        runs_nothing(&site("archive_subdir=monitor", unknown), unknown);
+        let unknown = "archive_retention=30";
+        runs_nothing(&site("archive_retention_days=30", unknown), unknown);
+    }
+
+    #[test]
+    fn gave_one_agent_the_identity_of_another_below_an_odd_section_name() {
+        for odd in [
+            "[monitor bot]",
+            "[monitor.bot]",
+            "[]",
+            "[monitor-bot",
+            "[mönitor]",
+        ] {
+            runs_nothing(&site("[monitor-bot]", odd), odd);
+        }
+        runs_nothing(&site("[monitor-bot]", "[code-reviewer]"), "two sections");
+    }
+
+    #[test]
+    fn took_bad_numbers_for_the_default() {
+        for (key, was) in [
+            ("archive_retention_days", "30"),
+            ("max_memory_size", "16384"),
+        ] {
+            for bad in [
+                "30d",
+                "-1",
+                "0",
+                "1.5",
+                "thirty",
+                "0x1e",
+                "99999999999999999999",
+            ] {
+                let line = format!("{key}={bad}");
+                runs_nothing(&site(&format!("{key}={was}"), &line), &line);
+            }
+        }
+        for bad in [
+            "min_baseline_size=1k",
+            "remote_scp_timeout=0",
+            "remote_poll=x",
+        ] {
+            let new = format!("[general]\n{bad}");
+            runs_nothing(&site("[general]", &new), bad);
+        }
+        let bad = "archive_subdir=m\nmax_memory_size=big";
+        runs_nothing(&site("archive_subdir=monitor", bad), "max_memory_size=big");
+    }
+
+    #[test]
+    fn fell_back_to_another_config_when_the_configured_one_was_missing() {
+        let site = site("[general]", "[general]");
+        let before = site.tree();
+        for missing in ["night.conf", "nowhere/memory-shepherd.conf"] {
+            let ran = site.run(["--config", missing, "reset", "--all"]);
+            let _ = ran.code(2).warns("does not exist").warns(missing);
+        }
+        assert_eq!(site.tree(), before);
+    }
 }

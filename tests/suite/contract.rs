@@ -282,6 +282,7 @@ pub fn read(folder: &dyn Folder) -> Vec<u8> {
 fn stage(ground: &dyn Ground, folder: &dyn Folder, bytes: &[u8]) -> Identity {
     let attributes = folder.inherited(NEW).unwrap();
     let staged = folder.stage(NEW, &mut |sink| sink(bytes), &attributes);
+    folder.link(NEW).unwrap();
     assert_eq!(ground.bytes(NEW).unwrap(), bytes);
     staged.unwrap()
 }
@@ -417,6 +418,7 @@ fn a_staged_file_is_exact(ground: &dyn Ground) {
         sink(b"second\0\xff")
     };
     folder.stage(NEW, content, &attributes).unwrap();
+    folder.link(NEW).unwrap();
     assert_eq!(ground.bytes(NEW).unwrap(), b"first second\0\xff");
     assert_eq!(ground.attributes(NEW), attributes);
     assert_eq!(ground.probe(), Object::Absent);
@@ -665,6 +667,7 @@ fn extended_attributes_are_kept(ground: &dyn Ground) {
             return;
         }
     };
+    folder.link(NEW).unwrap();
     folder.swap(NEW, new).unwrap();
     let have = folder.read(&mut |_| Ok(())).unwrap().attributes.xattrs;
     assert!(have.contains(&attributes.xattrs[0]), "{have:?}");

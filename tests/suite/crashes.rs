@@ -457,13 +457,31 @@ fn a_damaged_transaction_record_is_an_integrity_error_and_touches_nothing() {
     assert!(!survives(|| world.reset_by(&engine)));
     let [record] = world.pending().try_into().unwrap();
     let record = world.archive().join(".shepherd/tx").join(record);
-    fs::write(&record, "half a rec").unwrap();
+    fs::write(&record, "no rec\nord").unwrap();
     let litter = world.litter("scout");
     let ran = world.reset();
     assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Integrity));
     assert_eq!(world.litter("scout"), litter);
     assert!(world.read("scout").ends_with(b"- note\n"));
     assert!(record.exists());
+}
+
+/// Nothing is done in an agent's folder before the record is whole on the disk.
+#[test]
+fn a_record_that_a_power_cut_left_unfinished_is_of_no_account() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let engine = world.engine_on(crash_on(world.local(), Moment::Before("stage")));
+    assert!(!survives(|| world.reset_by(&engine)));
+    let [record] = world.pending().try_into().unwrap();
+    let record = world.archive().join(".shepherd/tx").join(record);
+    let whole = fs::read(&record).unwrap();
+    for length in [0, 1, whole.len() / 2, whole.len() - 2] {
+        fs::write(&record, &whole[..length]).unwrap();
+        world.write_scratch("scout", "- note\n");
+        world.reset().ok();
+        is_tidy(&world);
+    }
 }
 
 #[test]

@@ -126,6 +126,7 @@ fn an_open_folder_stays_the_same_whatever_is_swapped_into_its_path() {
         let new = folder
             .stage(NEW, &mut |sink| sink(b"new"), &attributes)
             .unwrap();
+        folder.link(NEW).unwrap();
         let swapped = folder.swap(NEW, new).unwrap();
         settle(folder.as_ref(), &swapped.displaced[0]);
         assert_eq!(fs::read(away.join("MEMORY.md")).unwrap(), b"new");
@@ -175,6 +176,7 @@ fn a_staged_file_gets_any_owner_and_mode() {
         folder
             .stage(NEW, &mut |sink| sink(b"new"), &attributes)
             .unwrap();
+        folder.link(NEW).unwrap();
         assert_eq!(ground.attributes(NEW), attributes);
     });
 }
@@ -276,6 +278,7 @@ fn a_memory_that_nothing_can_replace_is_put_back() {
     let attributes = folder.inherited(NEW).unwrap();
     let content = &mut |sink: memory_shepherd::transport::Sink<'_>| sink(b"new");
     let new = folder.stage(NEW, content, &attributes).unwrap();
+    folder.link(NEW).unwrap();
     ground.write("MEMORY.md", b"old");
     folder.remove(NEW).unwrap();
     folder.swap(NEW, new).unwrap_err();
@@ -293,9 +296,11 @@ fn nobody_guesses_where_a_memory_is_taken() {
         ground.write("MEMORY.md", b"old");
         let content = &mut |sink: memory_shepherd::transport::Sink<'_>| sink(b"new");
         let new = folder.stage(NEW, content, &attributes).unwrap();
+        folder.link(NEW).unwrap();
         // Names that look alike are not ours.
         ground.write(&format!("{NEW}-0"), b"theirs");
         ground.write(&format!("{NEW}.shepherd-0"), b"theirs");
+        folder.link(NEW).unwrap();
         let swapped = folder.swap(NEW, new).unwrap();
         assert_eq!(folder.displaced_names(NEW).unwrap(), swapped.displaced);
         folder.remove(&swapped.displaced[0]).unwrap();
@@ -427,6 +432,7 @@ fn racing_swaps_and_renames_lose_nothing() {
             let new = folder
                 .stage(&name, &mut |sink| sink(b"new"), &attributes)
                 .unwrap();
+            folder.link(&name).unwrap();
             match folder.swap(&name, new) {
                 Ok(_) => {}
                 Err(error) => assert_eq!(error.cause, Cause::Moved),
@@ -492,6 +498,7 @@ fn a_flood_of_attributes_is_bounded_and_holds_up_nothing() {
         let new = folder
             .stage(NEW, &mut |sink| sink(b"new"), &attributes)
             .unwrap();
+        folder.link(NEW).unwrap();
         let displaced = folder.swap(NEW, new).unwrap().displaced.remove(0);
         settle(folder.as_ref(), &displaced);
         assert_eq!(ground.names(), ["MEMORY.md"]);
@@ -532,6 +539,7 @@ fn a_default_access_control_list_is_for_new_files_and_not_for_replaced_ones() {
         let old = kept();
         assert!(old.xattrs.is_empty());
         let new = folder.stage(NEW, &mut |sink| sink(b"new"), &old).unwrap();
+        folder.link(NEW).unwrap();
         folder.swap(NEW, new).unwrap();
         assert!(kept().xattrs.is_empty());
         assert_eq!(ground.attributes("MEMORY.md"), old);
@@ -542,6 +550,7 @@ fn a_default_access_control_list_is_for_new_files_and_not_for_replaced_ones() {
         let new = folder
             .stage("created", &mut |sink| sink(b"new"), &inherited)
             .unwrap();
+        folder.link("created").unwrap();
         folder.swap("created", new).unwrap();
         assert_eq!(kept().xattrs, inherited.xattrs);
     });

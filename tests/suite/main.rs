@@ -19,6 +19,7 @@ mod disk;
 mod engine;
 mod fixture;
 mod fleet;
+mod fuzz;
 mod ledger;
 mod original;
 mod regressions;

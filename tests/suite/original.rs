@@ -2,14 +2,18 @@
 //! resets of local agents. The others of its faults are tested with the config,
 //! the command line and the schedule.
 
+mod attack;
+mod contract;
+
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::io::Write;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use memory_shepherd::engine::{Outcome, State};
-use memory_shepherd::error::Kind;
+use memory_shepherd::error::{Error, Kind};
+use memory_shepherd::transport::{Cause, TransportError};
 
 use super::world::{BASELINE, Interposer, Moment, World, names};
 
@@ -126,179 +130,188 @@ fn entries_of_the_repeated_hour_overwrote_each_other() {
 }
 
 #[test]
-fn unchanged_files_were_rewritten_and_the_templates_text_archived() {
-    let world = World::new(&["scout"]);
-    world.set_baseline(
-        "scout",
-        format!("{BASELINE}\n## Scratch Notes\n\n(none yet)\n"),
-    );
-    world.write_scratch("scout", "");
-    let before = fs::metadata(world.memory("scout"))
-        .unwrap()
-        .modified()
-        .unwrap();
-    for _ in 0..3 {
-        world.reset().ended(Outcome::Unchanged);
-    }
-    let after = fs::metadata(world.memory("scout"))
-        .unwrap()
-        .modified()
-        .unwrap();
-    assert_eq!(before, after);
-    assert!(world.entries("scout").is_empty());
+fn a_last_line_without_newline_was_lost() {
+    keeps("- first\n- last");
+}
+
+/// What an agent appends right before its memory is replaced, through `open`.
+fn appended_before_the_swap(open: impl Fn(&World) -> fs::File) {
+    let world = Arc::new(World::new(&["scout"]));
+    world.write_scratch("scout", "- early\n");
+    let mut file = Some(open(&world));
+    let transport = Interposer::new(world.local(), move |moment| {
+        if moment == Moment::Before("swap")
+            && let Some(mut file) = file.take()
+        {
+            file.write_all(b"- late\n").unwrap();
+        }
+        Ok(())
+    });
+    world.reset_by(&world.engine_on(transport)).ok();
+    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    assert!(world.holds("scout", b"- early\n- late\n"));
+    assert!(world.litter("scout").is_empty());
 }
 
 #[test]
-fn a_refused_second_run_deleted_the_first_ones_lock() {
+fn what_was_written_between_read_and_rename_was_lost() {
+    appended_before_the_swap(|world| {
+        let mut options = fs::File::options();
+        options.append(true).open(world.memory("scout")).unwrap()
+    });
+}
+
+#[test]
+fn a_file_that_was_saved_between_read_and_rename_was_lost() {
     let world = Arc::new(World::new(&["scout"]));
-    world.write_scratch("scout", "- note\n");
-    let refused = Arc::new(Mutex::new(Vec::new()));
+    world.write_scratch("scout", "- early\n");
     let transport = Interposer::new(world.local(), {
-        let (world, refused) = (Arc::clone(&world), Arc::clone(&refused));
+        let world = Arc::clone(&world);
+        let mut saved = false;
         move |moment| {
-            if moment == Moment::Before("swap") {
-                for _ in 0..2 {
-                    let ran = world.reset();
-                    refused
-                        .lock()
-                        .unwrap()
-                        .push((ran.report.kind(), ran.note().to_string()));
-                }
+            if moment == Moment::Before("swap") && !std::mem::replace(&mut saved, true) {
+                let temporary = world.folder("scout").join("saving");
+                fs::write(&temporary, "- saved\n").unwrap();
+                fs::rename(temporary, world.memory("scout")).unwrap();
             }
             Ok(())
         }
     });
-    let first = world.reset_by(&world.engine_on(transport));
-    first.ok();
-    let refused = refused.lock().unwrap();
-    assert_eq!(refused.len(), 2);
-    for (kind, note) in refused.iter() {
-        assert_eq!(*kind, Some(Kind::Busy));
-        assert!(
-            note.contains(&format!("locked by run {}", first.report.run)),
-            "{note}"
-        );
-    }
+    world.reset_by(&world.engine_on(transport)).ok();
+    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    assert!(world.holds("scout", b"- early\n") && world.holds("scout", b"- saved\n"));
 }
 
 #[test]
-fn a_lock_left_behind_or_dated_into_the_future_blocked_for_ever() {
+fn what_was_written_through_an_open_descriptor_was_lost() {
     let world = World::new(&["scout"]);
-    let locks = world.archive().join(".shepherd/locks");
-    fs::create_dir_all(&locks).unwrap();
-    let lock = locks.join("scout.lock");
-    fs::write(&lock, "1\n").unwrap();
-    let future = std::time::SystemTime::now() + Duration::from_secs(1 << 30);
-    let file = fs::File::options().write(true).open(&lock).unwrap();
-    file.set_modified(future).unwrap();
-    world.write_scratch("scout", "- note\n");
+    world.write_scratch("scout", "- early\n");
+    let mut options = fs::File::options();
+    let mut file = options.append(true).open(world.memory("scout")).unwrap();
     world.reset().ok();
+    file.write_all(b"- long after\n").unwrap();
+    drop(file);
+    world.reset();
+    assert!(world.holds("scout", b"- early\n- long after\n"));
+    assert!(world.litter("scout").is_empty() && world.pending().is_empty());
+}
+
+/// Without a flush between them, a power cut may keep what came last and lose
+/// what came first.
+#[test]
+fn a_power_cut_left_an_empty_entry_and_a_reset_memory() {
+    let site = crate::fixture::Site::new();
+    site.append("agents/monitor-bot/MEMORY.md", "- note\n");
+    let traced = Command::new("strace")
+        .args([
+            "-f",
+            "-e",
+            "trace=/^(f(data)?sync|syncfs|linkat|renameat2?)$",
+        ])
+        .args([crate::fixture::PROGRAM, "reset", "monitor-bot", "--config"])
+        .arg(site.path("memory-shepherd.conf"))
+        .env("TZ", "UTC")
+        .output();
+    let Ok(traced) = traced else {
+        println!("skipped: strace is not installed");
+        return;
+    };
+    let calls = String::from_utf8_lossy(&traced.stderr).into_owned();
+    if !traced.status.success() && calls.contains("PTRACE") {
+        println!("skipped: strace may not trace here");
+        return;
+    }
+    assert!(traced.status.success(), "{calls}");
+    let calls: Vec<&str> = calls.lines().collect();
+    let at = |what: &[&str]| {
+        let is = |call: &&str| what.iter().all(|part| call.contains(part));
+        calls.iter().position(is).unwrap()
+    };
+    let entry = at(&["linkat(", ".md\""]);
+    let swap = at(&["rename", "MEMORY.md"]);
+    assert!(entry < swap, "{calls:#?}");
+    let flushes = |calls: &[&str]| calls.iter().any(|call| call.contains("sync"));
+    assert!(flushes(&calls[entry..swap]), "the entry: {calls:#?}");
+    assert!(flushes(&calls[swap..]), "the memory: {calls:#?}");
 }
 
 #[test]
-fn temporary_names_were_known_in_advance() {
-    let world = World::new(&["scout"]);
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    for _ in 0..2 {
-        world.write_scratch("scout", "- note\n");
-        let (folder, seen) = (world.folder("scout"), Arc::clone(&seen));
-        let transport = Interposer::new(world.local(), move |moment| {
-            if moment == Moment::Before("swap") {
-                let mut names = names(&folder);
-                names.retain(|name| name != "MEMORY.md");
-                seen.lock().unwrap().extend(names);
+fn a_missing_file_was_created_by_a_copy_that_a_full_disk_left_half() {
+    let world = Arc::new(World::new(&["scout"]));
+    let full = |when: Moment| {
+        let memory = world.memory("scout");
+        Interposer::new(world.local(), move |moment| {
+            // At every moment it is not there, or is there as a whole.
+            if let Ok(bytes) = fs::read(&memory) {
+                assert_eq!(bytes, BASELINE.as_bytes());
             }
-            Ok(())
+            match moment == when {
+                true => Err(no_space()),
+                false => Ok(()),
+            }
+        })
+    };
+    for name in ["stage", "swap"] {
+        let ran = world.reset_by(&world.engine_on(full(Moment::Before(name))));
+        ran.ended(Outcome::Failed);
+        let memory = fs::read(world.memory("scout"));
+        assert!(memory.is_err(), "{name}: {memory:?}");
+    }
+    // Room again: what was begun is finished.
+    world.reset_by(&world.engine_on(full(Moment::Before("nothing"))));
+    assert_eq!(names(&world.folder("scout")), ["MEMORY.md"]);
+    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+}
+
+fn no_space() -> TransportError {
+    let error = Error::new(Kind::Host, "no space left on device");
+    TransportError::new(Cause::Refused, error)
+}
+
+#[test]
+fn temporaries_and_half_entries_were_left() {
+    for name in ["look", "read", "stage", "swap"] {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "- note\n");
+        let fails = Interposer::new(world.local(), move |moment| match moment {
+            Moment::Before(at) if at == name => Err(no_space()),
+            _ => Ok(()),
         });
-        world.reset_by(&world.engine_on(transport)).ok();
-    }
-    let seen = seen.lock().unwrap();
-    assert_eq!(seen.len(), 2);
-    assert_ne!(seen[0], seen[1]);
-    for name in seen.iter() {
-        // Agents watch and index Markdown.
-        assert!(name.starts_with('.') && !name.ends_with(".md"), "{name}");
+        world
+            .reset_by(&world.engine_on(fails))
+            .ended(Outcome::Failed);
+        assert!(world.litter("scout").is_empty(), "{name}");
+        assert!(world.pending().is_empty(), "{name}");
+        for entry in world.entries("scout") {
+            let path = world.archive().join("scout").join(&entry);
+            assert!(fs::read(path).unwrap().ends_with(b"- note\n"), "{name}");
+            assert!(!entry.starts_with('.'), "{name}: {entry}");
+        }
     }
 }
 
 #[test]
-fn links_and_fifos_planted_beside_the_memory_were_written_to() {
-    let world = World::new(&["scout"]);
-    world.write_scratch("scout", "- note\n");
-    let precious = world.root.join("precious");
-    fs::write(&precious, "secret").unwrap();
-    let mut planted = Vec::new();
-    for name in [
-        "MEMORY.md.tmp",
-        ".MEMORY.md.lock",
-        "MEMORY.md.new",
-        "MEMORY.md.bak",
-    ] {
-        symlink(&precious, world.folder("scout").join(name)).unwrap();
-        planted.push(name.to_string());
+fn one_failing_agent_host_or_archive_stopped_all_the_others() {
+    let mut world = World::new(&["archive", "baseline", "folder", "zoe"]);
+    for agent in ["archive", "baseline", "folder", "zoe"] {
+        world.write_scratch(agent, "- note\n");
     }
-    let fifo = world.folder("scout").join("tmp");
-    assert!(Command::new("mkfifo").arg(fifo).status().unwrap().success());
-    planted.push("tmp".to_string());
-    planted.sort();
-    world.reset().ok();
-    assert_eq!(world.litter("scout"), planted);
-    assert_eq!(fs::read(&precious).unwrap(), b"secret");
-}
-
-#[test]
-fn a_link_in_place_of_the_archives_folder_was_followed() {
-    let world = World::new(&["scout"]);
-    world.write_scratch("scout", "- note\n");
-    let elsewhere = world.root.join("elsewhere");
-    fs::create_dir(&elsewhere).unwrap();
-    fs::create_dir(world.archive()).unwrap();
-    symlink(&elsewhere, world.archive().join("scout")).unwrap();
-    world.reset().ended(Outcome::Failed);
-    assert!(names(&elsewhere).is_empty());
-    assert!(world.read("scout").ends_with(b"- note\n"));
-}
-
-#[test]
-fn a_missing_or_small_baseline_and_a_busy_agent_were_successes() {
-    let codes: Vec<u8> = [Kind::Conflict, Kind::Integrity, Kind::Busy, Kind::Host]
-        .map(Kind::exit_code)
-        .to_vec();
-    assert_eq!(codes, [6, 4, 5, 3]);
-    let world = World::new(&["missing", "small"]).general("min_baseline_size = 40");
-    fs::remove_file(world.baseline("missing")).unwrap();
-    world.set_baseline("small", "# S\n---\n");
-    let ran = world.reset();
-    assert_eq!(ran.report.kind(), Some(Kind::Conflict));
-    assert_eq!(ran.report.count(Outcome::Refused), 2);
-    // Nothing is created from a baseline that must not be pushed.
-    assert!(names(&world.folder("missing")).is_empty());
-    assert!(names(&world.folder("small")).is_empty());
-}
-
-#[test]
-fn retention_deleted_any_old_markdown() {
-    let world = World::new(&["scout"]).general("archive_retention_days = 1");
-    let folder = world.archive().join("scout");
-    fs::create_dir_all(folder.join("2026-01-01_0901.md")).unwrap();
-    let kept = [
-        "README.md",
-        "2026-01-01.md",
-        "old-2026-01-01_0900.md",
-        "2026-01-01_0902.md",
-    ];
-    for name in &kept[..3] {
-        fs::write(folder.join(name), "x").unwrap();
-    }
-    symlink(world.root.join("nowhere"), folder.join(kept[3])).unwrap();
-    world.write_scratch("scout", "- note\n");
-    world.reset().ok();
-    world.clock.advance(Duration::from_secs(1 << 30));
-    assert!(world.engine().retention().unwrap().is_empty());
-    world.write_scratch("scout", "- note\n");
-    world.reset().ok();
-    assert!(
-        kept.iter()
-            .all(|name| fs::symlink_metadata(folder.join(name)).is_ok())
+    world.add(
+        "far",
+        "memory_file =\nremote_host = far.example\nremote_memory = /m/MEMORY.md",
     );
+    world.set_baseline("far", BASELINE);
+    fs::create_dir_all(world.archive()).unwrap();
+    fs::write(world.archive().join("archive"), "in the way").unwrap();
+    fs::remove_file(world.baseline("baseline")).unwrap();
+    fs::remove_dir_all(world.folder("folder")).unwrap();
+    let ran = world.reset();
+    assert_eq!(ran.of("zoe").outcome, Outcome::Ok, "{:?}", ran.lines);
+    assert_eq!(world.read("zoe"), BASELINE.as_bytes());
+    for agent in ["archive", "baseline", "far", "folder"] {
+        let result = ran.of(agent);
+        assert!(result.kind.is_some() && result.note.is_some(), "{agent}");
+        let told = |line: &String| line.contains(&format!("{agent}: "));
+        assert!(ran.lines.iter().any(told), "{agent}: {:?}", ran.lines);
+    }
 }

@@ -22,6 +22,7 @@ fn a_file_put_over_the_staged_one_is_not_taken_for_it() {
         let attributes = folder.inherited(NEW).unwrap();
         let staged = folder.stage(NEW, &mut |sink| sink(b"new"), &attributes);
         let new = staged.unwrap();
+        folder.link(NEW).unwrap();
         ground.write("theirs", b"evil rules");
         let path = |name| ground.folder().join(name);
         fs::rename(path("theirs"), path(NEW)).unwrap();

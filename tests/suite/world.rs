@@ -22,7 +22,7 @@ use memory_shepherd::error::Error;
 use memory_shepherd::transport::local::Local;
 use memory_shepherd::transport::{
     Attributes, File, Folder, Identity, Object, Reader, Settled, Sink, Swapped, Transport,
-    TransportError,
+    TransportError, Unsynced,
 };
 use tempfile::TempDir;
 
@@ -453,7 +453,11 @@ impl InterposedFolder {
 }
 
 impl Folder for InterposedFolder {
-    fn identity(&self) -> Result<Option<(u64, u64)>, TransportError> {
+    fn unsynced(&self) -> Vec<Unsynced> {
+        self.inner.unsynced()
+    }
+
+    fn identity(&self) -> Result<Option<u64>, TransportError> {
         self.wrap("identity", || self.inner.identity())
     }
 
@@ -476,6 +480,10 @@ impl Folder for InterposedFolder {
         attributes: &Attributes,
     ) -> Result<Identity, TransportError> {
         self.wrap("stage", || self.inner.stage(name, content, attributes))
+    }
+
+    fn link(&self, staged: &str) -> Result<(), TransportError> {
+        self.inner.link(staged)
     }
 
     fn remove_unfinished(&self, name: &str) -> Result<(), TransportError> {

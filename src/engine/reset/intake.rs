@@ -1,41 +1,44 @@
 //! Reads a memory and writes its entry, both in one pass, and finds what is to be
-//! installed instead.
+//! installed instead. The entry gets its name in a second step, after its content
+//! was synced.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Run, Trouble};
-use crate::archive::{self, Draft, EntryKind, Written};
-use crate::baseline;
+use chrono::{DateTime, FixedOffset};
+
+use super::Run;
+use super::batch::Trouble;
+use crate::archive::{self, EntryKind, Written};
+use crate::baseline::Draft;
 use crate::config::Agent;
 use crate::engine::Engine;
 use crate::engine::ledger::{Event, Standing};
 use crate::engine::memory::Baseline;
-use crate::engine::observe::{Judgement, Reading, judge, window};
+use crate::engine::observe::{Judgement, Reading, judge, lines, window};
 use crate::engine::plan::{Bound, Memory, Step, UndoMode};
 use crate::engine::undo::{self, Part, Parts, Source};
 use crate::error::{Error, Kind, Result};
-use crate::transport::{Attributes, Folder, Object, Odd};
+use crate::transport::{Attributes, Folder, Object, Odd, Unsynced};
 use crate::untrusted;
 
-impl Run<'_> {
+impl<'a> Run<'a> {
     /// Reads the memory and writes its entry, both in one pass. `None` when the
     /// memory is what it should be already.
-    pub(super) fn archive(
+    pub(super) fn take(
         &mut self,
-        agent: &Agent,
+        agent: &'a Agent,
         step: &Step,
         folder: &dyn Folder,
         event: &mut Event,
     ) -> Result<Option<Taken>, Trouble> {
         let engine = self.engine;
         let history = engine.history(&agent.name)?;
-        let loaded = baseline::load(&engine.config().general, agent);
+        let loaded = self.shelf.load(agent);
         // An undo puts back what was there; a damaged baseline is no reason to
         // refuse it, and then the memory is measured against the last one.
         let (current, earlier) = match (loaded, &step.undo) {
-            (Ok(baseline), _) => {
-                let current = Arc::new(baseline);
+            (Ok(current), _) => {
                 let earlier = engine.earlier(agent, &history, Some(&current));
                 (current, earlier)
             }
@@ -88,7 +91,7 @@ impl Run<'_> {
             Object::Odd(_) => Memory::Odd,
             Object::File(_) => Memory::File(judgement.boundary, &reading.head),
         };
-        let mut source = self.source(agent, step, &current)?;
+        let source = self.source(agent, step, &current)?;
         let content = source.digest();
         // Nothing to do also where an interrupted run was just finished, which
         // the plan could not see.
@@ -119,76 +122,108 @@ impl Run<'_> {
             .into());
         }
         event.after = Some(source.standing.clone());
+        let mut versions = Vec::new();
         if step.undo.is_some() {
             event.baseline = source.version;
         } else {
-            engine.versions.keep(&current)?;
+            versions.push(self.version(&current)?);
             event.baseline = Some(current.digest());
         }
-        if object == Object::Absent {
-            let taken = Taken {
-                source,
-                attributes: None,
-                inode,
-                scratch_lines: 0,
-            };
-            return Ok(taken.source.parts.is_some().then_some(taken));
-        }
-        event.boundary = judgement.boundary;
-        if let Some(version) = &judgement.version {
-            engine.versions.keep(version)?;
-            event.split = judgement.exact.then(|| version.digest());
-        }
-        let written = match &object {
-            Object::Odd(odd) => Some(self.describe(agent, odd)?),
-            _ => match self.archived_before(agent, event)? {
-                Some(written) => Some(written),
-                None => intake.finish(&reading, now)?,
-            },
-        };
-        if let Some(written) = &written {
-            self.said_archived(agent, written, judgement.scratch_lines);
-        }
-        if let (Some(parts), Some(written)) = (&mut source.parts, &written)
-            && written_since
-            && step
-                .undo
-                .as_ref()
-                .is_some_and(|undo| undo.mode == UndoMode::Append)
-        {
-            let (_, whole_lines) = parts.measure(engine)?;
-            if !whole_lines {
-                parts.0.push(Part::Bytes(Arc::new(b"\n".to_vec())));
-            }
-            parts.0.push(Part::Entry(
-                written.path.clone(),
-                notes_in(written, &reading, &judgement),
-            ));
-            (source.standing, _) = parts.measure(engine)?;
-            event.after = Some(source.standing.clone());
-        }
-        event.entry = written;
-        Ok(Some(Taken {
+        let mut taken = Taken {
             source,
             attributes,
             inode,
             scratch_lines: judgement.scratch_lines,
-        }))
+            entry: Entry::None,
+            versions,
+            append: None,
+            at: now,
+        };
+        if object == Object::Absent {
+            return Ok(taken.source.parts.is_some().then_some(taken));
+        }
+        event.boundary = judgement.boundary;
+        if let Some(version) = &judgement.version {
+            if version.digest() != current.digest() || step.undo.is_some() {
+                taken.versions.push(self.version(version)?);
+            }
+            event.split = judgement.exact.then(|| version.digest());
+        }
+        taken.entry = match &object {
+            Object::Odd(odd) => Entry::Draft(self.describe(agent, odd, now)?, EntryKind::Odd),
+            _ => match self.archived_before(agent, event)? {
+                Some(written) => Entry::Before(written),
+                None => intake.finish(&reading, &judgement)?,
+            },
+        };
+        let append = step
+            .undo
+            .as_ref()
+            .is_some_and(|undo| undo.mode == UndoMode::Append);
+        if append && written_since {
+            taken.append = notes_in(&taken.entry, &reading, &judgement);
+        }
+        Ok(Some(taken))
+    }
+
+    /// Gives the entry its name, and the versions that go with it theirs. Their
+    /// folders have to be synced afterwards.
+    pub(super) fn name(
+        &mut self,
+        agent: &Agent,
+        taken: &mut Taken,
+        event: &mut Event,
+    ) -> Result<Vec<Unsynced>, Error> {
+        let engine = self.engine;
+        let mut unsynced = Vec::new();
+        for (version, draft) in taken.versions.drain(..) {
+            if let Some(draft) = draft {
+                unsynced.extend(engine.versions.name(draft)?);
+            }
+            engine.versions.keep(&version)?;
+        }
+        event.entry = match std::mem::replace(&mut taken.entry, Entry::None) {
+            Entry::None => None,
+            Entry::Before(written) => Some(written),
+            Entry::Draft(mut draft, kind) => {
+                let written = draft.name(kind, taken.at)?;
+                unsynced.push(draft.folder());
+                Some(written)
+            }
+        };
+        let Some(written) = &event.entry else {
+            return Ok(unsynced);
+        };
+        self.said_archived(agent, written, taken.scratch_lines);
+        if let (Some(skip), Some(parts)) = (taken.append, &mut taken.source.parts) {
+            let (_, whole_lines) = parts.measure(engine)?;
+            if !whole_lines {
+                parts.0.push(Part::Bytes(Arc::new(b"\n".to_vec())));
+            }
+            parts.0.push(Part::Entry(written.path.clone(), skip));
+            (taken.source.standing, _) = parts.measure(engine)?;
+            event.after = Some(taken.source.standing.clone());
+        }
+        Ok(unsynced)
+    }
+
+    fn version(&mut self, version: &Arc<Baseline>) -> Result<Version, Error> {
+        let first = self.drafted.insert(version.digest());
+        let draft = first.then(|| self.engine.versions.draft(version));
+        Ok((Arc::clone(version), draft.transpose()?.flatten()))
     }
 
     /// What is to be installed: the baseline, or what an undo puts back.
-    pub(super) fn source(
-        &self,
-        agent: &Agent,
-        step: &Step,
-        current: &Arc<Baseline>,
-    ) -> Result<Source, Error> {
+    fn source(&self, agent: &Agent, step: &Step, current: &Arc<Baseline>) -> Result<Source, Error> {
         let Some(undo) = &step.undo else {
-            let parts = Parts(vec![Part::Bytes(Arc::new(current.bytes().to_vec()))]);
-            let (standing, _) = parts.measure(self.engine)?;
+            let bytes = current.bytes();
             return Ok(Source {
-                parts: Some(parts),
-                standing,
+                parts: Some(Parts(vec![Part::Baseline(Arc::clone(current))])),
+                standing: Standing::File {
+                    sha256: current.digest(),
+                    size: bytes.len() as u64,
+                    lines: lines(bytes),
+                },
                 attributes: None,
                 version: Some(current.digest()),
             });
@@ -216,7 +251,7 @@ impl Run<'_> {
     }
 
     /// Whether the agent wrote after the last run that changed its memory.
-    pub(super) fn written_since(&self, agent: &Agent, event: &Event) -> Result<bool, Error> {
+    fn written_since(&self, agent: &Agent, event: &Event) -> Result<bool, Error> {
         let records = self.engine.records()?;
         Ok(undo::written_since(
             &records,
@@ -225,9 +260,13 @@ impl Run<'_> {
         ))
     }
 
-    /// Writes the entry that describes something that is not read.
-    pub(super) fn describe(&self, agent: &Agent, odd: &Odd) -> Result<Written, Error> {
-        let now = self.engine.clock().now();
+    /// The entry that describes something that is not read.
+    pub(super) fn describe(
+        &self,
+        agent: &Agent,
+        odd: &Odd,
+        now: DateTime<FixedOffset>,
+    ) -> Result<archive::Draft, Error> {
         let mut draft = self
             .engine
             .archive()
@@ -241,10 +280,10 @@ impl Run<'_> {
             )
             .as_bytes(),
         )?;
-        draft.finish(EntryKind::Odd, now)
+        Ok(draft)
     }
 
-    pub(super) fn said_archived(&mut self, agent: &Agent, written: &Written, lines: u64) {
+    fn said_archived(&mut self, agent: &Agent, written: &Written, lines: u64) {
         let what = match written.kind {
             EntryKind::Scratch => format!("Archived {lines} scratch lines of {}", agent.name),
             EntryKind::Odd => format!("Described what stood in place of {}'s memory", agent.name),
@@ -260,21 +299,56 @@ pub(super) struct Taken {
     pub(super) attributes: Option<Attributes>,
     pub(super) inode: u64,
     pub(super) scratch_lines: u64,
+    entry: Entry,
+    versions: Vec<Version>,
+    /// Where in the entry the notes begin that an undo appends.
+    append: Option<u64>,
+    at: DateTime<FixedOffset>,
+}
+
+/// A version that is to be kept, and its file if it falls to this agent, of all
+/// that share it, to make it.
+type Version = (Arc<Baseline>, Option<Draft>);
+
+/// The entry of a memory, until it has its name.
+enum Entry {
+    /// There is nothing of the agent's.
+    None,
+    /// An earlier run has archived the very same.
+    Before(Written),
+    Draft(archive::Draft, EntryKind),
+}
+
+impl Taken {
+    /// What has to be on the disk before anything gets its name.
+    pub(super) fn contents(&self) -> impl Iterator<Item = Unsynced> {
+        let entry = match &self.entry {
+            Entry::Draft(draft, _) => Some(draft.content()),
+            _ => None,
+        };
+        let versions = self.versions.iter().filter_map(|(_, draft)| draft.as_ref());
+        entry.into_iter().chain(versions.map(Draft::content))
+    }
 }
 
 /// Where in an entry the agent's own notes begin.
-fn notes_in(entry: &Written, reading: &Reading, judgement: &Judgement) -> u64 {
+fn notes_in(entry: &Entry, reading: &Reading, judgement: &Judgement) -> Option<u64> {
     let boundary = judgement.boundary.map_or(0, |boundary| boundary.offset);
     let scratch = reading.head.get(boundary..).unwrap_or_default();
     let tail = match &judgement.version {
         Some(version) if scratch.starts_with(version.tail()) => version.tail().len() as u64,
         _ => 0,
     };
-    match entry.kind {
+    let (kind, size) = match entry {
+        Entry::None => return None,
+        Entry::Before(written) => (written.kind, written.size),
+        Entry::Draft(draft, kind) => (*kind, draft.size()),
+    };
+    Some(match kind {
         // Behind the header: everything below the boundary.
-        EntryKind::Scratch => entry.size - (reading.size - boundary as u64) + tail,
+        EntryKind::Scratch => size - (reading.size - boundary as u64) + tail,
         _ => boundary as u64 + tail,
-    }
+    })
 }
 
 /// The memory on its way into an entry: its beginning is kept until the
@@ -285,7 +359,7 @@ struct Intake<'i> {
     header: String,
     judge: &'i dyn Fn(&Reading) -> Judgement,
     window: usize,
-    draft: Option<(Draft, EntryKind)>,
+    draft: Option<(archive::Draft, EntryKind)>,
 }
 
 impl Intake<'_> {
@@ -297,7 +371,7 @@ impl Intake<'_> {
         }
         let kept = reading.head.len() - before;
         if self.draft.is_none() {
-            self.draft = self.start(reading)?;
+            self.draft = self.start(reading, &(self.judge)(reading))?;
         }
         match &mut self.draft {
             Some((draft, _)) => draft.write(&bytes[kept..]),
@@ -307,8 +381,11 @@ impl Intake<'_> {
 
     /// Starts the entry with what was kept; none when there is nothing of the
     /// agent's in it.
-    fn start(&self, reading: &Reading) -> Result<Option<(Draft, EntryKind)>, Error> {
-        let judgement = (self.judge)(reading);
+    fn start(
+        &self,
+        reading: &Reading,
+        judgement: &Judgement,
+    ) -> Result<Option<(archive::Draft, EntryKind)>, Error> {
         let whole = reading.size <= self.window as u64;
         if whole && judgement.exact && judgement.scratch_bytes == 0 {
             return Ok(None);
@@ -328,16 +405,13 @@ impl Intake<'_> {
         Ok(Some((draft, kind)))
     }
 
-    fn finish(
-        mut self,
-        reading: &Reading,
-        now: chrono::DateTime<chrono::FixedOffset>,
-    ) -> Result<Option<Written>, Error> {
+    fn finish(mut self, reading: &Reading, judgement: &Judgement) -> Result<Entry, Error> {
         if self.draft.is_none() {
-            self.draft = self.start(reading)?;
+            self.draft = self.start(reading, judgement)?;
         }
-        self.draft
-            .map(|(draft, kind)| draft.finish(kind, now))
-            .transpose()
+        Ok(match self.draft {
+            Some((draft, kind)) => Entry::Draft(draft, kind),
+            None => Entry::None,
+        })
     }
 }

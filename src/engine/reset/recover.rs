@@ -1,6 +1,6 @@
 //! The record of a transaction, and putting right what an interrupted run left.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -12,25 +12,27 @@ use super::Run;
 use crate::archive::{EntryKind, OWN, Written};
 use crate::config::Agent;
 use crate::digest::{Digest, Hasher};
-use crate::durable::NewFile;
+use crate::durable::{self, NewFile, Unsynced};
 use crate::engine::Engine;
 use crate::engine::ledger::{Act, Event, Outcome, Record, Standing};
 use crate::error::{Error, Kind, PathContext, Result};
-use crate::transport::{Cause, Folder, Method, Object, Settled};
+use crate::transport::{Cause, Folder, Method, Object, Odd, Settled};
 
 /// The record of a transaction: what an interrupted run left, and what it was
 /// about. `<archive_dir>/.shepherd/tx/AGENT.RANDOM.json`, gone when its last
 /// displaced file is settled. A writer that never closes an old file keeps one
 /// record alive and holds up no later run.
 ///
-/// This is its first line. Each further one is a [`Mark`].
+/// This is its first line. Each further one is a [`Mark`]. A record whose first
+/// line was cut short by a power cut was not on the disk before anything was done
+/// in the agent's folder, so nothing was.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Transaction {
     pub(super) event: Event,
     pub(super) memory: PathBuf,
-    /// Device and inode of the memory's folder, where known.
+    /// What tells the memory's folder from another one, where known.
     #[serde(default)]
-    pub(super) folder: Option<(u64, u64)>,
+    pub(super) folder: Option<u64>,
     pub(super) staged: String,
     /// Inode of the file that stood there before; 0 where unknown.
     pub(super) inode: u64,
@@ -49,41 +51,69 @@ pub(super) enum Mark {
     Late(Written),
 }
 
-/// Adds a mark to a record, durably.
-pub(super) fn mark(record: &Path, mark: &Mark) -> Result<(), Error> {
-    // The line feed comes first: what a full disk cut short stays on a line of
-    // its own, which is no JSON and counts for nothing.
-    let mut line = b"\n".to_vec();
-    serde_json::to_writer(&mut line, mark)
-        .map_err(|error| Error::new(Kind::Internal, format!("cannot write a mark: {error}")))?;
-    let mut file = OpenOptions::new()
-        .append(true)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(record)
-        .path("open", record)?;
-    file.write_all(&line).path("append to", record)?;
-    file.sync_data().path("sync", record)
+/// A transaction record, open for marks.
+pub(super) struct RecordFile {
+    pub(super) path: PathBuf,
+    file: Arc<File>,
 }
 
-/// Reads a record with its marks.
-fn read_record(record: &Path) -> Result<(Transaction, Vec<Mark>), Error> {
+impl RecordFile {
+    fn open(path: &Path) -> Result<RecordFile, Error> {
+        let file = OpenOptions::new()
+            .append(true)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(path)
+            .path("open", path)?;
+        Ok(RecordFile {
+            path: path.to_path_buf(),
+            file: Arc::new(file),
+        })
+    }
+
+    /// Adds a mark, which has to be synced yet.
+    pub(super) fn add(&self, mark: &Mark) -> Result<(), Error> {
+        // The line feed comes first: what a full disk cut short stays on a line
+        // of its own, which is no JSON and counts for nothing.
+        let mut line = b"\n".to_vec();
+        serde_json::to_writer(&mut line, mark)
+            .map_err(|error| Error::new(Kind::Internal, format!("cannot write a mark: {error}")))?;
+        (&*self.file).write_all(&line).path("append to", &self.path)
+    }
+
+    /// Adds a mark, durably.
+    fn mark(&self, mark: &Mark) -> Result<(), Error> {
+        self.add(mark)?;
+        self.unsynced().sync()
+    }
+
+    /// The file with its marks.
+    pub(super) fn unsynced(&self) -> Unsynced {
+        Unsynced::new(Arc::clone(&self.file) as _, &self.path)
+    }
+}
+
+/// Reads a record with its marks; none of one that was never on the disk.
+fn read_record(record: &Path) -> Result<Option<(Transaction, Vec<Mark>)>, Error> {
     let text = std::fs::read(record).path("read", record)?;
     let mut lines = text.split(|byte| *byte == b'\n');
-    let transaction = serde_json::from_slice(lines.next().unwrap_or_default());
-    let transaction = transaction.map_err(|error| {
-        let message = format!("{} is no transaction record: {error}", record.display());
-        Error::new(Kind::Integrity, message).hint(
-            "it names what an interrupted run left in the agent's folder: archive the \
-             .shepherd-* files there by hand, then delete the record",
-        )
-    })?;
+    let transaction = match serde_json::from_slice(lines.next().unwrap_or_default()) {
+        Ok(transaction) => transaction,
+        Err(_) if !text.contains(&b'\n') => return Ok(None),
+        Err(error) => {
+            let message = format!("{} is no transaction record: {error}", record.display());
+            return Err(Error::new(Kind::Integrity, message).hint(
+                "it names what an interrupted run left in the agent's folder: archive the \
+                 .shepherd-* files there by hand, then delete the record",
+            ));
+        }
+    };
     let marks = lines.filter_map(|line| serde_json::from_slice(line).ok());
-    Ok((transaction, marks.collect()))
+    Ok(Some((transaction, marks.collect())))
 }
 
 /// What a swap displaced, until all of it is settled.
 pub(super) struct Displaced {
-    pub(super) record: PathBuf,
+    pub(super) record: RecordFile,
     pub(super) names: Vec<String>,
     /// Digests of contents that are archived already.
     pub(super) known: Vec<Digest>,
@@ -108,7 +138,7 @@ impl Engine {
     }
 
     /// All transaction records, with their agents.
-    fn transactions(&self) -> Result<Vec<(String, PathBuf)>> {
+    pub(super) fn transactions(&self) -> Result<Vec<(String, PathBuf)>> {
         let path = self.archive().own("tx");
         let items = match std::fs::read_dir(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -147,7 +177,7 @@ impl Run<'_> {
         if let Some(method) = displaced.unmarked
             && !displaced.names.is_empty()
         {
-            match mark(&displaced.record, &Mark::Swapped(method)) {
+            match displaced.record.mark(&Mark::Swapped(method)) {
                 Ok(()) => displaced.unmarked = None,
                 Err(error) => return (notes, Err(error)),
             }
@@ -176,7 +206,7 @@ impl Run<'_> {
                 Ok(Settled::Lost(error)) => result = Err(error),
                 Ok(Settled::Odd(odd)) => match event.before {
                     Some(Standing::Odd(_)) => {}
-                    _ => match self.describe(agent, &odd) {
+                    _ => match self.describe_now(agent, &odd) {
                         Ok(written) => event.late.push(written),
                         Err(error) => result = Err(error),
                     },
@@ -191,6 +221,12 @@ impl Run<'_> {
             }
         }
         (notes, result)
+    }
+
+    fn describe_now(&self, agent: &Agent, odd: &Odd) -> Result<Written, Error> {
+        let now = self.engine.clock().now();
+        let draft = self.describe(agent, odd, now)?;
+        draft.finish(EntryKind::Odd, now)
     }
 
     /// Settles one displaced file; contents that are not known get an entry,
@@ -219,7 +255,7 @@ impl Run<'_> {
             let mut draft = archive.begin(Path::new(&agent.archive_subdir))?;
             read(&mut |bytes| draft.write(bytes))?;
             let written = draft.finish(EntryKind::Late, now)?;
-            mark(&displaced.record, &Mark::Late(written.clone()))?;
+            displaced.record.mark(&Mark::Late(written.clone()))?;
             late.push(written);
             Ok(())
         })?;
@@ -251,14 +287,27 @@ impl Run<'_> {
     /// Step 1: looks what interrupted runs left, and puts it right. Under the
     /// agent's lock.
     pub(super) fn recover(&mut self, agent: &Agent) -> Result<(), Error> {
-        for record in self.transactions(agent)? {
-            self.recover_one(agent, &record)?;
+        let left = self.engine.transactions()?;
+        self.recover_from(agent, &left)
+    }
+
+    /// The same for one of several agents, whose records are among `left`.
+    pub(super) fn recover_from(
+        &mut self,
+        agent: &Agent,
+        left: &[(String, PathBuf)],
+    ) -> Result<(), Error> {
+        for (_, record) in left.iter().filter(|(of, _)| *of == agent.name) {
+            self.recover_one(agent, record)?;
         }
         Ok(())
     }
 
     fn recover_one(&mut self, agent: &Agent, record: &Path) -> Result<(), Error> {
-        let (transaction, marks) = read_record(record)?;
+        let Some((transaction, marks)) = read_record(record)? else {
+            self.end_transaction(record);
+            return Ok(());
+        };
         let Some(folder) = self.folder_of(agent, record, &transaction)? else {
             return Ok(());
         };
@@ -295,17 +344,21 @@ impl Run<'_> {
             event.method = unmarked;
         }
         let swapped = recorded || event.method.is_some();
+        // A mark of it, which is next, must not be on the disk before it.
+        durable::sync_all(folder.unsynced())?;
         folder.remove_unfinished(&staged)?;
         known.extend(event.after.as_ref().and_then(Standing::digest));
         let mut displaced = Displaced {
-            record: record.to_path_buf(),
+            record: RecordFile::open(record)?,
             names: folder.displaced_names(&staged)?,
             known,
             unmarked,
         };
+        let found = !displaced.names.is_empty();
         let (mut notes, settled) =
             self.settle_displaced(agent, folder.as_ref(), &mut event, &mut displaced);
         settled?;
+        durable::sync_all(folder.unsynced())?;
         let left = displaced.names;
         if !left.is_empty() {
             self.say(&format!(
@@ -336,7 +389,9 @@ impl Run<'_> {
                 false => Outcome::Failed,
             };
         }
-        if tell {
+        // Of what is archived and recorded already it is enough to say that its
+        // file is gone now.
+        if tell || recorded && found && left.is_empty() {
             notes.insert(0, note.to_string());
         }
         for note in &notes {
@@ -344,7 +399,7 @@ impl Run<'_> {
         }
         if tell {
             event.note = Some(notes.join("; "));
-            self.engine.record(event)?;
+            self.engine.record_all(vec![event])?;
         }
         if left.is_empty() {
             self.end_transaction(record);
@@ -371,8 +426,7 @@ impl Run<'_> {
             (Some(then), Some(now)) => then != now,
             _ => false,
         };
-        // A name that nobody can guess tells more than a number that a reboot
-        // may change.
+        // A name that nobody can guess tells more than a number.
         if another && folder.displaced_names(&transaction.staged)?.is_empty() {
             let why = "another folder stands in its place";
             self.keep_record(agent, record, transaction, why);
@@ -412,7 +466,10 @@ impl Run<'_> {
         if let Some(built) = built {
             // Taken away, and interrupted before the new file took its place?
             return match stands {
-                Object::Absent => Ok(Some(folder.swap(staged, built)?.method)),
+                Object::Absent => {
+                    durable::sync_all(folder.unsynced())?;
+                    Ok(Some(folder.swap(staged, built)?.method))
+                }
                 _ => Ok(None),
             };
         }
@@ -433,13 +490,6 @@ impl Run<'_> {
         })
     }
 
-    /// The transaction records of an agent: what its runs left unsettled.
-    pub(super) fn transactions(&self, agent: &Agent) -> Result<Vec<PathBuf>, Error> {
-        let mut records = self.engine.transactions()?;
-        records.retain(|(of, _)| *of == agent.name);
-        Ok(records.into_iter().map(|(_, record)| record).collect())
-    }
-
     /// Says which records nobody settles.
     pub(super) fn tell_of_unclaimed(&mut self) {
         match self.engine.unclaimed() {
@@ -456,20 +506,23 @@ impl Run<'_> {
         }
     }
 
+    /// Writes a record. What it answers has to be synced before anything is done
+    /// in the agent's folder.
     pub(super) fn write_transaction(
         &self,
         agent: &Agent,
         transaction: &Transaction,
-    ) -> Result<PathBuf, Error> {
+    ) -> Result<(RecordFile, [Unsynced; 2]), Error> {
         let archive = self.engine.archive();
         let folder = Arc::new(archive.folder(&Path::new(OWN).join("tx"))?);
         let path = archive.own("tx");
-        let text = serde_json::to_vec(transaction).map_err(|error| {
+        let mut text = serde_json::to_vec(transaction).map_err(|error| {
             Error::new(
                 Kind::Internal,
                 format!("cannot write a transaction: {error}"),
             )
         })?;
+        text.push(b'\n');
         let mut file = NewFile::create(&folder, &path, archive.file_mode())?;
         archive.dress_own(file.file(), &path)?;
         file.write(&text)?;
@@ -478,8 +531,11 @@ impl Run<'_> {
             let message = format!("{} exists already", path.join(name).display());
             return Err(Error::new(Kind::Internal, message));
         }
-        rustix::fs::fsync(&*folder).path("sync the folder", &path)?;
-        Ok(path.join(name))
+        let record = RecordFile {
+            path: path.join(name),
+            file: Arc::clone(file.file()),
+        };
+        Ok((record, [file.content(), file.folder()]))
     }
 
     pub(super) fn end_transaction(&mut self, record: &Path) {

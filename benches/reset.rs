@@ -1,0 +1,494 @@
+//! What a reset costs, as ratios of things done in the same run on the same disk:
+//!
+//! - 200 agents against a bare loop of the same durable system calls, and against
+//!   a shell script that does, without any sync, what the original tool does for
+//!   each agent;
+//! - 10,000 agents against 100: time for each, resident memory;
+//! - a memory of 100 MB against copying and syncing it;
+//! - one agent in a process of its own, as a timer runs it: processor time, also
+//!   with a ledger of 100,000 records;
+//! - the search for the boundary in 1 MB and in 16 MB.
+//!
+//! `cargo bench --bench reset`. The fleets are made below the target folder, on
+//! the disk that it is on. Each figure is the median of several rounds, in which
+//! the things that are compared take turns.
+
+#![allow(unsafe_code)]
+#![expect(
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a harness may stop and speak"
+)]
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use memory_shepherd::engine::memory::{Baseline, find};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_memory-shepherd");
+const ROUNDS: usize = 7;
+
+fn main() {
+    let folder = tempfile::Builder::new()
+        .prefix("reset-bench")
+        .tempdir_in(env!("CARGO_TARGET_TMPDIR"))
+        .expect("a folder");
+    two_hundred(folder.path());
+    many(folder.path());
+    large(folder.path());
+    cold(folder.path());
+    boundary();
+}
+
+/// A fleet of agents with baselines of 12 KB.
+struct Fleet {
+    root: PathBuf,
+    agents: Vec<String>,
+    baseline: String,
+}
+
+impl Fleet {
+    fn new(root: PathBuf, count: usize) -> Fleet {
+        let rule = "- keep to the facts, be brief, and ask before you change anything\n";
+        let mut baseline = format!("# Rules\n\n{}", rule.repeat(180));
+        baseline.truncate(12_000 - 7);
+        baseline.push_str("\n\n---\n\n");
+        fs::create_dir_all(root.join("baselines")).unwrap();
+        let agents = (0..count).map(|number| format!("agent-{number:05}"));
+        let fleet = Fleet {
+            agents: agents.collect(),
+            baseline,
+            root,
+        };
+        let mut config = "[general]\n".to_string();
+        for agent in &fleet.agents {
+            fs::create_dir_all(fleet.memory(agent).parent().unwrap()).unwrap();
+            fs::write(fleet.baseline(agent), &fleet.baseline).unwrap();
+            config.push_str(&format!(
+                "[{agent}]\nmemory_file = agents/{agent}/MEMORY.md\nbaseline = {agent}.md\n"
+            ));
+        }
+        fs::write(fleet.root.join("memory-shepherd.conf"), config).unwrap();
+        fleet
+    }
+
+    fn memory(&self, agent: &str) -> PathBuf {
+        self.root.join("agents").join(agent).join("MEMORY.md")
+    }
+
+    fn baseline(&self, agent: &str) -> PathBuf {
+        self.root.join("baselines").join(format!("{agent}.md"))
+    }
+
+    /// Each agent writes forty lines, and all of it is on the disk.
+    fn scribble(&self) {
+        for agent in &self.agents {
+            let notes: String = (0..40)
+                .map(|number| format!("- note {number} of {agent}: something happened today\n"))
+                .collect();
+            fs::write(self.memory(agent), format!("{}{notes}", self.baseline)).unwrap();
+        }
+        rustix::fs::sync();
+    }
+
+    fn reset(&self, arguments: &[&str]) -> Cost {
+        let mut command = Command::new(BINARY);
+        command.args(arguments).arg("-q").arg("--config");
+        command.arg(self.root.join("memory-shepherd.conf"));
+        let cost = Cost::of(&mut command);
+        for agent in &self.agents {
+            let length = fs::metadata(self.memory(agent)).unwrap().len();
+            assert_eq!(length, self.baseline.len() as u64, "{agent} was not reset");
+        }
+        cost
+    }
+}
+
+/// What a process cost.
+struct Cost {
+    wall: Duration,
+    processor: Duration,
+    /// The most that was resident, in KiB.
+    resident: i64,
+}
+
+impl Cost {
+    fn of(command: &mut Command) -> Cost {
+        command.env_clear().stdin(Stdio::null());
+        command.stdout(Stdio::null());
+        if let Some(path) = std::env::var_os("PATH") {
+            command.env("PATH", path);
+        }
+        let began = Instant::now();
+        let child = command.spawn().expect("the program");
+        let mut status = 0;
+        let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+        let pid = child.id() as libc::pid_t;
+        // SAFETY: both pointers are to memory of ours; all zeros are a usage.
+        let usage = unsafe {
+            assert_eq!(
+                libc::wait4(pid, &raw mut status, 0, usage.as_mut_ptr()),
+                pid
+            );
+            usage.assume_init()
+        };
+        let wall = began.elapsed();
+        assert_eq!(status, 0, "it failed");
+        let time = |time: libc::timeval| {
+            Duration::from_micros(time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64)
+        };
+        Cost {
+            wall,
+            processor: time(usage.ru_utime) + time(usage.ru_stime),
+            resident: usage.ru_maxrss,
+        }
+    }
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+fn ratio(a: Duration, b: Duration) -> f64 {
+    a.as_secs_f64() / b.as_secs_f64()
+}
+
+fn two_hundred(folder: &Path) {
+    let ours = Fleet::new(folder.join("ours"), 200);
+    let bare = Bare::new(folder.join("bare"), 200);
+    let shell = Fleet::new(folder.join("shell"), 200);
+    let script = folder.join("original.sh");
+    fs::write(&script, SCRIPT).unwrap();
+    let mut times = [Vec::new(), Vec::new(), Vec::new()];
+    for round in 0..=ROUNDS {
+        for fleet in [&ours, &bare.fleet, &shell] {
+            fleet.scribble();
+        }
+        let mut pipeline = Command::new("bash");
+        pipeline.arg(&script).arg(&shell.root);
+        let round_times = [
+            ours.reset(&["reset", "--all"]).wall,
+            bare.reset(),
+            Cost::of(&mut pipeline).wall,
+        ];
+        // The first one makes folders and keeps the baselines' versions.
+        if round > 0 {
+            for (times, time) in times.iter_mut().zip(round_times) {
+                times.push(time);
+            }
+        }
+    }
+    let [ours, bare, shell] = times.map(median);
+    println!(
+        "200 agents: {:.1} ms; bare loop {:.1} ms, that is {:.2} times it (at most 1.5); \
+         shell without sync {:.0} ms, {:.1} times slower (at least 10)",
+        millis(ours),
+        millis(bare),
+        ratio(ours, bare),
+        millis(shell),
+        ratio(shell, ours)
+    );
+}
+
+/// The durable system calls of a reset and nothing else, in batches as a run has
+/// them.
+struct Bare {
+    fleet: Fleet,
+    archive: PathBuf,
+}
+
+impl Bare {
+    fn new(root: PathBuf, count: usize) -> Bare {
+        let fleet = Fleet::new(root, count);
+        let archive = fleet.root.join("archives");
+        fs::create_dir_all(archive.join("tx")).unwrap();
+        for agent in &fleet.agents {
+            fs::create_dir_all(archive.join(agent)).unwrap();
+        }
+        Bare { fleet, archive }
+    }
+
+    fn reset(&self) -> Duration {
+        let began = Instant::now();
+        let stamp = format!("{:?}", std::time::SystemTime::now());
+        let tx = open(&self.archive.join("tx"), OFlags::DIRECTORY);
+        let mut ledger = File::options()
+            .append(true)
+            .create(true)
+            .open(self.archive.join("ledger.jsonl"))
+            .unwrap();
+        let record = "x".repeat(1000);
+        for agents in self.fleet.agents.chunks(64) {
+            let mut turns = Vec::new();
+            for agent in agents {
+                let memory = self.fleet.memory(agent);
+                let folder = open(memory.parent().unwrap(), OFlags::DIRECTORY);
+                let entries = open(&self.archive.join(agent), OFlags::DIRECTORY);
+                let bytes = fs::read(&memory).unwrap();
+                let entry = nameless(&entries, &bytes[self.fleet.baseline.len()..]);
+                turns.push((agent, folder, entries, entry));
+            }
+            rustix::fs::syncfs(&tx).unwrap();
+            let mut records = Vec::new();
+            for (agent, _, entries, entry) in &turns {
+                link(entry, entries, &stamp);
+                let record = nameless(&tx, record.as_bytes());
+                link(&record, &tx, agent);
+                records.push(record);
+            }
+            rustix::fs::syncfs(&tx).unwrap();
+            let staged: Vec<OwnedFd> = turns
+                .iter()
+                .map(|(_, folder, ..)| nameless(folder, self.fleet.baseline.as_bytes()))
+                .collect();
+            rustix::fs::syncfs(&tx).unwrap();
+            for ((_, folder, ..), staged) in turns.iter().zip(&staged) {
+                link(staged, folder, ".staged");
+                let exchange = RenameFlags::EXCHANGE;
+                rustix::fs::renameat_with(folder, ".staged", folder, "MEMORY.md", exchange)
+                    .unwrap();
+            }
+            rustix::fs::syncfs(&tx).unwrap();
+            for record in &records {
+                rustix::io::write(record, b"{\"swapped\":\"exchange\"}\n").unwrap();
+            }
+            rustix::fs::syncfs(&tx).unwrap();
+            for (_, folder, ..) in &turns {
+                let mut displaced = File::from(open_at(folder, ".staged"));
+                displaced.read_to_end(&mut Vec::new()).unwrap();
+                rustix::fs::unlinkat(folder, ".staged", AtFlags::empty()).unwrap();
+            }
+            rustix::fs::syncfs(&tx).unwrap();
+            for (_, folder, ..) in &turns {
+                let mut installed = File::from(open_at(folder, "MEMORY.md"));
+                installed.read_to_end(&mut Vec::new()).unwrap();
+                ledger.write_all(record.as_bytes()).unwrap();
+            }
+            ledger.sync_data().unwrap();
+            for (agent, ..) in &turns {
+                rustix::fs::unlinkat(&tx, agent.as_str(), AtFlags::empty()).unwrap();
+            }
+        }
+        began.elapsed()
+    }
+}
+
+fn open(path: &Path, flags: OFlags) -> OwnedFd {
+    rustix::fs::open(
+        path,
+        OFlags::RDONLY | OFlags::CLOEXEC | flags,
+        Mode::empty(),
+    )
+    .unwrap()
+}
+
+fn open_at(folder: &OwnedFd, name: &str) -> OwnedFd {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(folder, name, flags, Mode::empty()).unwrap()
+}
+
+fn nameless(folder: &OwnedFd, bytes: &[u8]) -> OwnedFd {
+    let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(folder, ".", flags, Mode::RUSR | Mode::WUSR).unwrap();
+    rustix::io::write(&file, bytes).unwrap();
+    file
+}
+
+fn link(file: &OwnedFd, folder: &OwnedFd, name: &str) {
+    use std::os::fd::AsRawFd;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::fs::linkat(CWD, path, folder, name, AtFlags::SYMLINK_FOLLOW).unwrap();
+}
+
+/// What a shell script does that archives what is below the last separator and
+/// copies the baseline over the memory, a dozen processes for each agent.
+const SCRIPT: &str = r##"
+set -e
+root=$1
+mkdir -p "$root/archives"
+for folder in "$root"/agents/*; do
+  agent=$(basename "$folder")
+  memory=$folder/MEMORY.md
+  baseline=$root/baselines/$agent.md
+  size=$(stat -c %s "$baseline")
+  [ "$size" -ge 1000 ]
+  used=$(stat -c %s "$memory")
+  [ "$used" -gt 0 ]
+  line=$(grep -n '^---$' "$memory" | tail -1 | cut -d: -f1)
+  notes=$(tail -n +$((line + 1)) "$memory" | sed '/^$/d')
+  stamp=$(date +%Y-%m-%d_%H%M)
+  mkdir -p "$root/archives/$agent"
+  printf '# %s\n\n%s\n' "$agent" "$notes" > "$root/archives/$agent/$stamp.md"
+  cp "$baseline" "$memory.tmp"
+  mv "$memory.tmp" "$memory"
+  echo "[$(date '+%Y-%m-%d %H:%M:%S')] reset $agent" >> "$root/archives/reset.log"
+done
+"##;
+
+fn many(folder: &Path) {
+    let few = Fleet::new(folder.join("few"), 100);
+    let many = Fleet::new(folder.join("many"), 10_000);
+    let mut each = [Vec::new(), Vec::new()];
+    let mut resident = [0; 2];
+    for round in 0..=3 {
+        few.scribble();
+        many.scribble();
+        // A hundred agents are done before the clock has ticked much: ten times.
+        let mut small = Duration::ZERO;
+        for _ in 0..10 {
+            few.scribble();
+            let cost = few.reset(&["reset", "--all"]);
+            small += cost.wall;
+            resident[0] = cost.resident;
+        }
+        let cost = many.reset(&["reset", "--all"]);
+        resident[1] = cost.resident;
+        if round > 0 {
+            each[0].push(small / 1000);
+            each[1].push(cost.wall / 10_000);
+        }
+    }
+    let [few, many] = each.map(median);
+    println!(
+        "10,000 agents: {:.3} ms each, {:.2} times that of 100 (at most 1.5: {:.3} ms); \
+         resident {} MB, of 100 {} MB",
+        millis(many),
+        ratio(many, few),
+        millis(few),
+        resident[1] / 1024,
+        resident[0] / 1024
+    );
+}
+
+fn large(folder: &Path) {
+    let fleet = Fleet::new(folder.join("large"), 1);
+    let memory = fleet.memory(&fleet.agents[0]);
+    let notes = "- something happened today, and it was worth a line of a hundred bytes or so, all in all\n";
+    let text = format!(
+        "{}{}",
+        fleet.baseline,
+        notes.repeat(100_000_000 / notes.len())
+    );
+    let mut times = [Vec::new(), Vec::new()];
+    let mut resident = 0;
+    for round in 0..=3 {
+        fs::write(&memory, &text).unwrap();
+        rustix::fs::sync();
+        let began = Instant::now();
+        let copy = folder.join("large").join(format!("copy-{round}"));
+        fs::copy(&memory, &copy).unwrap();
+        File::open(&copy).unwrap().sync_all().unwrap();
+        let copied = began.elapsed();
+        fs::remove_file(copy).unwrap();
+        rustix::fs::sync();
+        let cost = fleet.reset(&["reset", "--all"]);
+        resident = resident.max(cost.resident);
+        times[0].push(cost.wall);
+        times[1].push(copied);
+    }
+    let [reset, copy] = times.map(median);
+    println!(
+        "a memory of 100 MB: {:.0} ms, {:.2} times a synced copy of {:.0} ms (at most 3); \
+         resident {} MB (at most 64)",
+        millis(reset),
+        ratio(reset, copy),
+        millis(copy),
+        resident / 1024
+    );
+}
+
+fn cold(folder: &Path) {
+    let fleet = Fleet::new(folder.join("cold"), 24);
+    let agent = fleet.agents[0].as_str();
+    let one = |fleet: &Fleet| {
+        let times = (0..ROUNDS).map(|_| {
+            fleet.scribble();
+            let mut command = Command::new(BINARY);
+            command.args(["reset", agent, "-q", "--config"]);
+            command.arg(fleet.root.join("memory-shepherd.conf"));
+            Cost::of(&mut command).processor
+        });
+        median(times.collect())
+    };
+    fleet.scribble();
+    fleet.reset(&["reset", "--all"]);
+    println!(
+        "one agent of 24, cold: {:.1} ms of processor time (below 15)",
+        millis(one(&fleet))
+    );
+    let mut records = 24;
+    while records < 100_000 {
+        fleet.scribble();
+        fleet.reset(&["reset", "--all"]);
+        records += 24;
+        // As many runs would take long; what is in the records does not matter.
+        if records > 24 * 4 {
+            records += lengthen(&fleet, 100_000 - records);
+            fleet.scribble();
+            fleet.reset(&["reset", "--all"]);
+            break;
+        }
+    }
+    println!(
+        "the same with {records} records in the ledger: {:.1} ms",
+        millis(one(&fleet))
+    );
+}
+
+/// Appends records that continue the chain.
+fn lengthen(fleet: &Fleet, count: usize) -> usize {
+    use memory_shepherd::digest::Digest;
+    let path = fleet.root.join("archives/.shepherd/ledger.jsonl");
+    let text = fs::read_to_string(&path).unwrap();
+    let last = text.lines().last().unwrap();
+    let mut record: serde_json::Value = serde_json::from_str(last).unwrap();
+    let mut prev = Digest::of(last.as_bytes());
+    let mut seq = record["seq"].as_u64().unwrap();
+    let mut file = File::options().append(true).open(&path).unwrap();
+    for _ in 0..count {
+        seq += 1;
+        record["seq"] = seq.into();
+        record["prev"] = prev.to_string().into();
+        let line = serde_json::to_string(&record).unwrap();
+        prev = Digest::of(line.as_bytes());
+        writeln!(file, "{line}").unwrap();
+    }
+    count
+}
+
+fn boundary() {
+    let text = "# Rules\n\n- be kind\n- be brief\n\n---\n";
+    let baseline = Baseline::new(text.as_bytes().to_vec(), "---");
+    let time = |length: usize| {
+        // Edited rules, and separators all over the notes: the costly case.
+        let note = "- a note\n\nA line\n\n---\n\n";
+        let memory = format!(
+            "# Rules\n\n- be cruel\n\n---\n{}",
+            note.repeat(length / note.len())
+        );
+        let times = (0..5).map(|_| {
+            let began = Instant::now();
+            assert!(find(memory.as_bytes(), &baseline, &[]).is_some());
+            began.elapsed()
+        });
+        median(times.collect())
+    };
+    let (small, large) = (time(1 << 20), time(16 << 20));
+    println!(
+        "the boundary in 16 MB: {:.1} ms, {:.1} times that in 1 MB (linear: 16)",
+        millis(large),
+        ratio(large, small)
+    );
+}

@@ -1,0 +1,4 @@
+//! The bodies of the fuzz targets, which the tests of the main package run too.
+
+#[path = "../../tests/suite/fuzz/targets.rs"]
+pub mod targets;

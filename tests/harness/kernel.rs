@@ -1,0 +1,66 @@
+//! What agents do by kernel calls that no safe crate wraps: they map files, and
+//! they are other users. The only unsafe code of the harness.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+
+/// A writable shared mapping of a whole file. It keeps the file open for
+/// writing also when its descriptor is closed.
+pub struct Mapping {
+    at: *mut libc::c_void,
+    length: usize,
+}
+
+impl Mapping {
+    pub fn new(file: &File) -> io::Result<Mapping> {
+        let length = file.metadata()?.len() as usize;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the kernel chooses a free place; a file that is shorter than
+        // the mapping would end the process, and nobody cuts this one.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                access,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        match at == libc::MAP_FAILED {
+            true => Err(io::Error::last_os_error()),
+            false => Ok(Mapping { at, length }),
+        }
+    }
+
+    pub fn write(&mut self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= self.length);
+        // SAFETY: inside the mapping, as was just checked.
+        unsafe {
+            let to = self.at.cast::<u8>().add(offset);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped by `new`, and nothing points into it any more.
+        unsafe { libc::munmap(self.at, self.length) };
+    }
+}
+
+/// Makes this thread, and no other, a user without any right of root, for good.
+/// The library's calls would take all threads along; the kernel's do not.
+pub fn become_user(id: u32) {
+    let none: *const libc::gid_t = std::ptr::null();
+    // SAFETY: these take numbers, and a list of no groups.
+    let refused = unsafe {
+        libc::syscall(libc::SYS_setgroups, 0, none) != 0
+            || libc::syscall(libc::SYS_setresgid, id, id, id) != 0
+            || libc::syscall(libc::SYS_setresuid, id, id, id) != 0
+    };
+    assert!(!refused, "{}", io::Error::last_os_error());
+}

@@ -1,0 +1,73 @@
+//! File systems of a test's own. They live in a mount namespace that ends with
+//! the test's process, so that nothing stays mounted, however it ends; loop
+//! devices let go with their last mount.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::fixture::{apart, has, is_apart, is_root};
+
+/// Whether this process may mount what it likes. The test with this name is
+/// otherwise run again in one that may, and is over when this is false.
+pub fn may_mount(test: &str) -> bool {
+    if is_apart() {
+        return true;
+    }
+    if !is_root() {
+        println!("skipped: only root can mount");
+        return false;
+    }
+    if !has("unshare") || !has("mount") {
+        return false;
+    }
+    let private = ["unshare", "--mount", "--propagation", "private"];
+    let probe = Command::new(private[0])
+        .args(&private[1..])
+        .arg("true")
+        .output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        println!("skipped: no mounts of its own for a process here");
+        return false;
+    }
+    apart(test, &private);
+    false
+}
+
+/// Something mounted, until this is dropped.
+pub struct Mount {
+    at: PathBuf,
+}
+
+impl Mount {
+    /// Mounts by these words of `mount`; what it says where it cannot.
+    pub fn new(words: &[&str], at: &Path) -> Result<Mount, String> {
+        std::fs::create_dir_all(at).unwrap();
+        let output = Command::new("mount").args(words).arg(at).output().unwrap();
+        match output.status.success() {
+            true => Ok(Mount {
+                at: at.to_path_buf(),
+            }),
+            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        }
+    }
+}
+
+impl Mount {
+    /// Changes the options of what is mounted.
+    pub fn again(&self, options: &str) {
+        let options = format!("remount,{options}");
+        let mut mount = Command::new("mount");
+        let done = mount.args(["-o", &options]).arg(&self.at).status();
+        assert!(done.unwrap().success(), "mount -o {options}");
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let done = Command::new("umount").arg(&self.at).output();
+        if !done.is_ok_and(|output| output.status.success()) {
+            // Something still has a file open there.
+            let _ = Command::new("umount").arg("--lazy").arg(&self.at).output();
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Seeds, bounds and order: what the harnesses with racers share.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// Nothing that a run may do takes as long as this: whoever does hangs.
+pub const BOUND: Duration = Duration::from_secs(60);
+
+/// Races want the processors for themselves: one at a time.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Numbers that are the same in every run with the same seed (SplitMix64).
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `limit`.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit.max(1)
+    }
+
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len() as u64) as usize]
+    }
+}
+
+/// A folder that other users can reach, on the disk or in memory.
+pub fn ground(in_memory: bool) -> (TempDir, PathBuf) {
+    use std::os::unix::fs::PermissionsExt;
+    let shm = Path::new("/dev/shm");
+    let temporary = match in_memory && shm.is_dir() {
+        true => tempfile::tempdir_in(shm),
+        false => tempfile::tempdir(),
+    };
+    let temporary = temporary.unwrap();
+    let path = temporary.path().canonicalize().unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    (temporary, path)
+}
+
+/// How the program ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// None when a signal ended it.
+    pub code: Option<i32>,
+    pub signal: Option<i32>,
+    pub out: String,
+    pub err: String,
+    pub took: Duration,
+}
+
+/// The program while it runs. Its output goes to files, so that nobody has to
+/// read it meanwhile; dropped, it is killed.
+pub struct Running {
+    child: Child,
+    out: File,
+    err: File,
+    began: Instant,
+}
+
+impl Running {
+    pub fn start(mut command: Command) -> Running {
+        let (out, err) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(out.try_clone().unwrap())
+            .stderr(err.try_clone().unwrap())
+            .spawn()
+            .unwrap();
+        Running {
+            child,
+            out,
+            err,
+            began: Instant::now(),
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Lets it run until `moment` after its start, or to its end.
+    pub fn run_until(&mut self, moment: Duration) {
+        while self.began.elapsed() < moment && !self.has_ended() {
+            thread::park_timeout(Duration::from_micros(50));
+        }
+    }
+
+    /// Waits for its end; one that takes longer than `bound` hangs, is killed,
+    /// and fails the test.
+    #[track_caller]
+    pub fn end_within(mut self, bound: Duration) -> Ended {
+        self.run_until(bound);
+        let hangs = !self.has_ended();
+        if hangs {
+            self.kill();
+        }
+        let status = self.child.wait().unwrap();
+        let ended = Ended {
+            code: status.code(),
+            signal: status.signal(),
+            out: text(&mut self.out),
+            err: text(&mut self.err),
+            took: self.began.elapsed(),
+        };
+        assert!(!hangs, "it hangs: no end within {bound:?}: {ended:?}");
+        ended
+    }
+
+    #[track_caller]
+    pub fn end(self) -> Ended {
+        self.end_within(BOUND)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A test that failed leaves nothing running.
+        if let Ok(None) = self.child.try_wait() {
+            self.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+fn text(file: &mut File) -> String {
+    let mut bytes = Vec::new();
+    file.rewind().unwrap();
+    file.read_to_end(&mut bytes).unwrap();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Waits for a condition, not for ever.
+#[track_caller]
+pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + BOUND;
+    while !holds() {
+        assert!(Instant::now() < end, "waited in vain for {what}");
+        thread::park_timeout(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,348 @@
+//! The program's system calls, seen and tampered with from outside by strace.
+//!
+//! A point is the nth call of a name, because strace counts each name by itself.
+//! Points are taken from a run that nobody disturbed.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use super::fixture::{Fleet, has};
+
+/// How long any run may take, in seconds; one that hangs is a failure.
+const PATIENCE: &str = "60";
+
+/// Calls that change something on the disk, or make it last, or take or give a
+/// right to do so.
+const CHANGING: &[&str] = &[
+    "chmod",
+    "chown",
+    "copy_file_range",
+    "creat",
+    "fallocate",
+    "fchmod",
+    "fchmodat",
+    "fchmodat2",
+    "fchown",
+    "fchownat",
+    "fdatasync",
+    "flock",
+    "fremovexattr",
+    "fsetxattr",
+    "fsync",
+    "ftruncate",
+    "futimesat",
+    "lchown",
+    "link",
+    "linkat",
+    "lremovexattr",
+    "lsetxattr",
+    "mkdir",
+    "mkdirat",
+    "mknod",
+    "mknodat",
+    "msync",
+    "pwrite64",
+    "pwritev",
+    "pwritev2",
+    "removexattr",
+    "rename",
+    "renameat",
+    "renameat2",
+    "rmdir",
+    "sendfile",
+    "setxattr",
+    "splice",
+    "symlink",
+    "symlinkat",
+    "sync",
+    "sync_file_range",
+    "syncfs",
+    "truncate",
+    "unlink",
+    "unlinkat",
+    "utime",
+    "utimensat",
+    "utimes",
+    "write",
+    "writev",
+];
+
+/// Calls of which the arguments say whether they change something, and words
+/// that say so.
+const BY_ARGUMENT: &[(&str, &[&str])] = &[
+    ("open", &["O_CREAT", "O_TMPFILE", "O_TRUNC"]),
+    ("openat", &["O_CREAT", "O_TMPFILE", "O_TRUNC"]),
+    ("openat2", &["O_CREAT", "O_TMPFILE", "O_TRUNC"]),
+    ("fcntl", &["F_SETLEASE", "F_SETLK", "F_OFD_SETLK"]),
+    ("ioctl", &["FICLONE", "FS_IOC_SET"]),
+];
+
+/// Calls that change nothing on the disk.
+const HARMLESS: &[&str] = &[
+    "access",
+    "alarm",
+    "arch_prctl",
+    "brk",
+    "capget",
+    "clock_getres",
+    "clock_gettime",
+    "clock_nanosleep",
+    "clone",
+    "clone3",
+    "close",
+    "close_range",
+    "connect",
+    "dup",
+    "dup2",
+    "dup3",
+    "epoll_create1",
+    "epoll_ctl",
+    "epoll_wait",
+    "eventfd2",
+    "execve",
+    "exit",
+    "exit_group",
+    "faccessat",
+    "faccessat2",
+    "fadvise64",
+    "fgetxattr",
+    "flistxattr",
+    "fstat",
+    "fstatfs",
+    "futex",
+    "getcwd",
+    "getdents64",
+    "getegid",
+    "geteuid",
+    "getgid",
+    "getgroups",
+    "getpid",
+    "getppid",
+    "getpriority",
+    "getrandom",
+    "getresgid",
+    "getresuid",
+    "getrlimit",
+    "getrusage",
+    "getsockopt",
+    "gettid",
+    "gettimeofday",
+    "getuid",
+    "getxattr",
+    "kill",
+    "lgetxattr",
+    "listxattr",
+    "llistxattr",
+    "lseek",
+    "lstat",
+    "madvise",
+    "membarrier",
+    "mprotect",
+    "mremap",
+    "munmap",
+    "nanosleep",
+    "newfstatat",
+    "pipe",
+    "pipe2",
+    "poll",
+    "ppoll",
+    "prctl",
+    "pread64",
+    "preadv",
+    "preadv2",
+    "prlimit64",
+    "read",
+    "readlink",
+    "readlinkat",
+    "readv",
+    "recvfrom",
+    "recvmsg",
+    "restart_syscall",
+    "rseq",
+    "rt_sigaction",
+    "rt_sigpending",
+    "rt_sigprocmask",
+    "rt_sigreturn",
+    "rt_sigtimedwait",
+    "sched_getaffinity",
+    "sched_yield",
+    "sendmsg",
+    "sendto",
+    "set_robust_list",
+    "set_tid_address",
+    "setfsgid",
+    "setfsuid",
+    "sigaltstack",
+    "socket",
+    "socketpair",
+    "stat",
+    "statfs",
+    "statx",
+    "sysinfo",
+    "tgkill",
+    "time",
+    "umask",
+    "uname",
+    "wait4",
+    "waitid",
+];
+
+/// The nth call of this name that a process or thread made.
+#[derive(Clone, Debug)]
+pub struct Call {
+    pub name: String,
+    pub nth: usize,
+    /// The line of the log, without the number of the process.
+    pub text: String,
+}
+
+impl Call {
+    /// Whether something on the disk is another after it.
+    pub fn changes(&self) -> bool {
+        let by_argument = BY_ARGUMENT.iter().find(|(name, _)| *name == self.name);
+        match by_argument {
+            Some((_, words)) => words.iter().any(|word| self.text.contains(word)),
+            None => CHANGING.contains(&self.name.as_str()),
+        }
+    }
+
+    /// Whether this harness knows what it does. Nobody sees what is written
+    /// through a shared mapping.
+    fn known(&self) -> bool {
+        let name = self.name.as_str();
+        let mapped = self.text.contains("MAP_SHARED") && self.text.contains("PROT_WRITE");
+        CHANGING.contains(&name)
+            || HARMLESS.contains(&name)
+            || BY_ARGUMENT.iter().any(|(known, _)| *known == name)
+            || name == "mmap" && !mapped
+    }
+}
+
+/// Whether programs can be traced here; says so when they cannot.
+pub fn can_trace() -> bool {
+    if !has("strace") || !has("timeout") {
+        return false;
+    }
+    let mut probe = std::process::Command::new("strace");
+    let probe = probe.args(["-f", "-o", "/dev/null", "true"]).output();
+    let works = probe.is_ok_and(|output| output.status.success());
+    if !works {
+        println!("skipped: strace may not trace here");
+    }
+    works
+}
+
+/// The words in front of the program that trace it, with these options.
+pub fn wrapper(log: &Path, options: &[String]) -> Vec<String> {
+    let words = ["timeout", "-s", "KILL", PATIENCE, "strace", "-f", "-o"];
+    let words = words.iter().map(ToString::to_string);
+    words
+        .chain([log.display().to_string()])
+        .chain(options.iter().cloned())
+        .collect()
+}
+
+/// Runs the program under strace to its end, or to where strace ends it.
+pub fn run(fleet: &Fleet, log: &Path, options: &[String], arguments: &[&str]) -> Output {
+    let wrapper = wrapper(log, options);
+    let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
+    let began = std::time::Instant::now();
+    let output = fleet.command(&wrapper, arguments).output().unwrap();
+    let bound = std::time::Duration::from_secs(PATIENCE.parse().unwrap());
+    assert!(began.elapsed() < bound, "{arguments:?} hangs");
+    output
+}
+
+/// All calls of a run that nobody disturbs.
+pub fn record(fleet: &Fleet, log: &Path, arguments: &[&str]) -> (Output, Vec<Call>) {
+    let output = run(fleet, log, &[], arguments);
+    let calls = calls(&fs::read_to_string(log).unwrap());
+    let unknown: BTreeSet<&str> = calls
+        .iter()
+        .filter(|call| !call.known())
+        .map(|call| call.text.as_str())
+        .collect();
+    assert!(
+        unknown.is_empty(),
+        "say in trace.rs what these calls do, or no harness disturbs them: {unknown:#?}"
+    );
+    (output, calls)
+}
+
+/// Reads a log of `strace -f`.
+fn calls(log: &str) -> Vec<Call> {
+    let mut count: HashMap<(&str, &str), usize> = HashMap::new();
+    let mut seen = BTreeSet::new();
+    let mut calls = Vec::new();
+    for line in log.lines() {
+        let (pid, text) = line.split_once(' ').unwrap_or_default();
+        let text = text.trim_start();
+        let name = text.split('(').next().unwrap_or_default();
+        let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        if name.is_empty() || name.len() == text.len() || !name.bytes().all(word) {
+            continue; // A signal, an end, or the second half of a call.
+        }
+        let nth = count.entry((pid, name)).or_default();
+        *nth += 1;
+        // Another thread's counts by itself, and is hit at the same number.
+        if seen.insert((name, *nth)) {
+            calls.push(Call {
+                name: name.to_string(),
+                nth: *nth,
+                text: text.to_string(),
+            });
+        }
+    }
+    calls
+}
+
+/// The options that do something at the nth call of a name; every call from
+/// there on with `on`.
+pub fn inject(name: &str, what: &str, nth: usize, on: bool) -> Vec<String> {
+    let on = if on { "+" } else { "" };
+    // Not --seccomp-bpf, which is quicker: signals then never arrive.
+    vec![
+        format!("--trace={name}"),
+        format!("--inject={name}:{what}:when={nth}{on}"),
+    ]
+}
+
+/// At most `most` of these, evenly spread, always the same ones; the first and
+/// the last among them.
+pub fn sample<T: Clone>(all: &[T], most: usize) -> Vec<T> {
+    if all.len() <= most || most < 2 {
+        return all.to_vec();
+    }
+    let last = all.len() - 1;
+    (0..most)
+        .map(|i| all[i * last / (most - 1)].clone())
+        .collect()
+}
+
+#[test]
+fn a_log_of_strace_is_read_call_by_call() {
+    let log = "\
+7 openat(AT_FDCWD, \"a\", O_RDONLY|O_CLOEXEC) = 3
+7 openat(3, \"b (c)\", O_WRONLY|O_CREAT, 0600) = 4
+8 write(4, \"x\", 1 <unfinished ...>
+7 write(1, \"y\", 1) = 1
+8 <... write resumed>) = 1
+8 --- SIGSTOP {si_signo=SIGSTOP} ---
+7 +++ exited with 0 +++
+";
+    let calls = calls(log);
+    let seen: Vec<_> = calls
+        .iter()
+        .map(|call| (call.name.as_str(), call.nth, call.changes()))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            ("openat", 1, false),
+            ("openat", 2, true),
+            ("write", 1, true)
+        ]
+    );
+}

@@ -1,0 +1,237 @@
+//! The fuzz targets on their seeds and on some hundred edits of each, the same
+//! ones every time: quick, and enough that they do not rot.
+//!
+//! `FUZZ_SEEDS=1 cargo test fuzz` writes the seeds to `fuzz/corpus`.
+
+pub mod targets;
+
+use std::fs;
+use std::panic;
+use std::path::{Path, PathBuf};
+
+use targets::{SPLIT, TARGETS, Target};
+
+/// How many edits of seeds a target gets.
+const EDITS: usize = 400;
+
+/// What edits put in.
+const WORDS: &[&str] = &[
+    "---\n",
+    "\n---\n",
+    "```\n",
+    "| a |\n|---|\n",
+    "- ",
+    "> ",
+    "<!--",
+    "    ",
+    "\n",
+    "\r\n",
+    "[general]\n",
+    "[a]\n",
+    "memory_file = ",
+    "baseline = ",
+    " #",
+    "=",
+    "~/",
+    "./",
+    "../",
+    "./ ",
+    " /",
+    "0600",
+    "2026-03-14_0900",
+    "-late",
+    "-1",
+    ".md",
+    "\u{1E}",
+    "\u{1E}=",
+    "\u{1E}<",
+    "\u{1E}~",
+    "\u{A0}",
+    "\u{202E}",
+    "\u{200D}",
+    "\u{FE0F}",
+    "\u{301}",
+    "\u{1160}",
+    "👩",
+    "\x1B[31m",
+    "‹",
+    "\\",
+    "\0",
+];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The files of a folder that end in `end`.
+fn files(folder: &str, end: &str) -> Vec<Vec<u8>> {
+    let items = fs::read_dir(root().join(folder)).unwrap();
+    let mut paths: Vec<PathBuf> = items.map(|item| item.unwrap().path()).collect();
+    paths.retain(|path| path.to_string_lossy().ends_with(end));
+    paths.sort();
+    paths.iter().map(|path| fs::read(path).unwrap()).collect()
+}
+
+fn seeds(target: &str) -> Vec<Vec<u8>> {
+    let parts = |parts: &[&[u8]]| parts.join(&SPLIT);
+    match target {
+        "config" => {
+            let folders = ["tests/configs/valid", "tests/configs/invalid", "config"];
+            folders.iter().flat_map(|it| files(it, ".conf")).collect()
+        }
+        "boundary" => {
+            let baselines = files("baselines", ".md");
+            let notes: &[u8] = b"\n## Scratch Notes\n\n- a\n---\n- b\n";
+            let built = ["=", "<", "~\x03", "~\x0e"].map(str::as_bytes);
+            let mut seeds = Vec::new();
+            for pair in baselines.windows(2).take(4) {
+                for memory in built.map(|mark| [mark, notes].concat()) {
+                    seeds.push(parts(&[b"---", &pair[0], &memory, &pair[1]]));
+                }
+            }
+            let small: &[u8] = b"# A\n\n- b\n\n```\n---\n```\n\n---\n";
+            let other: &[u8] = b"# A\n\ntitle\n---\n\n***\n";
+            seeds.push(parts(&[b"---", small, b"=x\n---\ny", other]));
+            seeds.push(parts(&[b"---", small, b"<x\n---\ny", other]));
+            seeds.push(parts(&[b"***", other, b"~\x02---\n***\nx", small]));
+            seeds
+        }
+        "entry" => [
+            "2026-03-14_0900.md",
+            "2026-03-14_0900-2.md",
+            "2026-03-14_0900-full-backup-1.md",
+            "2026-03-14_0900-late.md",
+            "0001-01-01_0000-odd.md",
+            "2026-03-14_0900-01.md",
+        ]
+        .iter()
+        .map(|name| {
+            parts(&[
+                name.as_bytes(),
+                b"\x01\x02\x03\x01\x02\x07",
+                b"# a\n\n\n- b\n",
+            ])
+        })
+        .collect(),
+        "ledger" => {
+            let whole = targets::valid_ledger();
+            vec![
+                [b"!", &whole[..]].concat(),
+                [b"!", &whole[..whole.len() / 2]].concat(),
+                b"\0\x10\0 ".to_vec(),
+                b"\x02\x40\x01\n\x05\x02\0\x03".to_vec(),
+                b"\x04\0\x05x".to_vec(),
+                b"\x06\x03\0x\x07\x02\0x".to_vec(),
+            ]
+        }
+        "seal" => {
+            let zeros = "0".repeat(64);
+            let file = format!("!{zeros}  a.md\n{zeros} *./b.md\n\\{zeros}  c\\n.md\n");
+            let twice = format!("!{zeros}  a.md\n{}  ./a.md\n", "1".repeat(64));
+            vec![
+                file.into_bytes(),
+                twice.into_bytes(),
+                parts(&[b"a.md", b"c\n\\.md", b"./d e.md"]),
+            ]
+        }
+        "reset" => {
+            let first: &[u8] = b"# A\n\n- b\n\n---\n";
+            let second: &[u8] = b"# A\n\n- b\n- c\n\n---\n\n## Scratch Notes\n";
+            let record = br##"{"event":{"run":"0123456789abcdef","act":"reset","trigger":"cli","user":"o","agent":"scout","host":"local","outcome":"ok","before":"absent"},"memory":"/agents/scout/MEMORY.md","staged":".shepherd-0123456789abcdef","inode":2,"known":[]}
+{"swapped":"exchange"}"##;
+            vec![
+                parts(&[first, b"=", b"=- n\n"]),
+                parts(&[first, second, b"<- n\n\n---\n- m"]),
+                parts(&[first, second, b"=\n- n\n\n---\n- m\n"]),
+                parts(&[first, second, b"# A\n\n- x\n\n---  \n- n\n"]),
+                parts(&[b"# no separator\n", b"=", b"# no\n"]),
+                parts(&[first, second, b"<- n\n", record]),
+            ]
+        }
+        _ => [
+            "\u{FC}plain text \u{1F680}",
+            "\u{FC}a\tb\x1B[31m\u{202E}\u{9B}\r",
+            "\u{FC}👩🏽\u{200D}🚀 1\u{FE0F}\u{20E3} 🇪🇺",
+            "\u{FC}e\u{301}\u{301}\u{301}\u{301}\u{301}",
+            "\u{FC}\u{1112}\u{1161}\u{11AB}\u{E0041}\u{A0}\u{2800}",
+        ]
+        .iter()
+        .map(|text| [b"\xFC", &text.as_bytes()[2..]].concat())
+        .chain([b"\x16abc \xFF\xED\xA0 \t\r".to_vec()])
+        .collect(),
+    }
+}
+
+/// Numbers that look random and are the same in every run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % limit.max(1)
+    }
+}
+
+fn edit(bytes: &mut Vec<u8>, other: &[u8], numbers: &mut Numbers) {
+    let at = numbers.below(bytes.len() + 1);
+    let end = (at + numbers.below(24)).min(bytes.len());
+    match numbers.below(6) {
+        0 if at < bytes.len() => bytes[at] = numbers.below(256) as u8,
+        1 => bytes.insert(at, numbers.below(256) as u8),
+        2 => drop(bytes.drain(at..end)),
+        3 => {
+            let from = numbers.below(other.len());
+            let to = (from + numbers.below(60)).min(other.len());
+            bytes.splice(at..at, other[from..to].iter().copied());
+        }
+        4 => bytes
+            .splice(at..end, WORDS[numbers.below(WORDS.len())].bytes())
+            .for_each(drop),
+        _ => drop(bytes.splice(at..at, WORDS[numbers.below(WORDS.len())].bytes())),
+    }
+}
+
+fn run(name: &str, target: Target, input: &[u8]) {
+    let result = panic::catch_unwind(|| target(input));
+    assert!(result.is_ok(), "{name}: {}", input.escape_ascii());
+}
+
+#[test]
+fn fuzz_targets_hold_on_their_seeds_and_what_is_near() {
+    let mut numbers = Numbers(0x5EED);
+    for (name, target) in TARGETS {
+        let seeds = seeds(name);
+        for seed in &seeds {
+            run(name, *target, seed);
+        }
+        for _ in 0..EDITS {
+            let mut input = seeds[numbers.below(seeds.len())].clone();
+            let other = &seeds[numbers.below(seeds.len())];
+            for _ in 0..=numbers.below(8) {
+                edit(&mut input, other, &mut numbers);
+            }
+            run(name, *target, &input);
+        }
+    }
+}
+
+#[test]
+fn fuzz_has_a_binary_and_seeds_for_each_target() {
+    let manifest = fs::read_to_string(root().join("fuzz/Cargo.toml")).unwrap();
+    for (name, _) in TARGETS {
+        assert!(
+            manifest.contains(&format!("\nname = \"{name}\"\n")),
+            "{name}"
+        );
+        if std::env::var_os("FUZZ_SEEDS").is_some() {
+            let folder = root().join("fuzz/corpus").join(name);
+            fs::create_dir_all(&folder).unwrap();
+            for (number, seed) in seeds(name).iter().enumerate() {
+                fs::write(folder.join(format!("seed-{number}")), seed).unwrap();
+            }
+        }
+    }
+    assert!(Path::new(&root().join("fuzz/Cargo.lock")).is_file());
+}

@@ -1,0 +1,145 @@
+//! What it did not keep to: who owns a file, what a success is, what may be
+//! deleted.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use memory_shepherd::engine::Outcome;
+use memory_shepherd::error::Kind;
+
+use crate::world::{BASELINE, Interposer, Moment, World, mode, names};
+
+#[test]
+fn unchanged_files_were_rewritten_and_the_templates_text_archived() {
+    let world = World::new(&["scout"]);
+    world.set_baseline(
+        "scout",
+        format!("{BASELINE}\n## Scratch Notes\n\n(none yet)\n"),
+    );
+    world.write_scratch("scout", "");
+    let before = fs::metadata(world.memory("scout"))
+        .unwrap()
+        .modified()
+        .unwrap();
+    for _ in 0..3 {
+        world.reset().ended(Outcome::Unchanged);
+    }
+    let after = fs::metadata(world.memory("scout"))
+        .unwrap()
+        .modified()
+        .unwrap();
+    assert_eq!(before, after);
+    assert!(world.entries("scout").is_empty());
+}
+
+#[test]
+fn a_refused_second_run_deleted_the_first_ones_lock() {
+    let world = Arc::new(World::new(&["scout"]));
+    world.write_scratch("scout", "- note\n");
+    let refused = Arc::new(Mutex::new(Vec::new()));
+    let transport = Interposer::new(world.local(), {
+        let (world, refused) = (Arc::clone(&world), Arc::clone(&refused));
+        move |moment| {
+            if moment == Moment::Before("swap") {
+                for _ in 0..2 {
+                    let ran = world.reset();
+                    refused
+                        .lock()
+                        .unwrap()
+                        .push((ran.report.kind(), ran.note().to_string()));
+                }
+            }
+            Ok(())
+        }
+    });
+    let first = world.reset_by(&world.engine_on(transport));
+    first.ok();
+    let refused = refused.lock().unwrap();
+    assert_eq!(refused.len(), 2);
+    for (kind, note) in refused.iter() {
+        assert_eq!(*kind, Some(Kind::Busy));
+        assert!(
+            note.contains(&format!("locked by run {}", first.report.run)),
+            "{note}"
+        );
+    }
+}
+
+#[test]
+fn a_missing_or_small_baseline_and_a_busy_agent_were_successes() {
+    let codes: Vec<u8> = [Kind::Conflict, Kind::Integrity, Kind::Busy, Kind::Host]
+        .map(Kind::exit_code)
+        .to_vec();
+    assert_eq!(codes, [6, 4, 5, 3]);
+    let world = World::new(&["missing", "small"]).general("min_baseline_size = 40");
+    fs::remove_file(world.baseline("missing")).unwrap();
+    world.set_baseline("small", "# S\n---\n");
+    let ran = world.reset();
+    assert_eq!(ran.report.kind(), Some(Kind::Conflict));
+    assert_eq!(ran.report.count(Outcome::Refused), 2);
+    // Nothing is created from a baseline that must not be pushed.
+    assert!(names(&world.folder("missing")).is_empty());
+    assert!(names(&world.folder("small")).is_empty());
+}
+
+#[test]
+fn retention_deleted_any_old_markdown() {
+    let world = World::new(&["scout"]).general("archive_retention_days = 1");
+    let folder = world.archive().join("scout");
+    fs::create_dir_all(folder.join("2026-01-01_0901.md")).unwrap();
+    let kept = [
+        "README.md",
+        "2026-01-01.md",
+        "old-2026-01-01_0900.md",
+        "2026-01-01_0902.md",
+    ];
+    for name in &kept[..3] {
+        fs::write(folder.join(name), "x").unwrap();
+    }
+    symlink(world.root.join("nowhere"), folder.join(kept[3])).unwrap();
+    world.write_scratch("scout", "- note\n");
+    world.reset().ok();
+    world.clock.advance(Duration::from_secs(1 << 30));
+    assert!(world.engine().retention().unwrap().is_empty());
+    world.write_scratch("scout", "- note\n");
+    world.reset().ok();
+    assert!(
+        kept.iter()
+            .all(|name| fs::symlink_metadata(folder.join(name)).is_ok())
+    );
+}
+
+/// The agent could not write its own file any more.
+#[test]
+fn owner_mode_and_attributes_were_lost() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let memory = world.memory("scout");
+    // Only root can give it away.
+    let given = chown(&memory, Some(1234), Some(4321)).is_ok();
+    fs::set_permissions(&memory, fs::Permissions::from_mode(0o660)).unwrap();
+    let colour = |words: &[&str]| {
+        let ran = Command::new(words[0])
+            .args(&words[1..])
+            .arg(&memory)
+            .output();
+        ran.ok().filter(|output| output.status.success())
+    };
+    let set = colour(&["setfattr", "-n", "user.colour", "-v", "blue"]).is_some();
+    world.reset().ok();
+    let meta = fs::metadata(&memory).unwrap();
+    assert_eq!(mode(&memory), 0o660);
+    if given {
+        assert_eq!((meta.uid(), meta.gid()), (1234, 4321));
+    }
+    match set {
+        true => {
+            let found = colour(&["getfattr", "--only-values", "-n", "user.colour"]);
+            assert_eq!(found.unwrap().stdout, b"blue");
+        }
+        false => println!("skipped: no attributes here, or no setfattr"),
+    }
+}
