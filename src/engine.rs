@@ -35,6 +35,7 @@ use crate::baseline::{Shelf, Versions};
 use crate::clock::Clock;
 use crate::config::{Agent, Config, Place};
 use crate::digest::Digest;
+use crate::durable;
 use crate::error::{Error, Kind, Result};
 use crate::transport::{Object, Transport, TransportError};
 use ledger::{History, Ledger};
@@ -221,7 +222,7 @@ impl Engine {
 
     /// What the fleet looked like the last time; nothing when that is not known.
     pub fn remembered(&self) -> Vec<Observation> {
-        let text = std::fs::read(self.archive.own(REMEMBERED)).unwrap_or_default();
+        let text = durable::read_own(&self.archive.own(REMEMBERED)).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
     }
 

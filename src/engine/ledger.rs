@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::archive::{Archive, Written};
 use crate::clock::Clock;
 use crate::digest::Digest;
+use crate::durable;
 use crate::engine::lock;
 use crate::engine::memory::Boundary;
 use crate::error::{Error, Kind, PathContext, Result};
@@ -345,7 +346,7 @@ impl Ledger {
     }
 
     fn catch_up(&mut self, extent: Extent) -> Result<()> {
-        match File::open(&self.path) {
+        match durable::open_own(&self.path, OpenOptions::new().read(true)) {
             Ok(file) => self.read_on(&file, extent),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 self.forget();
@@ -442,14 +443,15 @@ impl Ledger {
     pub fn lock(archive: &Archive, clock: &dyn Clock) -> Result<Locked> {
         let folder = archive.folder(Path::new(crate::archive::OWN))?;
         let path = archive.own(NAME);
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .mode(archive.file_mode().as_raw_mode())
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&path)
-            .path("open the ledger", &path)?;
+        let file = durable::open_own(
+            &path,
+            OpenOptions::new()
+                .read(true)
+                .append(true)
+                .create(true)
+                .mode(archive.file_mode().as_raw_mode()),
+        )
+        .path("open the ledger", &path)?;
         archive.dress_own(&file, &path)?;
         lock::wait(&file, &path, clock)?;
         Ok(Locked { file, folder })

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::{Act, Event, Place, Record, Standing};
 use crate::archive::{Archive, Written};
 use crate::digest::Digest;
+use crate::durable;
 use crate::engine::EARLIER;
 use crate::engine::observe::LastRun;
 use crate::error::{PathContext, Result};
@@ -105,7 +106,7 @@ struct Head {
 impl Index {
     /// Reads the index of a ledger, if there is one that is about this ledger.
     pub fn read(archive: &Archive, ledger: &File) -> Option<Index> {
-        let text = std::fs::read(archive.own(NAME)).ok()?;
+        let text = durable::read_own(&archive.own(NAME)).ok()?;
         let mut lines = Lines { text: &text, at: 0 };
         let digest: Digest = str::from_utf8(&text[lines.next()?]).ok()?.parse().ok()?;
         if Digest::of(&text[lines.at..]) != digest {
@@ -217,14 +218,15 @@ impl Index {
             return Ok(());
         }
         let path = archive.own(UNFINISHED);
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(archive.file_mode().as_raw_mode())
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&path)
-            .path("open", &path)?;
+        let mut file = durable::open_own(
+            &path,
+            OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(archive.file_mode().as_raw_mode()),
+        )
+        .path("open", &path)?;
         archive.dress_own(&file, &path)?;
         let first = format!("{}\n", Digest::of(&body));
         let written = file
