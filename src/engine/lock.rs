@@ -123,8 +123,9 @@ pub fn wait(file: &File, path: &Path, clock: &dyn Clock) -> Result<()> {
 /// # Errors
 /// As [`wait`].
 pub fn pins(archive: &Archive, clock: &dyn Clock) -> Result<Lock> {
-    archive.folder(Path::new(OWN))?;
-    let path = archive.own("pins.lock");
+    archive.folder(&Path::new(OWN).join("locks"))?;
+    // No agent has such a name.
+    let path = archive.own("locks").join(".pins.lock");
     let file = durable::open_as_is(
         &path,
         OpenOptions::new()

@@ -540,16 +540,17 @@ fn belongs(folder: &str, name: &str) -> bool {
     };
     match folder {
         "" => !name.starts_with(".") || name == ".shepherd",
-        ".shepherd" => [
-            "ledger.jsonl",
-            "ledger.index",
-            "locks",
-            "tx",
-            "baselines",
-            "pins",
-            "pins.lock",
-        ]
-        .contains(&name),
+        ".shepherd" => {
+            let own = [
+                "ledger.jsonl",
+                "ledger.index",
+                "pins",
+                "locks",
+                "tx",
+                "baselines",
+            ];
+            own.contains(&name)
+        }
         ".shepherd/locks" => name.ends_with(".lock"),
         ".shepherd/baselines" => name.len() == 64 + 3 && name.ends_with(".md"),
         ".shepherd/tx" => false,

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use super::Record;
 
 /// All records, oldest first.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Records {
     all: Vec<Record>,
     agents: HashMap<String, Vec<usize>>,
