@@ -2,6 +2,7 @@
 //! link.
 
 mod attributes;
+mod in_place;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{OsStr, OsString};
@@ -566,6 +567,7 @@ impl Folder for LocalFolder {
                     break;
                 }
                 Ok(None) => {}
+                Err(Errno::BUSY) => return self.write_in_place(staged),
                 Err(errno) => return Err(self.replace_error(errno)),
             }
         }
@@ -667,7 +669,7 @@ impl Folder for LocalFolder {
             for entry in fs::Dir::read_from(&*self.fd)? {
                 // Ours are ASCII.
                 if let Ok(name) = str::from_utf8(entry?.file_name().to_bytes())
-                    && is_aside(staged, name)
+                    && (is_aside(staged, name) || in_place::is_copy(staged, name))
                 {
                     names.push(name.to_string());
                 }
@@ -680,6 +682,12 @@ impl Folder for LocalFolder {
             names.insert(0, staged.to_string());
         }
         Ok(names)
+    }
+
+    fn half_written(&self, staged: &str) -> Result<bool, TransportError> {
+        let names = self.displaced_names(staged)?;
+        let copied = names.iter().any(|name| in_place::is_copy(staged, name));
+        Ok(copied && names.iter().any(|name| name == staged))
     }
 
     fn stands(&self, name: &str) -> Result<bool, TransportError> {

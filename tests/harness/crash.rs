@@ -111,12 +111,12 @@ impl Sweep<'_> {
 }
 
 /// Runs the program until it is killed there.
-fn kill(scene: &Scene, point: &Call, words: &[&str]) -> Output {
+pub fn kill(scene: &Scene, point: &Call, words: &[&str]) -> Output {
     let options = inject(&point.name, "signal=KILL", point.nth, false);
     trace::run(&scene.fleet, &scene.log, &options, words)
 }
 
-fn is_killed(output: &Output) -> bool {
+pub fn is_killed(output: &Output) -> bool {
     output.status.code() == Some(137) || output.status.signal() == Some(9)
 }
 

@@ -7,6 +7,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -208,11 +209,14 @@ fn notes(racer: &Racer, random: &mut Random, free: &Path) {
 
 /// Writes into what is staged or displaced.
 fn scribble(staged: &Path) -> std::io::Result<()> {
-    // Not into a FIFO, which would hold the racer.
-    if !fs::symlink_metadata(staged)?.is_file() {
+    // A FIFO must not hold the racer.
+    let mut file = File::options()
+        .append(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(staged)?;
+    if !file.metadata()?.is_file() {
         return Ok(());
     }
-    let mut file = File::options().append(true).open(staged)?;
     file.write_all(b"- evil\n")
 }
 

@@ -465,6 +465,7 @@ impl Run<'_> {
                     durable::sync_all(folder.unsynced())?;
                     Ok(Some(folder.swap(staged, built)?.method))
                 }
+                _ if folder.half_written(staged)? => Ok(Some(folder.swap(staged, built)?.method)),
                 _ => Ok(None),
             };
         }
