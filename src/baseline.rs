@@ -209,7 +209,7 @@ impl Versions {
     /// What the system answered.
     pub fn draft(&self, baseline: &Baseline) -> Result<Option<Draft>> {
         let digest = baseline.digest();
-        if self.get(digest).is_ok() {
+        if self.is_kept(baseline) {
             return Ok(None);
         }
         let path = self.archive.own("baselines");
@@ -223,6 +223,18 @@ impl Versions {
             bytes,
             file,
         }))
+    }
+
+    /// Whether a version stands there, whole as far as its length tells: what a
+    /// power cut left unfinished is written anew.
+    fn is_kept(&self, baseline: &Baseline) -> bool {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.contains_key(&baseline.digest()) {
+            return true;
+        }
+        drop(known);
+        let kept = std::fs::symlink_metadata(self.path(baseline.digest()));
+        kept.is_ok_and(|kept| kept.is_file() && kept.len() == baseline.bytes().len() as u64)
     }
 
     /// Gives a version its name; its content is on the disk. What it answers has

@@ -20,6 +20,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use crate::digest::hex;
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::sys;
 
@@ -492,6 +493,5 @@ pub fn random_name() -> Result<String> {
     let mut bytes = [0; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .path("read random bytes from", Path::new("the kernel"))?;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("{PREFIX}{hex}"))
+    Ok(format!("{PREFIX}{}", hex(&bytes)))
 }

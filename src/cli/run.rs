@@ -122,7 +122,9 @@ fn installs(step: &Step) -> String {
 struct Ran<'a> {
     run: &'a str,
     act: Act,
-    plan: &'a str,
+    /// None when nobody asked what would be done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<&'a str>,
     results: &'a [AgentResult],
     retired: Vec<String>,
     head: Head,
@@ -148,7 +150,12 @@ impl Context<'_> {
             false => args.agents.clone(),
         };
         let wait = if args.dry_run { 0 } else { args.wait };
-        let (plan, _queue) = waited(&engine, wait, || engine.plan_reset(&names, false))?;
+        // Who did not ask what would be done gets it done.
+        let looks = args.dry_run || args.plan.is_some();
+        let (plan, _queue) = waited(&engine, wait, || match looks {
+            true => engine.plan_reset(&names, false),
+            false => engine.plan_unseen(&names, false),
+        })?;
         if let Some(hash) = &args.plan
             && !plan.answers_to(hash)
         {
@@ -160,7 +167,7 @@ impl Context<'_> {
         if args.dry_run {
             return self.dry_run(plan);
         }
-        self.apply(&engine, &plan, args.plan.is_some())
+        self.apply(&engine, &plan, looks)
     }
 
     pub(super) fn undo(&mut self, args: &UndoArgs) -> Ended {
@@ -211,7 +218,7 @@ impl Context<'_> {
             self.out.document(&Ran {
                 run: &report.run,
                 act: report.act,
-                plan: &plan.hash,
+                plan: (!plan.is_unseen()).then_some(plan.hash.as_str()),
                 results: &report.results,
                 retired: retired.map(|path| path.display().to_string()).collect(),
                 head: Head { seq, sha256 },

@@ -475,7 +475,7 @@ impl Engine {
             }
         }
         if let Some(other) = self.shares_memory(agent) {
-            let why = format!("shares its memory file with {other}");
+            let why = shares(other);
             conditions.push((State::Error, why.clone()));
             blocks.push(Block {
                 kind: Kind::Conflict,
@@ -677,6 +677,11 @@ impl Engine {
         }
         why
     }
+}
+
+/// Why an agent whose memory is another one's, too, is an error.
+pub(super) fn shares(other: &str) -> String {
+    format!("shares its memory file with {other}")
 }
 
 /// The host as it is shown.

@@ -6,13 +6,19 @@ use serde::{Deserialize, Serialize};
 
 use super::ledger::{Act, Standing};
 use super::memory::{Boundary, Rule};
-use super::observe::{Protection, Seen, State, WINDOW, host};
+use super::observe::{NO_REMOTE, Protection, Seen, State, WINDOW, host, shares};
 use super::{Engine, Record, Records, Retention, undo};
 use crate::archive::EntryKind;
 use crate::baseline::Shelf;
-use crate::config::Agent;
+use crate::config::{Agent, Place};
 use crate::digest::Digest;
 use crate::error::{Error, Kind, Result};
+
+/// Why there is nothing to do.
+pub(super) const EQUAL: &str = "already equal to its baseline";
+
+/// Why a protected agent is refused.
+const READ_ONLY: &str = "protected as read-only";
 
 /// What would happen to one memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,6 +152,32 @@ pub struct Step {
     pub undo: Option<UndoOf>,
 }
 
+impl Step {
+    /// Whatever is there is archived and replaced.
+    fn unseen(agent: &Agent) -> Step {
+        Step {
+            agent: agent.name.clone(),
+            host: host(agent),
+            state: State::Loading,
+            action: Action::Replace,
+            bound: Bound {
+                content: Digest::ZERO,
+                rule: String::new(),
+                above: Digest::ZERO,
+            },
+            entry: None,
+            scratch_lines: 0,
+            archive_bytes: 0,
+            added: 0,
+            removed: 0,
+            new_size: 0,
+            typed: false,
+            notes: Vec::new(),
+            undo: None,
+        }
+    }
+}
+
 /// An agent that was asked for and is not in the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
@@ -164,7 +196,8 @@ pub struct Skipped {
 pub struct Plan {
     /// Reset or undo.
     pub act: Act,
-    /// Names this plan: the digest of what it is bound to, shortened.
+    /// Names this plan: the digest of what it is bound to, shortened. Empty when
+    /// nothing was looked at.
     pub hash: String,
     /// When it was made.
     pub made: DateTime<FixedOffset>,
@@ -200,6 +233,11 @@ impl Plan {
             steps,
             skipped,
         }
+    }
+
+    /// Whether nothing was looked at.
+    pub fn is_unseen(&self) -> bool {
+        self.hash.is_empty()
     }
 
     /// Whether this plan answers to a hash, which may be shortened to eight
@@ -245,6 +283,42 @@ impl Engine {
         })
     }
 
+    /// A plan for whoever resets what there is, as timers do: no memory is read
+    /// before its agent's turn. It says who would have a turn, not what would be
+    /// done, so it cannot be applied as bound.
+    ///
+    /// # Errors
+    /// An agent that is not configured.
+    pub fn plan_unseen(&self, names: &[String], unlocked: bool) -> Result<Plan> {
+        let mut steps = Vec::new();
+        let mut skipped = Vec::new();
+        for name in unique(names) {
+            let agent = self.agent(name)?;
+            let protect = Protection::from(agent.protect);
+            let refused = match (&agent.place, self.shares_memory(agent)) {
+                (Place::Remote { .. }, _) => Some((Kind::Host, NO_REMOTE.to_string())),
+                (_, Some(other)) => Some((Kind::Conflict, shares(other))),
+                _ if protect == Protection::ReadOnly && !unlocked => {
+                    Some((Kind::Conflict, READ_ONLY.to_string()))
+                }
+                _ => None,
+            };
+            match refused {
+                Some((kind, why)) => skipped.push(Skipped {
+                    agent: agent.name.clone(),
+                    state: State::Error,
+                    why,
+                    kind: Some(kind),
+                }),
+                None => steps.push(Step::unseen(agent)),
+            }
+        }
+        Ok(Plan {
+            hash: String::new(),
+            ..Plan::new(Act::Reset, self, steps, skipped)
+        })
+    }
+
     fn reset_step(
         &self,
         agent: &Agent,
@@ -255,10 +329,10 @@ impl Engine {
             return Err((Some(block.kind), block.why.clone()));
         }
         if seen.observation.state == State::Clean {
-            return Err((None, "already equal to its baseline".to_string()));
+            return Err((None, EQUAL.to_string()));
         }
         if seen.observation.protect == Protection::ReadOnly && !unlocked {
-            return Err((Some(Kind::Conflict), "protected as read-only".to_string()));
+            return Err((Some(Kind::Conflict), READ_ONLY.to_string()));
         }
         let Some(baseline) = &seen.baseline else {
             return Err((
@@ -399,7 +473,7 @@ impl Engine {
             return refuse("the ledger has nothing to undo");
         };
         if seen.observation.protect == Protection::ReadOnly && !unlocked {
-            return refuse("protected as read-only");
+            return refuse(READ_ONLY);
         }
         if let Some(block) = seen
             .observation

@@ -43,7 +43,7 @@ pub use report::{AgentResult, Progress, Report, Stage};
 
 use super::ledger::{Act, Event, Outcome};
 use super::lock::Lock;
-use super::plan::{Plan, Skipped, Step};
+use super::plan::{EQUAL, Plan, Skipped, Step};
 use super::{Engine, Trigger};
 use crate::baseline::Shelf;
 use crate::config::{Agent, Place};
@@ -324,11 +324,12 @@ impl Run<'_> {
     }
 
     fn retire(&mut self) -> Vec<PathBuf> {
-        let plan = self.plan;
-        let Some(shown) = &plan.retention else {
+        let now = || self.engine.retention_after(&HashSet::new());
+        let unseen = self.plan.is_unseen().then(now);
+        let Some(planned) = self.plan.retention.as_ref().or(unseen.as_ref()) else {
             return Vec::new();
         };
-        let (gone, failed) = match self.engine.retire(&self.id, shown) {
+        let (gone, failed) = match self.engine.retire(&self.id, planned) {
             Ok(ended) => ended,
             Err(error) => (Vec::new(), vec![error]),
         };
@@ -403,8 +404,9 @@ impl Run<'_> {
     }
 
     fn unchanged(&mut self, step: &Step) {
-        self.say(&format!("{}: already as it should be", step.agent));
-        self.left_alone(&step.agent, Outcome::Unchanged, None, None);
+        self.say(&format!("{}: {EQUAL}", step.agent));
+        let note = Some(EQUAL.to_string());
+        self.left_alone(&step.agent, Outcome::Unchanged, note, None);
     }
 
     /// Ends an agent of which nothing was asked.

@@ -33,10 +33,7 @@ pub(super) mod json {
     use serde::{Deserialize, Deserializer, Serializer};
 
     use super::Xattr;
-
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
+    use crate::digest::hex;
 
     fn unhex(text: &str) -> Option<Vec<u8>> {
         let digit = |byte: u8| (byte as char).to_digit(16);
