@@ -246,7 +246,7 @@ impl NewFile {
     /// # Errors
     /// What the system answered.
     pub fn create(folder: &Arc<OwnedFd>, path: &Path, mode: Mode) -> Result<NewFile> {
-        NewFile::create_as(folder, path, mode, random_name()?, true)
+        NewFile::create_as(folder, path, mode, random_name, true)
     }
 
     /// The same, with the name that the file has until it is linked where it
@@ -258,7 +258,7 @@ impl NewFile {
         folder: &Arc<OwnedFd>,
         path: &Path,
         mode: Mode,
-        provisional: String,
+        provisional: impl FnOnce() -> Result<String>,
         nameless: bool,
     ) -> Result<NewFile> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
@@ -270,6 +270,7 @@ impl NewFile {
         };
         let (file, provisional) = match nameless {
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
+                let provisional = provisional()?;
                 (open(&provisional, exclusive), Some(provisional))
             }
             file => (file, None),

@@ -2,9 +2,9 @@
 //! write. A holder that died has let go; one that lives is named.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, Write};
+use std::io::{Read, Seek};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,9 @@ use crate::sys;
 
 /// How often somebody who waits looks again.
 const AGAIN: Duration = Duration::from_millis(50);
+
+/// The length of the line in which a holder is written down.
+const LINE: usize = 255;
 
 /// How often the name of a holder is looked for.
 const LOOKS: usize = 2000;
@@ -61,7 +64,7 @@ impl Drop for Lock {
     /// has a copy of the descriptor until it becomes another program.
     fn drop(&mut self) {
         // Nobody is to be taken for the next one.
-        let _ = self.file.set_len(0);
+        let _ = self.file.write_at(b"\n", 0);
         sys::unlock(self.file.as_fd());
     }
 }
@@ -82,11 +85,10 @@ pub fn take(archive: &Archive, agent: &str, holder: &Holder) -> Result<Lock> {
         );
     }
     // For people only: the lock itself is the kernel's, so a full disk is no
-    // reason to give up.
-    if let Ok(text) = serde_json::to_vec(holder)
-        && file.set_len(0).is_ok()
-    {
-        let _ = file.write_all(&text);
+    // reason to give up. It is one line, written over the one before: a file
+    // whose length stays costs no journal.
+    if let Ok(text) = serde_json::to_string(holder) {
+        let _ = file.write_all_at(format!("{text:<LINE$}\n").as_bytes(), 0);
     }
     Ok(Lock { file })
 }
@@ -255,5 +257,6 @@ fn read(file: &mut File) -> Option<Holder> {
     let mut text = Vec::new();
     file.rewind().ok()?;
     file.take(4096).read_to_end(&mut text).ok()?;
-    serde_json::from_slice(&text).ok()
+    let line = text.split(|byte| *byte == b'\n').next()?;
+    serde_json::from_slice(line).ok()
 }

@@ -496,7 +496,7 @@ impl Folder for LocalFolder {
             .map_err(refused)?;
         // A default access control list of the folder is seen on a new file.
         let mode = Mode::from_raw_mode(0o666);
-        let name = unfinished(staged);
+        let name = || Ok(unfinished(staged));
         let new = NewFile::create_as(&self.fd, &self.path, mode, name, self.help);
         let new = new.map_err(refused)?;
         Ok(Attributes {
@@ -517,7 +517,7 @@ impl Folder for LocalFolder {
         attributes: &Attributes,
     ) -> Result<Identity, TransportError> {
         let mode = Mode::RUSR | Mode::WUSR;
-        let unfinished = unfinished(name);
+        let unfinished = || Ok(unfinished(name));
         let mut file = NewFile::create_as(&self.fd, &self.path, mode, unfinished, self.help)
             .map_err(refused)?;
         let mut failure = None;

@@ -101,7 +101,7 @@ impl LocalFolder {
     /// Puts a copy of the memory on the disk, under a name beside it.
     fn copy_aside(&self, memory: &StdFile, staged: &str, copy: &str) -> Result<(), TransportError> {
         let mode = Mode::RUSR | Mode::WUSR;
-        let name = unfinished(staged);
+        let name = || Ok(unfinished(staged));
         let mut file =
             NewFile::create_as(&self.fd, &self.path, mode, name, self.help).map_err(refused)?;
         self.read_all(memory, &self.memory(), &mut |bytes| file.write(bytes))?;
