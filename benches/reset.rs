@@ -127,6 +127,7 @@ impl Cost {
             command.env("PATH", path);
         }
         let began = Instant::now();
+        #[expect(clippy::zombie_processes, reason = "it is waited for below")]
         let child = command.spawn().expect("the program");
         let mut status = 0;
         let mut usage = MaybeUninit::<libc::rusage>::zeroed();

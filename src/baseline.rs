@@ -266,7 +266,7 @@ impl Versions {
         }
         drop(known);
         let path = self.path(digest);
-        let bytes = std::fs::read(&path).path("read the baseline version", &path)?;
+        let bytes = durable::read_own(&path).path("read the baseline version", &path)?;
         if Digest::of(&bytes) != digest {
             let message = format!("the baseline version {} is damaged", path.display());
             return Err(Error::new(Kind::Integrity, message));

@@ -14,6 +14,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -209,6 +210,8 @@ pub struct Config {
     /// What probably does not say what was meant.
     pub warnings: Vec<Diagnostic>,
     entries: Vec<Entry>,
+    /// Where each agent is in `agents`.
+    places: HashMap<String, usize>,
 }
 
 /// An effective value, as `config show` prints it.
@@ -238,7 +241,8 @@ pub enum Origin {
 impl Config {
     /// The agent of that name.
     pub fn agent(&self, name: &str) -> Option<&Agent> {
-        self.agents.iter().find(|agent| agent.name == name)
+        let place = self.places.get(name)?;
+        self.agents.get(*place).filter(|agent| agent.name == name)
     }
 
     /// Where the effective value of a key comes from.

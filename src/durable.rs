@@ -9,9 +9,10 @@
 //! which does it for all of them at once.
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -362,6 +363,41 @@ impl Drop for NewFile {
             let _ = fs::unlinkat(&self.folder, name, AtFlags::empty());
         }
     }
+}
+
+/// Opens whatever stands there but a link, which is not followed; a FIFO holds
+/// nobody up.
+///
+/// # Errors
+/// What the system answered.
+pub fn open_as_is(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    options.custom_flags(flags).open(path)
+}
+
+/// Opens a file of our own, as by [`open_as_is`].
+///
+/// # Errors
+/// What the system answered, or that it is not a regular file.
+pub fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let file = open_as_is(path, options)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is not a regular file; move it away",
+        )),
+    }
+}
+
+/// Reads a file of our own, opened as by [`open_own`].
+///
+/// # Errors
+/// What the system answered, or that it is not a regular file.
+pub fn read_own(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_own(path, OpenOptions::new().read(true))?.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Replaces `path` as a whole: new file beside it, synced, renamed over it,

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use fleet::{Fleet, FleetEvent};
-pub use ledger::{Act, Event, Outcome, Record, Standing, Trigger};
+pub use ledger::{Act, Event, Outcome, Record, Records, Standing, Trigger};
 pub use lock::{Lock as Held, Queue};
 pub use observe::{Block, Content, LastRun, NO_REMOTE, Observation, Protection, State, WINDOW};
 pub use plan::{Action, Bound, Plan, Skipped, Step, UndoMode, UndoOf, UndoTarget};
@@ -35,9 +35,10 @@ use crate::baseline::{Shelf, Versions};
 use crate::clock::Clock;
 use crate::config::{Agent, Config, Place};
 use crate::digest::Digest;
+use crate::durable;
 use crate::error::{Error, Kind, Result};
 use crate::transport::{Object, Transport, TransportError};
-use ledger::Ledger;
+use ledger::{History, Ledger};
 use memory::{Baseline, Boundary};
 use observe::Cached;
 
@@ -68,25 +69,11 @@ pub struct Engine {
     setup: Setup,
     archive: Archive,
     versions: Versions,
-    book: Mutex<Book>,
+    book: Mutex<Ledger>,
+    /// Agents whose memory file is another's, too, with that other.
+    sharing: HashMap<String, String>,
     cache: Mutex<HashMap<String, Cached>>,
     generation: AtomicU64,
-}
-
-/// The ledger, and what has been gathered from it for each agent.
-struct Book {
-    ledger: Ledger,
-    readings: u64,
-    seen: usize,
-    histories: HashMap<String, History>,
-}
-
-/// What the ledger says of one agent.
-#[derive(Clone, Default)]
-struct History {
-    /// Versions that were pushed, the last one first, without repeats.
-    pushed: Vec<Digest>,
-    last: Option<LastRun>,
 }
 
 /// Everything about one agent that a person may want to read.
@@ -131,12 +118,8 @@ impl Engine {
         );
         Engine {
             versions: Versions::new(&archive),
-            book: Mutex::new(Book {
-                ledger: Ledger::new(&archive),
-                readings: 0,
-                seen: 0,
-                histories: HashMap::new(),
-            }),
+            book: Mutex::new(Ledger::new(&archive)),
+            sharing: sharing(&setup.config.agents),
             archive,
             setup,
             cache: Mutex::default(),
@@ -178,12 +161,13 @@ impl Engine {
         })
     }
 
-    /// All records of the ledger, oldest first.
+    /// All records of the ledger, oldest first. The whole of it is read and kept:
+    /// for those who need all of it.
     ///
     /// # Errors
     /// A ledger that cannot be read or whose chain is broken.
-    pub fn records(&self) -> Result<Arc<Vec<Record>>> {
-        self.book().ledger.records()
+    pub fn records(&self) -> Result<Arc<Records>> {
+        self.book().records()
     }
 
     /// Appends to the ledger: all of the events are on the disk when it returns,
@@ -194,17 +178,17 @@ impl Engine {
             return Ok(());
         }
         let locked = Ledger::lock(&self.archive, self.clock())?;
-        self.book().ledger.append(locked, events, self.clock())
+        self.book().append(locked, events, self.clock())
     }
 
     /// Number and digest of the ledger's last record.
     pub fn ledger_head(&self) -> (u64, Digest) {
-        self.book().ledger.head()
+        self.book().head()
     }
 
     /// Where the ledger is.
     pub fn ledger_path(&self) -> PathBuf {
-        self.book().ledger.path().to_path_buf()
+        self.book().path().to_path_buf()
     }
 
     /// An agent with the bytes that a person may want to read.
@@ -238,7 +222,7 @@ impl Engine {
 
     /// What the fleet looked like the last time; nothing when that is not known.
     pub fn remembered(&self) -> Vec<Observation> {
-        let text = std::fs::read(self.archive.own(REMEMBERED)).unwrap_or_default();
+        let text = durable::read_own(&self.archive.own(REMEMBERED)).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
@@ -246,7 +230,7 @@ impl Engine {
         self.generation.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn book(&self) -> MutexGuard<'_, Ledger> {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -264,40 +248,7 @@ impl Engine {
     }
 
     fn history(&self, agent: &str) -> Result<History> {
-        let mut book = self.book();
-        let Book {
-            ledger,
-            readings,
-            seen,
-            histories,
-        } = &mut *book;
-        let records = ledger.records()?;
-        if ledger.readings() != *readings {
-            histories.clear();
-            *readings = ledger.readings();
-            *seen = 0;
-        }
-        for record in &records[*seen..] {
-            let event = &record.what;
-            let history = histories.entry(event.agent.clone()).or_default();
-            if event.changed()
-                && let Some(pushed) = event.baseline
-            {
-                history.pushed.retain(|digest| *digest != pushed);
-                history.pushed.insert(0, pushed);
-                history.pushed.truncate(EARLIER);
-            }
-            if matches!(event.act, Act::Reset | Act::Undo) {
-                history.last = Some(LastRun {
-                    run: event.run.clone(),
-                    time: record.time,
-                    act: event.act,
-                    outcome: event.outcome,
-                });
-            }
-        }
-        *seen = records.len();
-        Ok(histories.get(agent).cloned().unwrap_or_default())
+        self.book().history(agent)
     }
 
     /// The versions pushed to an agent, the last one first. One that is the
@@ -323,20 +274,7 @@ impl Engine {
 
     /// Another agent with the same memory file, if there is one.
     fn shares_memory(&self, agent: &Agent) -> Option<&str> {
-        let Place::Local { memory } = &agent.place else {
-            return None;
-        };
-        let same = |other: &&Agent| {
-            let Place::Local { memory: theirs } = &other.place else {
-                return false;
-            };
-            other.name != agent.name && memory == theirs
-        };
-        self.config()
-            .agents
-            .iter()
-            .find(same)
-            .map(|other| other.name.as_str())
+        self.sharing.get(&agent.name).map(String::as_str)
     }
 
     /// What stands at a memory's name now.
@@ -346,4 +284,22 @@ impl Engine {
             None => Err(Error::new(Kind::Internal, "a probe was not answered").into()),
         }
     }
+}
+
+/// Agents that share their memory files, each with the first other one.
+fn sharing(agents: &[Agent]) -> HashMap<String, String> {
+    let mut memories: HashMap<&Path, Vec<&str>> = HashMap::new();
+    for agent in agents {
+        if let Place::Local { memory } = &agent.place {
+            memories.entry(memory).or_default().push(&agent.name);
+        }
+    }
+    let mut sharing = HashMap::new();
+    for names in memories.into_values().filter(|names| names.len() > 1) {
+        for (place, name) in names.iter().enumerate() {
+            let other = names[usize::from(place == 0)];
+            sharing.insert(name.to_string(), other.to_string());
+        }
+    }
+    sharing
 }

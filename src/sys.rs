@@ -25,13 +25,24 @@ const F_SETSIG: libc::c_int = 10;
 /// Takes a read lease on a file that was opened read-only (fcntl(2),
 /// `F_SETLEASE`). Whoever then opens it for writing waits until the lease goes.
 pub fn take_lease(file: BorrowedFd<'_>) -> Lease {
+    lease(file, libc::F_RDLCK)
+}
+
+/// Takes a write lease on a file that was opened for writing. It is granted when
+/// nobody else has the file open at all, and whoever then opens it waits until
+/// the lease goes.
+pub fn take_write_lease(file: BorrowedFd<'_>) -> Lease {
+    lease(file, libc::F_WRLCK)
+}
+
+fn lease(file: BorrowedFd<'_>, kind: libc::c_int) -> Lease {
     // The kernel tells the holder of a lease that somebody waits, by SIGIO,
     // whose default is to end the process. SIGURG is ignored by default; whether
     // somebody waits is asked with `lease_is_whole`.
     // SAFETY: F_SETSIG and F_SETLEASE take an int and touch no memory of ours.
     let result = unsafe {
         match libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG) {
-            0 => libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK),
+            0 => libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind),
             failed => failed,
         }
     };

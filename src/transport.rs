@@ -99,10 +99,12 @@ pub trait Folder: Send {
     /// [`Folder::displaced_names`] afterwards, also when this fails. At every
     /// instant the memory is wholly the old or wholly the new file; where the
     /// file system cannot exchange, it is absent for microseconds, and
-    /// [`Method::TakeAway`] says so. When this returns, what stands at the
-    /// memory's name is the file `new` that was staged. An agent that replaces it meanwhile, or puts a file of its
-    /// own at the staged name before, makes this fail with [`Cause::Moved`]
-    /// without anything being lost.
+    /// [`Method::TakeAway`] says so; one that is a mount point of its own is
+    /// written in place, which a crash can cut short, and [`Method::InPlace`] says
+    /// so. When this returns, what stands at the memory's name is the file `new`
+    /// that was staged, or its content. An agent that replaces it meanwhile, or
+    /// puts a file of its own at the staged name before, makes this fail with
+    /// [`Cause::Moved`] without anything being lost.
     fn swap(&self, staged: &str, new: Identity) -> Result<Swapped, TransportError>;
 
     /// Takes the memory away to the free name `aside`, leaving none.
@@ -124,6 +126,10 @@ pub trait Folder: Send {
     /// Which of the names that a swap of `staged` may have displaced something
     /// to exist: `staged` itself first.
     fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError>;
+
+    /// Whether a swap of `staged` that writes in place may have been cut short:
+    /// another swap puts that right.
+    fn half_written(&self, staged: &str) -> Result<bool, TransportError>;
 
     /// Whether anything stands at `name`.
     fn stands(&self, name: &str) -> Result<bool, TransportError>;
@@ -246,6 +252,9 @@ pub enum Method {
     TakeAway,
     /// The old one was taken away and none put in its place.
     Remove,
+    /// The old one was copied aside, then written over where it is: nothing can
+    /// take the place of a mount point.
+    InPlace,
 }
 
 /// What a swap did.

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use super::{Archive, OWN};
+use crate::durable;
 use crate::error::{Error, Result};
 
 /// The file among the program's own.
@@ -27,7 +28,7 @@ impl Pins {
     /// What the system answered. Where there is no such file nothing is pinned.
     pub fn read(archive: &Archive) -> Result<Pins> {
         let path = archive.own(NAME);
-        let text = match std::fs::read(&path) {
+        let text = match durable::read_own(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Pins::default()),
             Err(error) => return Err(Error::io("read the pins", &path, &error)),
             Ok(text) => text,

@@ -418,15 +418,26 @@ fn about_the_archive(report: &mut Report, engine: &Engine, world: &World) {
                 0 => report.ok("the ledger has no records yet"),
                 _ => report.ok(format!("the ledger is whole; its head is {seq}:{head}")),
             }
-            let away = |agent: &&Agent| {
-                let mut mine = records
-                    .iter()
-                    .rev()
-                    .filter(|it| it.what.agent == agent.name);
-                let last = mine.find_map(|record| record.what.method);
-                last == Some(Method::TakeAway)
+            let by = |method: Method| {
+                let agents = engine.config().agents.iter();
+                let last = |agent: &&Agent| {
+                    let mut mine = records.of_agent(&agent.name).rev();
+                    mine.find_map(|record| record.what.method) == Some(method)
+                };
+                agents.filter(last).count()
             };
-            let number = engine.config().agents.iter().filter(away).count();
+            let number = by(Method::InPlace);
+            if number > 0 {
+                report.warn(
+                    format!(
+                        "the memories of {} are mount points of their own and are written in place",
+                        count(number, "agent")
+                    ),
+                    "a crash at that moment leaves one half written until the next run; mount \
+                     their folders instead",
+                );
+            }
+            let number = by(Method::TakeAway);
             if number > 0 {
                 report.warn(
                     format!(

@@ -12,10 +12,10 @@ use crate::engine::{Record, Standing};
 
 /// What `log` answers.
 #[derive(Serialize)]
-struct Log {
+struct Log<'r> {
     ledger: String,
     head: Head,
-    records: Vec<Record>,
+    records: Vec<&'r Record>,
 }
 
 /// The ledger's last record: what a note of it should say.
@@ -25,7 +25,7 @@ pub(super) struct Head {
     pub(super) sha256: Digest,
 }
 
-impl Document for Log {
+impl Document for Log<'_> {
     fn text(&self, page: &mut Page<'_>) -> io::Result<()> {
         if self.records.is_empty() {
             return page.plain("the ledger has no such records yet");
@@ -38,7 +38,7 @@ impl Document for Log {
             _ => cell(Role::Head, word),
         };
         let mut rows = vec![head.map(title).into_iter().collect()];
-        rows.extend(self.records.iter().map(cells));
+        rows.extend(self.records.iter().copied().map(cells));
         page.table(&rows)
     }
 }
@@ -75,14 +75,15 @@ fn cells(record: &Record) -> Vec<Cell> {
 impl Context<'_> {
     pub(super) fn log(&mut self, count: Option<usize>, agent: Option<&str>) -> Ended {
         let engine = self.open()?;
-        let mut records: Vec<Record> = engine.records()?.to_vec();
+        let all = engine.records()?;
         let (seq, sha256) = engine.ledger_head();
-        if let Some(name) = agent {
-            records.retain(|record| record.what.agent == name);
-            // An agent that left the config still has its history.
-            if records.is_empty() {
-                engine.agent(name)?;
-            }
+        let mut records: Vec<&Record> = match agent {
+            Some(name) => all.of_agent(name).collect(),
+            None => all.iter().collect(),
+        };
+        // An agent that left the config still has its history.
+        if let (Some(name), true) = (agent, records.is_empty()) {
+            engine.agent(name)?;
         }
         if let Some(count) = count {
             records.drain(..records.len().saturating_sub(count));

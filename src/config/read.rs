@@ -62,12 +62,15 @@ pub fn parse(text: &[u8], path: &Path, env: &Env) -> std::result::Result<Config,
         agents.push((values.agent(section, place), &section.spot));
     }
     reader.sharing(&agents);
-    let agents = agents.into_iter().map(|(agent, _)| agent).collect();
+    let agents: Vec<Agent> = agents.into_iter().map(|(agent, _)| agent).collect();
+    let named = agents.iter().enumerate();
+    let places = named.map(|(place, agent)| (agent.name.clone(), place));
     let warnings = reader.report.finish();
     let general = fleet.general();
     Ok(Config {
         path,
         general,
+        places: places.collect(),
         agents,
         warnings,
         entries,

@@ -1,6 +1,7 @@
 //! Carries effects out against the engine, away from the screen's thread; the
 //! answers come back as messages. The only bridge between the two.
 
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -353,33 +354,37 @@ fn make_plan(engine: &Engine, request: &Request, unlocked: bool) -> Result<Plan,
 /// A ledger that cannot be read or is broken.
 pub fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
     let mut runs: Vec<RunSummary> = Vec::new();
+    // Where the last part of each run is.
+    let mut places: HashMap<String, usize> = HashMap::new();
     for record in engine.records()?.iter() {
         let event = record.what.clone();
         if event.act == Act::Retire {
-            let mut earlier = runs.iter_mut().rev();
-            if let Some(run) = earlier.find(|run| run.run == event.run) {
-                run.retired += event.retired.len();
+            if let Some(place) = places.get(&event.run) {
+                runs[*place].retired += event.retired.len();
             }
             continue;
         }
         if event.act == Act::Undo
             && let Some(undone) = &event.undoes
-            && let Some(run) = runs.iter_mut().rev().find(|run| run.run == *undone)
+            && let Some(place) = places.get(undone)
         {
-            run.undone.push(event.agent.clone());
+            runs[*place].undone.push(event.agent.clone());
         }
         match runs.last_mut() {
             Some(last) if last.run == event.run => {
                 last.time = record.time;
                 last.events.push(event);
             }
-            _ => runs.push(RunSummary {
-                run: event.run.clone(),
-                time: record.time,
-                events: vec![event],
-                undone: Vec::new(),
-                retired: 0,
-            }),
+            _ => {
+                places.insert(event.run.clone(), runs.len());
+                runs.push(RunSummary {
+                    run: event.run.clone(),
+                    time: record.time,
+                    events: vec![event],
+                    undone: Vec::new(),
+                    retired: 0,
+                });
+            }
         }
     }
     runs.reverse();

@@ -5,9 +5,16 @@
 //! `<archive_dir>/.shepherd/ledger.jsonl`. `prev` is the SHA-256 of the line
 //! before without its line feed, and 64 zeros in the first line. A line that a
 //! crash left unfinished is cut off by the next append, and that is recorded.
+//!
+//! Most need little of a long ledger: [`Ledger::history`] and [`Ledger::latest`]
+//! read an index and what came after it. [`Ledger::records`] is for those who
+//! need all of it, [`Scan`] for those who need it once.
 
+mod index;
+mod records;
 mod scan;
 
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -21,10 +28,14 @@ use serde::{Deserialize, Serialize};
 use crate::archive::{Archive, Written};
 use crate::clock::Clock;
 use crate::digest::Digest;
+use crate::durable;
 use crate::engine::lock;
 use crate::engine::memory::Boundary;
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::transport::{Attributes, Method, Odd};
+pub use index::History;
+use index::Index;
+pub use records::Records;
 pub use scan::{Line, Place, Scan};
 
 /// What a record is about.
@@ -240,15 +251,30 @@ const NAME: &str = "ledger.jsonl";
 
 /// The ledger of one archive.
 pub struct Ledger {
+    archive: Archive,
     path: PathBuf,
-    records: Arc<Vec<Record>>,
-    read: u64,
-    head: Digest,
+    /// What was gathered of agents.
+    index: Index,
+    /// An index on the disk was tried, or is not to be.
+    indexed: bool,
+    /// All records, as far as somebody asked for them.
+    records: Arc<Records>,
+    whole: Place,
     /// Device and inode of the file that was read.
     file: Option<(u64, u64)>,
-    /// How often it was read from the start.
-    readings: u64,
+    /// A broken chain is found once, however often the same file is asked about.
+    broken: HashMap<Extent, (Stamp, Error)>,
 }
+
+/// How much of the ledger somebody needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Extent {
+    Index,
+    Whole,
+}
+
+/// What tells a file that was changed: device, inode, size, time of change.
+type Stamp = (u64, u64, u64, i64, i64);
 
 /// The ledger's file, open for appending and locked until it is dropped.
 pub struct Locked {
@@ -260,12 +286,14 @@ impl Ledger {
     /// The ledger of `archive`; nothing is read yet.
     pub fn new(archive: &Archive) -> Ledger {
         Ledger {
+            archive: archive.clone(),
             path: archive.own(NAME),
+            index: Index::default(),
+            indexed: false,
             records: Arc::default(),
-            read: 0,
-            head: Digest::ZERO,
+            whole: Place::default(),
             file: None,
-            readings: 0,
+            broken: HashMap::new(),
         }
     }
 
@@ -279,81 +307,131 @@ impl Ledger {
     ///
     /// # Errors
     /// A ledger that cannot be read, or whose chain is broken.
-    pub fn records(&mut self) -> Result<Arc<Vec<Record>>> {
-        match File::open(&self.path) {
-            Ok(file) => self.read_on(&file)?,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => self.forget(),
-            Err(error) => return Err(Error::io("read the ledger", &self.path, &error)),
-        }
+    pub fn records(&mut self) -> Result<Arc<Records>> {
+        self.catch_up(Extent::Whole)?;
         Ok(Arc::clone(&self.records))
     }
 
-    /// Number and digest of the last record.
-    pub fn head(&self) -> (u64, Digest) {
-        (self.records.len() as u64, self.head)
+    /// What it says of an agent.
+    ///
+    /// # Errors
+    /// A ledger that cannot be read, or whose chain is broken behind its index.
+    pub fn history(&mut self, agent: &str) -> Result<History> {
+        self.catch_up(Extent::Index)?;
+        if let Some(history) = self.index.of(agent) {
+            return Ok(history.clone());
+        }
+        self.distrust();
+        self.catch_up(Extent::Index)?;
+        Ok(self.index.of(agent).cloned().unwrap_or_default())
     }
 
     /// Number and time of the record with the latest time.
     ///
     /// # Errors
-    /// As [`Ledger::records`].
+    /// As [`Ledger::history`].
     pub fn latest(&mut self) -> Result<Option<(u64, DateTime<FixedOffset>)>> {
-        let records = self.records()?;
-        let latest = records.iter().max_by_key(|record| record.time);
-        Ok(latest.map(|record| (record.seq, record.time)))
+        self.catch_up(Extent::Index)?;
+        Ok(self.index.latest())
     }
 
-    /// Changes whenever what was read before is no longer true.
-    pub fn readings(&self) -> u64 {
-        self.readings
+    /// Number and digest of the last record that was read.
+    pub fn head(&self) -> (u64, Digest) {
+        let index = self.index.place();
+        let last = match index.offset > self.whole.offset {
+            true => index,
+            false => self.whole,
+        };
+        (last.seq, last.head)
     }
 
+    fn catch_up(&mut self, extent: Extent) -> Result<()> {
+        match durable::open_own(&self.path, OpenOptions::new().read(true)) {
+            Ok(file) => self.read_on(&file, extent),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                self.forget();
+                Ok(())
+            }
+            Err(error) => Err(Error::io("read the ledger", &self.path, &error)),
+        }
+    }
+
+    /// Nothing that was read is true any more.
     fn forget(&mut self) {
+        self.index = Index::default();
+        self.indexed = false;
         self.records = Arc::default();
-        self.read = 0;
-        self.head = Digest::ZERO;
+        self.whole = Place::default();
         self.file = None;
-        self.readings += 1;
+        self.broken.clear();
     }
 
-    fn read_on(&mut self, file: &File) -> Result<()> {
+    /// The same, and the index on the disk is not to be used.
+    fn distrust(&mut self) {
+        self.forget();
+        self.indexed = true;
+    }
+
+    fn read_on(&mut self, file: &File, extent: Extent) -> Result<()> {
         let meta = file.metadata().path("look at", &self.path)?;
         let id = (meta.dev(), meta.ino());
-        if meta.len() < self.read || self.file.is_some_and(|read| read != id) {
+        let stamp = (id.0, id.1, meta.len(), meta.ctime(), meta.ctime_nsec());
+        match self.broken.get(&extent) {
+            Some((of, error)) if *of == stamp => return Err(error.clone()),
+            Some(_) => self.forget(),
+            None => {}
+        }
+        let read = self.index.place().offset.max(self.whole.offset);
+        if meta.len() < read || self.file.is_some_and(|read| read != id) {
             // Another ledger stands there: nothing read before is true of it.
             self.forget();
         }
         self.file = Some(id);
-        let began = self.read;
-        match self.read_rest(file) {
-            // The same perhaps, for inodes are used again.
-            Err(error) if error.kind() == Kind::Integrity && began > 0 => {
-                self.forget();
-                self.file = Some(id);
-                self.read_rest(file)
-            }
-            result => result,
+        if extent == Extent::Index && !self.indexed {
+            self.indexed = true;
+            self.index = Index::read(&self.archive, file).unwrap_or_default();
         }
+        let began = match extent {
+            Extent::Index => self.index.place(),
+            Extent::Whole => self.whole,
+        };
+        let mut result = self.read_rest(file, extent);
+        // The same file perhaps, for inodes are used again.
+        if began.offset > 0 && broken_chain(&result) {
+            self.distrust();
+            self.file = Some(id);
+            result = self.read_rest(file, extent);
+        }
+        if let Err(error) = &result
+            && broken_chain(&result)
+        {
+            self.broken.insert(extent, (stamp, error.clone()));
+        }
+        result
     }
 
-    fn read_rest(&mut self, file: &File) -> Result<()> {
+    fn read_rest(&mut self, file: &File, extent: Extent) -> Result<()> {
         let file = file.try_clone().path("read", &self.path)?;
-        let place = Place {
-            seq: self.records.len() as u64,
-            offset: self.read,
-            from: 0,
-            head: self.head,
-        };
-        let mut scan = Scan::new(file, &self.path, place)?;
-        loop {
-            let next = scan.record();
-            self.head = scan.place().head;
-            self.read = scan.place().offset;
-            match next? {
-                Some(record) => Arc::make_mut(&mut self.records).push(record),
-                None => return Ok(()),
+        match extent {
+            Extent::Whole => {
+                let mut scan = Scan::new(file, &self.path, self.whole)?;
+                while let Some(record) = scan.record()? {
+                    self.whole = scan.place();
+                    Arc::make_mut(&mut self.records).push(record);
+                }
+            }
+            Extent::Index => {
+                let mut scan = Scan::new(file, &self.path, self.index.place())?;
+                while let Some(record) = scan.record()? {
+                    if !self.index.take(&record, scan.place()) {
+                        // Its index is of no known form.
+                        self.distrust();
+                        return self.catch_up(extent);
+                    }
+                }
             }
         }
+        Ok(())
     }
 
     /// Opens and locks the ledger of `archive` for an append. It waits for other
@@ -365,14 +443,15 @@ impl Ledger {
     pub fn lock(archive: &Archive, clock: &dyn Clock) -> Result<Locked> {
         let folder = archive.folder(Path::new(crate::archive::OWN))?;
         let path = archive.own(NAME);
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .mode(archive.file_mode().as_raw_mode())
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&path)
-            .path("open the ledger", &path)?;
+        let file = durable::open_own(
+            &path,
+            OpenOptions::new()
+                .read(true)
+                .append(true)
+                .create(true)
+                .mode(archive.file_mode().as_raw_mode()),
+        )
+        .path("open the ledger", &path)?;
         archive.dress_own(&file, &path)?;
         lock::wait(&file, &path, clock)?;
         Ok(Locked { file, folder })
@@ -384,43 +463,69 @@ impl Ledger {
     /// What the system answered, or a broken chain.
     pub fn append(&mut self, locked: Locked, events: Vec<Event>, clock: &dyn Clock) -> Result<()> {
         let Locked { mut file, folder } = locked;
-        self.read_on(&file)?;
+        self.read_on(&file, Extent::Index)?;
         let mut text = Vec::new();
         let length = file.metadata().path("look at", &self.path)?.len();
+        let begin = self.index.place();
         let mut events = events;
-        if length > self.read {
-            file.set_len(self.read).path("cut", &self.path)?;
-            let note = format!("cut {} bytes of an unfinished record", length - self.read);
+        if length > begin.offset {
+            file.set_len(begin.offset).path("cut", &self.path)?;
+            let note = format!(
+                "cut {} bytes of an unfinished record",
+                length - begin.offset
+            );
             events.insert(0, repair(note, &events));
         }
-        let mut head = self.head;
+        let mut at = begin;
         let mut records = Vec::new();
         for what in events {
             let record = Record {
-                seq: (self.records.len() + records.len()) as u64 + 1,
-                prev: head,
+                seq: at.seq + 1,
+                prev: at.head,
                 time: clock.now(),
                 what,
             };
             let line = serde_json::to_vec(&record).map_err(|error| {
                 Error::new(Kind::Internal, format!("cannot write a record: {error}"))
             })?;
-            head = Digest::of(&line);
             text.extend_from_slice(&line);
             text.push(b'\n');
-            records.push(record);
+            at = Place {
+                seq: record.seq,
+                from: at.offset,
+                offset: begin.offset + text.len() as u64,
+                head: Digest::of(&line),
+            };
+            records.push((record, at));
         }
-        file.write_all(&text).path("append to", &self.path)?;
-        file.sync_data().path("sync", &self.path)?;
-        if self.read == 0 {
+        let written = file.write_all(&text).path("append to", &self.path);
+        let synced = written.and_then(|()| file.sync_data().path("sync", &self.path));
+        if let Err(error) = synced {
+            // None of it is recorded. What cannot be taken back now is cut off by
+            // the next append.
+            let _ = file.set_len(begin.offset);
+            return Err(error);
+        }
+        if begin.offset == 0 {
             // The first record of a new file: its name, too.
             rustix::fs::fsync(&folder).path("sync the folder of", &self.path)?;
         }
-        self.read += text.len() as u64;
-        self.head = head;
-        Arc::make_mut(&mut self.records).append(&mut records);
+        match records
+            .iter()
+            .all(|(record, at)| self.index.take(record, *at))
+        {
+            true => self.index.keep(&self.archive),
+            // Its index is of no known form: the next time all is read anew.
+            false => self.distrust(),
+        }
         Ok(())
     }
+}
+
+fn broken_chain(result: &Result<()>) -> bool {
+    result
+        .as_ref()
+        .is_err_and(|error| error.kind() == Kind::Integrity)
 }
 
 /// The record of a repair, in the name of the run that found the damage.
@@ -433,5 +538,76 @@ fn repair(note: String, events: &[Event]) -> Event {
         note: Some(note),
         host: String::new(),
         ..Event::new(&run, Act::Repair, trigger, &user, "")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::System;
+
+    fn event(note: &str) -> Event {
+        Event {
+            note: Some(note.to_string()),
+            ..Event::new("5a10c3d2", Act::Reset, Trigger::Cli, "ops", "scout")
+        }
+    }
+
+    fn append(archive: &Archive, notes: &[&str]) -> Result<()> {
+        let locked = Ledger::lock(archive, &System)?;
+        let events = notes.iter().map(|note| event(note)).collect();
+        Ledger::new(archive).append(locked, events, &System)
+    }
+
+    fn notes(archive: &Archive) -> Vec<String> {
+        let records = Ledger::new(archive).records().unwrap();
+        let notes = records.iter().map(|record| record.what.note.clone());
+        notes.map(Option::unwrap_or_default).collect()
+    }
+
+    #[test]
+    fn a_last_line_is_repaired_wherever_it_was_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let archive = Archive::new(&root, 0o600, None);
+        append(&archive, &["first", "größer — 日本 🐑"]).unwrap();
+        let path = archive.own(NAME);
+        let text = std::fs::read(&path).unwrap();
+        let begin = text.iter().position(|byte| *byte == b'\n').unwrap() + 1;
+        assert!(
+            text[begin..].iter().any(|byte| *byte >= 0x80),
+            "as it is said"
+        );
+        for cut in begin..text.len() {
+            std::fs::write(&path, &text[..cut]).unwrap();
+            assert_eq!(notes(&archive), ["first"], "cut at {cut}");
+            append(&archive, &["next", "last"]).unwrap();
+            let repair = format!("cut {} bytes of an unfinished record", cut - begin);
+            let mut expected = vec!["first", &repair, "next", "last"];
+            expected.retain(|note| cut > begin || *note != repair);
+            assert_eq!(notes(&archive), expected, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn one_that_reads_all_the_time_sees_what_others_append() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let archive = Archive::new(&root, 0o600, None);
+        let mut reader = Ledger::new(&archive);
+        assert_eq!(reader.history("scout").unwrap(), History::default());
+        for number in 1..=3 {
+            append(&archive, &["one", "two"]).unwrap();
+            assert_eq!(
+                reader.history("scout").unwrap().last.unwrap().run,
+                "5a10c3d2"
+            );
+            assert_eq!(reader.head().0, 2 * number);
+            assert_eq!(reader.records().unwrap().len() as u64, 2 * number);
+            let records = reader.records().unwrap();
+            assert_eq!(records.of_agent("scout").count() as u64, 2 * number);
+            assert_eq!(records.of_run("5a10c3d2").count() as u64, 2 * number);
+            assert_eq!(records.of_agent("nobody").count(), 0);
+        }
     }
 }

@@ -14,11 +14,15 @@ use serde::{Deserialize, Serialize};
 use super::Engine;
 use crate::archive::{Archive, OWN};
 use crate::clock::Clock;
+use crate::durable;
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::sys;
 
 /// How often somebody who waits looks again.
 const AGAIN: Duration = Duration::from_millis(50);
+
+/// How often the name of a holder is looked for.
+const LOOKS: usize = 2000;
 
 /// Who holds a lock, as the holder wrote it down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,7 +57,11 @@ pub struct Lock {
 }
 
 impl Drop for Lock {
+    /// Closing it is not enough: a child that another thread is just starting
+    /// has a copy of the descriptor until it becomes another program.
     fn drop(&mut self) {
+        // Nobody is to be taken for the next one.
+        let _ = self.file.set_len(0);
         sys::unlock(self.file.as_fd());
     }
 }
@@ -67,7 +75,7 @@ pub fn take(archive: &Archive, agent: &str, holder: &Holder) -> Result<Lock> {
     let path = path(archive, agent);
     let mut file = open(archive, &path)?;
     if !sys::try_lock(file.as_fd()).path("lock", &path)? {
-        let who = read(&mut file).map_or_else(|| "another run".to_string(), |h| h.describe());
+        let who = named(&mut file).map_or_else(|| "another run".to_string(), |h| h.describe());
         return Err(
             Error::new(Kind::Busy, format!("{agent} is locked by {who}"))
                 .hint("wait until it has ended; nothing was changed"),
@@ -115,16 +123,18 @@ pub fn wait(file: &File, path: &Path, clock: &dyn Clock) -> Result<()> {
 /// # Errors
 /// As [`wait`].
 pub fn pins(archive: &Archive, clock: &dyn Clock) -> Result<Lock> {
-    archive.folder(Path::new(OWN))?;
-    let path = archive.own("pins.lock");
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(archive.file_mode().as_raw_mode())
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(&path)
-        .path("open the lock", &path)?;
+    archive.folder(&Path::new(OWN).join("locks"))?;
+    // No agent has such a name.
+    let path = archive.own("locks").join(".pins.lock");
+    let file = durable::open_as_is(
+        &path,
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(archive.file_mode().as_raw_mode()),
+    )
+    .path("open the lock", &path)?;
     archive.dress_own(&file, &path)?;
     wait(&file, &path, clock)?;
     Ok(Lock { file })
@@ -199,32 +209,46 @@ impl Engine {
 /// Who holds the lock of an agent, without touching it; `None` when nobody
 /// does. A holder that wrote nothing down is an empty description.
 pub fn holder(archive: &Archive, agent: &str) -> Option<String> {
-    let mut file = File::open(path(archive, agent)).ok()?;
+    // Not into a FIFO: that would wait for somebody who writes.
+    let mut file =
+        durable::open_as_is(&path(archive, agent), OpenOptions::new().read(true)).ok()?;
     if !sys::is_locked(file.as_fd()).ok()? {
         return None;
     }
-    Some(read(&mut file).map_or_else(String::new, |holder| holder.describe()))
+    Some(named(&mut file).map_or_else(String::new, |holder| holder.describe()))
 }
 
 /// Opens the file of a lock, which nobody ever removes: another one in its place
 /// would be another lock.
 fn open(archive: &Archive, path: &Path) -> Result<File> {
     archive.folder(&Path::new(OWN).join("locks"))?;
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(archive.file_mode().as_raw_mode())
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(path)
-        .path("open the lock", path)?;
+    let file = durable::open_as_is(
+        path,
+        OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(archive.file_mode().as_raw_mode()),
+    )
+    .path("open the lock", path)?;
     archive.dress_own(&file, path)?;
     Ok(file)
 }
 
 fn path(archive: &Archive, agent: &str) -> PathBuf {
     archive.own("locks").join(format!("{agent}.lock"))
+}
+
+/// Who has just taken a lock writes it down a moment later.
+fn named(file: &mut File) -> Option<Holder> {
+    for _ in 0..LOOKS {
+        if let Some(holder) = read(file) {
+            return Some(holder);
+        }
+        std::thread::yield_now();
+    }
+    None
 }
 
 fn read(file: &mut File) -> Option<Holder> {

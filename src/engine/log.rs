@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use chrono::{DateTime, FixedOffset};
 
 use crate::archive::Archive;
+use crate::durable;
 use crate::error::{PathContext, Result};
 use crate::untrusted;
 
@@ -30,13 +31,14 @@ pub(super) fn append(archive: &Archive, lines: &[String]) -> Result<()> {
     }
     archive.folder("".as_ref())?;
     let path = archive.root().join("reset.log");
-    let mut file = OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(archive.file_mode().as_raw_mode())
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(&path)
-        .path("open", &path)?;
+    let mut file = durable::open_own(
+        &path,
+        OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(archive.file_mode().as_raw_mode()),
+    )
+    .path("open", &path)?;
     archive.dress_own(&file, &path)?;
     file.write_all(format!("{}\n", lines.join("\n")).as_bytes())
         .path("append to", &path)?;

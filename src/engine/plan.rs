@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::ledger::{Act, Standing};
 use super::memory::{Boundary, Rule};
 use super::observe::{Protection, Seen, State, WINDOW, host};
-use super::{Engine, Record, Retention, undo};
+use super::{Engine, Record, Records, Retention, undo};
 use crate::archive::EntryKind;
 use crate::baseline::Shelf;
 use crate::config::Agent;
@@ -390,7 +390,7 @@ impl Engine {
         agent: &Agent,
         seen: &Seen,
         record: Option<&Record>,
-        records: &[Record],
+        records: &Records,
         mode: UndoMode,
         unlocked: bool,
     ) -> Result<Step> {

@@ -73,6 +73,13 @@ struct Turn<'e> {
 }
 
 impl Turn<'_> {
+    fn note(&mut self, note: &str) {
+        self.event.note = Some(match self.event.note.take() {
+            Some(before) => format!("{before}; {note}"),
+            None => note.to_string(),
+        });
+    }
+
     /// Its event before anything was seen.
     fn fresh(run: &Run<'_>, step: &Step) -> Event {
         Event {

@@ -80,10 +80,12 @@ impl Engine {
 
     /// Retention in some folders, when some agents will have a newer entry.
     fn expired(&self, within: &dyn Fn(&str) -> bool, grow: &HashSet<&str>) -> Result<Vec<Entry>> {
+        // Not the last one alone: a run that asks has recorded things just now.
+        let latest = self.book().latest()?;
+        // Afterwards: what another run records meanwhile is not of the future.
         let now = self.clock().now();
         let limit = self.limit(now);
-        // Not the last one alone: a run that asks has recorded things just now.
-        if let Some((seq, time)) = self.book().ledger.latest()?
+        if let Some((seq, time)) = latest
             && time > now
         {
             let message = format!(

@@ -2,12 +2,14 @@
 //! entry, the baseline versions and the ledger, and checked against the digest
 //! that was recorded.
 
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Engine;
-use super::ledger::{Act, Event, Record, Standing};
+use super::ledger::{Act, Event, Record, Records, Standing};
 use super::memory::{Baseline, Rule};
 use super::observe::Reading;
 use crate::archive::{EntryKind, Written, scratch_of};
@@ -19,43 +21,42 @@ use crate::transport::{Attributes, Sink};
 /// The record that an undo (or, with `redo`, the taking back of an undo) of an
 /// agent is about. Undone runs are passed over, so undoing again goes further
 /// back.
-pub(super) fn last<'a>(records: &'a [Record], agent: &str, redo: bool) -> Option<&'a Record> {
-    let mine = |record: &&Record| record.what.agent == agent && record.what.changed();
+pub(super) fn last<'a>(records: &'a Records, agent: &str, redo: bool) -> Option<&'a Record> {
     let act = |run: &str| {
-        records
-            .iter()
-            .filter(mine)
-            .find(|record| record.what.run == run)
-            .map(|r| r.what.act)
+        let mut changes = records.of_run(run).filter(|it| it.what.changed());
+        let first = changes.find(|record| record.what.agent == agent);
+        first.map(|record| record.what.act)
     };
-    let mut undone: Vec<&str> = Vec::new();
-    for record in records.iter().rev().filter(mine) {
-        if undone.contains(&record.what.run.as_str()) {
+    let mut undone: HashSet<&str> = HashSet::new();
+    let changes = records.of_agent(agent).rev();
+    for record in changes.filter(|record| record.what.changed()) {
+        if undone.contains(record.what.run.as_str()) {
             continue;
         }
         match (&record.what.undoes, redo) {
-            (Some(run), false) => undone.push(run),
+            (Some(run), false) => undone.insert(run),
             // An undo of a reset can be taken back; one of an undo is a redo.
             (Some(run), true) if act(run) != Some(Act::Undo) => return Some(record),
-            (Some(run), true) => undone.push(run),
+            (Some(run), true) => undone.insert(run),
             (None, true) => return None,
             (None, false) => return Some(record),
-        }
+        };
     }
     None
 }
 
 /// The records of a run that changed a memory, one for each agent. A run that
 /// had to replace a memory twice is about what it took out the last time.
-pub(super) fn of_run<'a>(records: &'a [Record], run: &str) -> impl Iterator<Item = &'a Record> {
+pub(super) fn of_run<'a>(records: &'a Records, run: &str) -> impl Iterator<Item = &'a Record> {
     let mut found: Vec<&Record> = Vec::new();
-    for record in records
-        .iter()
-        .filter(|r| r.what.run == run && r.what.changed())
-    {
-        match found.iter_mut().find(|r| r.what.agent == record.what.agent) {
-            Some(earlier) => *earlier = record,
-            None => found.push(record),
+    let mut places: HashMap<&str, usize> = HashMap::new();
+    for record in records.of_run(run).filter(|it| it.what.changed()) {
+        match places.entry(&record.what.agent) {
+            Entry::Occupied(place) => found[*place.get()] = record,
+            Entry::Vacant(place) => {
+                place.insert(found.len());
+                found.push(record);
+            }
         }
     }
     found.into_iter()
@@ -64,11 +65,9 @@ pub(super) fn of_run<'a>(records: &'a [Record], run: &str) -> impl Iterator<Item
 /// Whether something else stands there now than what the last run that changed
 /// this agent's memory left.
 /// (no `now`: something that no run leaves).
-pub(super) fn written_since(records: &[Record], agent: &str, now: Option<&Standing>) -> bool {
-    let last = records
-        .iter()
-        .rev()
-        .find(|record| record.what.agent == agent && record.what.changed());
+pub(super) fn written_since(records: &Records, agent: &str, now: Option<&Standing>) -> bool {
+    let mut latest = records.of_agent(agent).rev();
+    let last = latest.find(|record| record.what.changed());
     match (last.and_then(|record| record.what.after.as_ref()), now) {
         (Some(Standing::Absent), Some(Standing::Absent)) => false,
         (Some(left), Some(now)) => left.digest().is_none() || left.digest() != now.digest(),
@@ -193,9 +192,10 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
     // What a writer that kept the displaced file open added is in the record of
     // the run that settled it.
     let records = engine.records()?;
-    let repairs = records.iter().map(|record| &record.what).filter(|repair| {
+    let of_run = records.of_run(&event.run).map(|record| &record.what);
+    let repairs = of_run.filter(|repair| {
         repair.act == Act::Repair
-            && (&repair.run, &repair.agent) == (&event.run, &event.agent)
+            && repair.agent == event.agent
             && (&repair.before, &repair.after) == (&event.before, &event.after)
     });
     let late = std::iter::once(event)

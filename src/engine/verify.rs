@@ -4,7 +4,7 @@
 //! ledger and a name for every entry.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,7 @@ use crate::archive::{self, Written};
 use crate::baseline::{self, Refusal, Shelf};
 use crate::config::RequireSeal;
 use crate::digest::Digest;
+use crate::durable;
 use crate::error::{Error, Kind, PathContext, Result};
 
 /// More findings than these are only counted.
@@ -297,7 +298,8 @@ impl Engine {
                 continue;
             };
             missing.remove(&digest);
-            let file = File::open(&path).path("read the baseline version", &path);
+            let file = durable::open_own(&path, OpenOptions::new().read(true))
+                .path("read the baseline version", &path);
             match file.and_then(|file| archive::digest_of(file, &path)) {
                 Ok(is) if is == digest => found.tally.versions += 1,
                 Ok(_) => found.broken(
@@ -455,7 +457,7 @@ fn read_ledger(
 /// on.
 fn retired(ledger: &Path, from: Place, of: impl Fn(&Path) -> bool) -> Result<HashSet<PathBuf>> {
     let mut retired = HashSet::new();
-    let file = match File::open(ledger) {
+    let file = match durable::open_own(ledger, OpenOptions::new().read(true)) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(retired),
         file => file.path("read the ledger", ledger)?,
     };

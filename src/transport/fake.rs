@@ -578,6 +578,10 @@ impl Folder for FakeFolder {
         Ok(stands.then(|| staged.to_string()).into_iter().collect())
     }
 
+    fn half_written(&self, _staged: &str) -> Result<bool, TransportError> {
+        Ok(false)
+    }
+
     fn stands(&self, name: &str) -> Result<bool, TransportError> {
         let tree = self.enter(Op::Stands)?;
         Ok(tree.nodes.contains_key(&self.path.join(name)))

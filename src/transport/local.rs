@@ -2,6 +2,7 @@
 //! link.
 
 mod attributes;
+mod in_place;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{OsStr, OsString};
@@ -190,12 +191,7 @@ impl LocalFolder {
         let odd = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
                 // A further name of somebody else's file must not be archived.
-                // Where we are root, root's files are somebody else's, too.
-                let ours = rustix::process::geteuid().as_raw();
-                let foreign = stat.st_nlink > 1
-                    && (stat.st_uid != ours || ours == 0)
-                    && stat.st_uid != fs::fstat(&*self.fd)?.st_uid;
-                if !foreign {
+                if stat.st_nlink <= 1 || !self.is_foreign(stat)? {
                     return Ok(Object::File(describe(stat)));
                 }
                 Odd::ForeignLink(stat.st_uid)
@@ -210,6 +206,13 @@ impl LocalFolder {
             _ => Odd::Device,
         };
         Ok(Object::Odd(odd))
+    }
+
+    /// Whether a file is neither the folder's owner's nor ours. Where we are
+    /// root, root's files are somebody else's, too.
+    fn is_foreign(&self, stat: &Stat) -> rustix::io::Result<bool> {
+        let ours = rustix::process::geteuid().as_raw();
+        Ok((stat.st_uid != ours || ours == 0) && stat.st_uid != fs::fstat(&*self.fd)?.st_uid)
     }
 
     fn stat(&self, file: &StdFile, path: &Path) -> Result<Stat, TransportError> {
@@ -237,7 +240,21 @@ impl LocalFolder {
             }
             Err(errno) => return Err(errno).path("read", &path).map_err(refused),
         };
-        let stat = self.stat(&file, &path)?;
+        let mut stat = self.stat(&file, &path)?;
+        if self
+            .is_foreign(&stat)
+            .path("look at", &path)
+            .map_err(refused)?
+        {
+            // A further name of somebody else's file, which the agent has removed
+            // since, would look like the only one. What the name says in one look
+            // holds: whose file it is, and how many names it has.
+            let (object, named) = self.object(name).path("look at", &path).map_err(refused)?;
+            match named {
+                Some(named) if identify(&named) == identify(&stat) => stat = named,
+                _ => return Ok(Opened::Other(object)),
+            }
+        }
         let object = self.classify(name, &stat).path("look at", &path);
         Ok(match object.map_err(refused)? {
             Object::File(_) => Opened::File(file),
@@ -550,6 +567,7 @@ impl Folder for LocalFolder {
                     break;
                 }
                 Ok(None) => {}
+                Err(Errno::BUSY) => return self.write_in_place(staged),
                 Err(errno) => return Err(self.replace_error(errno)),
             }
         }
@@ -651,7 +669,7 @@ impl Folder for LocalFolder {
             for entry in fs::Dir::read_from(&*self.fd)? {
                 // Ours are ASCII.
                 if let Ok(name) = str::from_utf8(entry?.file_name().to_bytes())
-                    && is_aside(staged, name)
+                    && (is_aside(staged, name) || in_place::is_copy(staged, name))
                 {
                     names.push(name.to_string());
                 }
@@ -664,6 +682,12 @@ impl Folder for LocalFolder {
             names.insert(0, staged.to_string());
         }
         Ok(names)
+    }
+
+    fn half_written(&self, staged: &str) -> Result<bool, TransportError> {
+        let names = self.displaced_names(staged)?;
+        let copied = names.iter().any(|name| in_place::is_copy(staged, name));
+        Ok(copied && names.iter().any(|name| name == staged))
     }
 
     fn stands(&self, name: &str) -> Result<bool, TransportError> {

@@ -1,6 +1,7 @@
 //! The program is killed at every call that changes something, and the next run
 //! has to put right what that left.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -110,12 +111,12 @@ impl Sweep<'_> {
 }
 
 /// Runs the program until it is killed there.
-fn kill(scene: &Scene, point: &Call, words: &[&str]) -> Output {
+pub fn kill(scene: &Scene, point: &Call, words: &[&str]) -> Output {
     let options = inject(&point.name, "signal=KILL", point.nth, false);
     trace::run(&scene.fleet, &scene.log, &options, words)
 }
 
-fn is_killed(output: &Output) -> bool {
+pub fn is_killed(output: &Output) -> bool {
     output.status.code() == Some(137) || output.status.signal() == Some(9)
 }
 
@@ -127,14 +128,21 @@ fn owned(words: &[&str]) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 
-/// Fails with the first of these, if there are any.
+/// Fails with one of each kind of these, if there are any.
 pub fn report(name: &str, failures: &[String]) {
-    let some = failures
-        .iter()
-        .take(8)
-        .cloned()
-        .collect::<Vec<_>>()
-        .join("\n\n");
+    let mut kinds: BTreeMap<String, (usize, &String)> = BTreeMap::new();
+    for failure in failures {
+        // What was injected and where comes first, then why that is wrong.
+        let why = failure
+            .split_once(" = ")
+            .map_or(failure.as_str(), |it| it.1);
+        let kind = why.split_once(": ").map_or(why, |it| it.1);
+        let kind = kind.chars().take(60).collect();
+        kinds.entry(kind).or_insert((0, failure)).0 += 1;
+    }
+    let some = kinds.values().take(8);
+    let some = some.map(|(count, first)| format!("{count} times: {first}"));
+    let some = some.collect::<Vec<_>>().join("\n\n");
     assert!(
         failures.is_empty(),
         "{name}: {} failures\n{some}",
@@ -236,7 +244,7 @@ fn undone_again(scene: &Scene, had: &Had) -> Checked {
     let code = output.status.code();
     let said = said(&output);
     check(matches!(code, Some(0 | 6)), || format!("{code:?}: {said}"))?;
-    let stands = fs::read(scene.fleet.memory("scout")).ok();
+    let stands = scene.stands("scout");
     let restored = match had {
         Had::File(bytes) => stands.as_ref() == Some(bytes),
         _ => stands.is_none(),

@@ -11,6 +11,7 @@ mod crash;
 mod faults;
 mod fixture;
 mod hostile;
+mod in_place;
 mod kernel;
 mod mounts;
 mod power;

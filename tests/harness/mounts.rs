@@ -42,6 +42,11 @@ impl Mount {
     /// Mounts by these words of `mount`; what it says where it cannot.
     pub fn new(words: &[&str], at: &Path) -> Result<Mount, String> {
         std::fs::create_dir_all(at).unwrap();
+        Mount::file(words, at)
+    }
+
+    /// The same over a file that exists.
+    pub fn file(words: &[&str], at: &Path) -> Result<Mount, String> {
         let output = Command::new("mount").args(words).arg(at).output().unwrap();
         match output.status.success() {
             true => Ok(Mount {

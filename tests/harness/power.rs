@@ -24,7 +24,7 @@ use super::crash::report;
 use super::fixture::{full, has};
 use super::mounts::{Mount, may_mount};
 use super::scene::{Had, Scene, crowd, said};
-use super::trace::{self, Call, can_trace, sample};
+use super::trace::{self, Call, can_trace, inject, sample};
 
 const RESET: &[&str] = &["reset", "--all"];
 
@@ -121,12 +121,21 @@ impl Bench {
         }
     }
 
-    /// The names of the calls of such a run at which the power may go.
+    /// The calls of such a run that change something.
     fn calls(&self) -> Vec<Call> {
         let (output, mut calls) = trace::record(&self.scene.fleet, &self.scene.log, self.words());
         assert_eq!(output.status.code(), Some(0), "{}", said(&output));
         calls.retain(Call::changes);
         calls
+    }
+
+    /// The names of those calls.
+    fn names(&self) -> BTreeSet<String> {
+        let names = self.calls().into_iter().map(|call| call.name);
+        // The others put nothing on the disk; all of them take their time.
+        names
+            .filter(|name| full() || name.contains("sync"))
+            .collect()
     }
 
     /// Runs the program and copies the disks behind each of these calls; equal
@@ -364,13 +373,7 @@ impl Drop for Stepper {
 /// Cuts the power behind every call; `most` of the states that differ are
 /// looked at where not all are.
 fn cut(name: &str, setup: &Setup, most: usize) {
-    let mut names: BTreeSet<String> = Bench::new(setup)
-        .calls()
-        .into_iter()
-        .map(|call| call.name)
-        .collect();
-    // The others put nothing on the disk; all of them take their time.
-    names.retain(|name| full() || name.contains("sync"));
+    let names = Bench::new(setup).names();
     let mut bench = Bench::new(setup);
     let (shots, stops) = bench.shoot(&names, bench.words(), "shots");
     assert!(shots.len() > 3, "{name}: nothing was written to the disk");
@@ -393,6 +396,56 @@ fn cut(name: &str, setup: &Setup, most: usize) {
         chosen.len()
     );
     report(name, &failures);
+}
+
+/// Kills the program at a call, and cuts the power right then.
+fn kill_and_cut(name: &str, setup: &Setup, most: usize) {
+    let calls = Bench::new(setup).calls();
+    let chosen = sample(&calls, most);
+    let mut failures = Vec::new();
+    for call in &chosen {
+        let mut bench = Bench::new(setup);
+        let options = inject(&call.name, "signal=KILL", call.nth, false);
+        let scene = &bench.scene;
+        trace::run(&scene.fleet, &scene.log, &options, bench.words());
+        let copy = |at| bench.folder.path().join(format!("copy{at}"));
+        let disks: Vec<PathBuf> = (0..bench.disks.len()).map(copy).collect();
+        bench.copy_to(&disks);
+        let after = call.text.clone();
+        bench.reboot(&Shot { after, disks });
+        if let Err(why) = bench.scene.account() {
+            failures.push(format!("killed and cut at {}: {why}", call.text));
+        }
+    }
+    println!("{name}: {} of {} points", chosen.len(), calls.len());
+    report(name, &failures);
+}
+
+/// Cuts the power, and then again while the next run puts things right.
+fn cut_twice(name: &str, setup: &Setup, first: usize, second: usize) {
+    let names = Bench::new(setup).names();
+    let mut bench = Bench::new(setup);
+    let (shots, _) = bench.shoot(&names, bench.words(), "first");
+    let (mut pairs, mut failures) = (0, Vec::new());
+    let every: Vec<usize> = (0..shots.len()).collect();
+    for at in sample(&every, first) {
+        bench.reboot(&shots[at]);
+        let (again, _) = bench.shoot(&names, RESET, &format!("second{at}"));
+        let every: Vec<usize> = (0..again.len()).collect();
+        for shot in sample(&every, second).iter().map(|at| &again[*at]) {
+            pairs += 1;
+            bench.reboot(shot);
+            if let Err(why) = bench.scene.account() {
+                failures.push(format!(
+                    "cut after {} and {}: {why}",
+                    shots[at].after, shot.after
+                ));
+            }
+        }
+    }
+    println!("{name}: {pairs} pairs");
+    report(name, &failures);
+    assert!(pairs > first);
 }
 
 fn can_cut(test: &str) -> bool {
@@ -475,4 +528,36 @@ fn a_disk_with_another_number_after_a_power_cut_is_the_same_disk() {
         ..Setup::new(scratch())
     };
     cut("power cut, another device number", &setup, 8);
+}
+
+#[test]
+fn a_power_cut_right_behind_a_kill_loses_nothing() {
+    if !can_cut("a_power_cut_right_behind_a_kill_loses_nothing") {
+        return;
+    }
+    let setup = Setup {
+        two: true,
+        ..Setup::new(scratch())
+    };
+    let most = |quick, most| if full() { most } else { quick };
+    kill_and_cut("killed and cut", &setup, most(6, 200));
+}
+
+#[test]
+fn a_power_cut_of_the_run_that_puts_things_right_loses_nothing() {
+    if !can_cut("a_power_cut_of_the_run_that_puts_things_right_loses_nothing") {
+        return;
+    }
+    let setup = Setup {
+        two: true,
+        ..Setup::new(scratch())
+    };
+    match full() {
+        true => cut_twice("cut twice", &setup, 20, 12),
+        false => cut_twice("cut twice", &setup, 3, 3),
+    }
+    if full() {
+        let setup = Setup::new(crowd());
+        cut_twice("cut twice, twelve agents", &setup, 8, 5);
+    }
 }

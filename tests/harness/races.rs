@@ -7,6 +7,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -169,6 +170,32 @@ fn attack(racer: &Racer, random: &mut Random, staged: &Path, free: &Path) {
     racer.hit(done);
 }
 
+/// Puts rules of its own where the new file was built, and does not touch the
+/// memory itself.
+fn evil_rules(racer: &Racer, random: &mut Random, free: &Path) {
+    for item in fs::read_dir(&racer.folder).into_iter().flatten().flatten() {
+        if !item
+            .file_name()
+            .as_encoded_bytes()
+            .starts_with(b".shepherd-")
+        {
+            continue;
+        }
+        // Once is enough for each.
+        let evil = "# Rules\n\n- be evil\n";
+        let done = |it: fs::Metadata| !it.is_file() || it.len() == evil.len() as u64;
+        if item.metadata().is_ok_and(done) {
+            continue;
+        }
+        clear(free);
+        let _ = match random.below(3) {
+            0 => symlink(&racer.secret, free),
+            _ => fs::write(free, evil),
+        };
+        racer.hit(fs::rename(free, item.path()).is_ok());
+    }
+}
+
 /// Keeps the memory from being clean, so that there is something to do.
 fn notes(racer: &Racer, random: &mut Random, free: &Path) {
     clear(free);
@@ -182,11 +209,14 @@ fn notes(racer: &Racer, random: &mut Random, free: &Path) {
 
 /// Writes into what is staged or displaced.
 fn scribble(staged: &Path) -> std::io::Result<()> {
-    // Not into a FIFO, which would hold the racer.
-    if !fs::symlink_metadata(staged)?.is_file() {
+    // A FIFO must not hold the racer.
+    let mut file = File::options()
+        .append(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(staged)?;
+    if !file.metadata()?.is_file() {
         return Ok(());
     }
-    let mut file = File::options().append(true).open(staged)?;
     file.write_all(b"- evil\n")
 }
 
@@ -227,6 +257,14 @@ fn pause(random: &mut Random) {
     }
 }
 
+/// Whether the memory begins with the baseline, whatever the agent has noted
+/// below it.
+fn is_reset(scene: &Scene) -> bool {
+    let memory = scene.memory();
+    let is_file = fs::symlink_metadata(&memory).is_ok_and(|it| it.is_file());
+    is_file && fs::read(memory).is_ok_and(|it| it.starts_with(BASELINE.as_bytes()))
+}
+
 /// How the runs of a race ended.
 #[derive(Debug, Default)]
 struct Ends {
@@ -239,7 +277,7 @@ struct Ends {
 impl Ends {
     /// One run during a race: whatever happens, it ends, and a failure has a
     /// reason.
-    fn run(&mut self, scene: &Scene, random: &mut Random, usual: &mut Duration) {
+    fn run(&mut self, scene: &Scene, random: &mut Random, usual: &mut Duration) -> bool {
         let mut run = Running::start(scene.fleet.command(&[], &["reset", "scout"]));
         self.runs += 1;
         if random.below(8) == 0 {
@@ -254,6 +292,7 @@ impl Ends {
             (None, Some(0)) => {
                 *usual = (*usual * 7 + ended.took) / 8;
                 self.ok += 1;
+                return true;
             }
             (None, Some(1 | 3 | 6)) => {
                 assert!(ended.err.contains("scout"), "{ended:?}");
@@ -261,19 +300,41 @@ impl Ends {
             }
             _ => panic!("{ended:?}"),
         }
+        false
     }
 }
 
 /// Who takes part in a race.
 type Part = (bool, fn(&Racer, &mut Random, &Path));
 
-/// Resets while these attack, and once more when they have stopped.
-fn race(name: &str, in_memory: bool, parts: &[Part]) {
+/// Resets while these attack, and once more when they have stopped; half of the
+/// time in memory, where everything is quick, and half on a disk, where staged
+/// files stand there for longer.
+fn race(name: &str, parts: &[Part], after: fn(&Scene) -> bool) {
     let _alone = alone();
-    let Some(scene) = Scene::new(in_memory) else {
-        return;
-    };
-    let mut racer = Racer::new(&scene);
+    let seconds = if full() { 12 } else { 1 };
+    let time = Duration::from_secs(seconds);
+    let (mut ends, mut hits) = (Ends::default(), 0);
+    for in_memory in [true, false] {
+        let Some(scene) = Scene::new(in_memory) else {
+            return;
+        };
+        hits += compete(&scene, parts, time, after, &mut ends);
+        ends_well(&scene);
+    }
+    println!("{name}, seed {SEED}: {ends:?}, the racers hit {hits} times");
+    assert!(hits > ends.runs / 8, "the racers hardly ever hit");
+}
+
+/// One race; how often the racers hit.
+fn compete(
+    scene: &Scene,
+    parts: &[Part],
+    time: Duration,
+    after: fn(&Scene) -> bool,
+    ends: &mut Ends,
+) -> u64 {
+    let mut racer = Racer::new(scene);
     let racers: Vec<JoinHandle<()>> = (1..)
         .zip(parts)
         .map(|(number, (privileged, part))| {
@@ -283,10 +344,8 @@ fn race(name: &str, in_memory: bool, parts: &[Part]) {
         .collect();
     let guard = Stop(Arc::clone(&racer.stop));
     let mut random = Random::new(SEED);
-    let mut ends = Ends::default();
     let mut usual = Duration::from_millis(20);
-    let seconds = if full() { 25 } else { 2 };
-    let end = Instant::now() + Duration::from_secs(seconds);
+    let end = Instant::now() + time;
     while Instant::now() < end {
         // A ledger that grows for ever is not what is tried here.
         if ends.runs % 400 == 399 {
@@ -294,17 +353,21 @@ fn race(name: &str, in_memory: bool, parts: &[Part]) {
             let _ = fs::remove_dir_all(scene.fleet.archive.join("scout"));
             let _ = fs::remove_file(scene.fleet.archive.join(".shepherd/ledger.jsonl"));
         }
-        ends.run(&scene, &mut random, &mut usual);
+        if ends.run(scene, &mut random, &mut usual) {
+            assert!(after(scene), "a success that is none: {ends:?}");
+        }
     }
     drop(guard);
     for racer in racers {
         racer.join().unwrap();
     }
     scene.is_unharmed();
-    let hits = racer.hits.load(Ordering::Relaxed);
-    println!("{name}, seed {SEED}: {ends:?}, the racers hit {hits} times");
-    assert!(hits > ends.runs / 4, "the racers hardly ever hit");
-    ends_well(&scene);
+    racer.hits.load(Ordering::Relaxed)
+}
+
+/// Where the memory itself is attacked, it may be anything a moment later.
+fn whatever(_: &Scene) -> bool {
+    true
 }
 
 /// Stops the racers also when a run has failed the test.
@@ -330,7 +393,7 @@ fn ends_well(scene: &Scene) {
 #[test]
 fn nothing_foreign_is_read_or_touched_while_the_memory_is_swapped() {
     let parts: [Part; 2] = [(false, at_the_memory), (true, at_the_memory)];
-    race("at the memory's name", true, &parts);
+    race("at the memory's name", &parts, whatever);
 }
 
 #[test]
@@ -340,14 +403,13 @@ fn nothing_foreign_is_read_or_touched_while_staged_files_are_swapped() {
         (true, at_the_staged),
         (false, notes),
     ];
-    // On a disk it takes a while until they are there for good.
-    race("at staged and displaced names", false, &parts);
+    race("at staged and displaced names", &parts, whatever);
 }
 
 #[test]
 fn nothing_foreign_is_read_or_touched_while_the_folder_is_swapped() {
     let parts: [Part; 2] = [(false, at_the_folder), (false, notes)];
-    race("at the folder", true, &parts);
+    race("at the folder", &parts, whatever);
 }
 
 #[test]
@@ -357,5 +419,11 @@ fn nothing_foreign_is_read_or_touched_while_everything_is_swapped() {
         (false, at_the_staged),
         (true, at_the_staged),
     ];
-    race("at all names", false, &parts);
+    race("at all names", &parts, whatever);
+}
+
+#[test]
+fn a_success_is_one_also_where_the_new_file_is_swapped_before_it_is_used() {
+    let parts: [Part; 3] = [(false, evil_rules), (false, evil_rules), (false, notes)];
+    race("at the new file", &parts, is_reset);
 }

@@ -184,6 +184,14 @@ impl Scene {
         Ok(())
     }
 
+    /// The bytes of a memory that is a regular file: nobody writes to a FIFO, and
+    /// a link leads elsewhere.
+    pub fn stands(&self, agent: &str) -> Option<Vec<u8>> {
+        let memory = self.fleet.memory(agent);
+        let is_file = fs::symlink_metadata(&memory).is_ok_and(|meta| meta.is_file());
+        is_file.then(|| fs::read(memory).unwrap())
+    }
+
     /// The memory is wholly old or wholly new, and as it was dressed.
     fn whole(&self, agent: &str, had: &Had) -> Checked {
         let memory = self.fleet.memory(agent);
@@ -341,7 +349,7 @@ impl Scene {
         self.at_every_instant()?;
         self.ledger(false)?;
         for (agent, had) in &self.had {
-            let stands = fs::read(self.fleet.memory(agent)).unwrap_or_default();
+            let stands = self.stands(agent).unwrap_or_default();
             check(stands == BASELINE.as_bytes(), || {
                 format!("{agent} was not reset")
             })?;
@@ -456,7 +464,7 @@ impl Scene {
         check(code == Some(0), || {
             format!("{agent} cannot be undone: {code:?}: {said}")
         })?;
-        let stands = fs::read(self.fleet.memory(agent)).ok();
+        let stands = self.stands(agent);
         let expected = (*had != Had::Nothing).then_some(whole);
         check(stands == expected, || {
             let stands = stands.as_deref().map(text);
@@ -532,7 +540,17 @@ fn belongs(folder: &str, name: &str) -> bool {
     };
     match folder {
         "" => !name.starts_with(".") || name == ".shepherd",
-        ".shepherd" => ["ledger.jsonl", "locks", "tx", "baselines"].contains(&name),
+        ".shepherd" => {
+            let own = [
+                "ledger.jsonl",
+                "ledger.index",
+                "pins",
+                "locks",
+                "tx",
+                "baselines",
+            ];
+            own.contains(&name)
+        }
         ".shepherd/locks" => name.ends_with(".lock"),
         ".shepherd/baselines" => name.len() == 64 + 3 && name.ends_with(".md"),
         ".shepherd/tx" => false,

@@ -530,6 +530,9 @@ impl Round {
             }
         }
         assert_eq!(self.fleet.pending(), [""; 0]);
+        // The account of it all can be read.
+        let log = self.fleet.run(&["log", "-n", "1"]);
+        assert!(log.status.success(), "{log:?}");
         let own = self.fleet.archive.join(".shepherd");
         let mut own: Vec<String> = files(&own).into_keys().collect();
         own.retain(|name| name.starts_with(".shepherd-"));
@@ -564,7 +567,7 @@ fn rounds(casts: &[&'static Cast], seed: u64, time: Duration, runs: u64) {
 
 #[test]
 fn no_note_is_lost_however_agents_write_and_whenever_a_reset_is_killed() {
-    let seconds = if full() { 140 } else { 3 };
+    let seconds = if full() { 140 } else { 2 };
     rounds(&[QUICK, RESTLESS], SEED, Duration::from_secs(seconds), 250);
 }
 

@@ -306,11 +306,11 @@ mod retention {
     fn what_is_deleted_is_recorded_and_verifies() {
         let (world, entry, run) = aged();
         let ran = world.reset();
-        assert_eq!(ran.report.retired, [entry.clone()]);
+        assert_eq!(ran.report.retired, std::slice::from_ref(&entry));
         let records = world.records();
         let last = &records[records.len() - 1];
         assert_eq!(last.what.act, Act::Retire);
-        assert_eq!(last.what.retired, [entry.clone()]);
+        assert_eq!(last.what.retired, std::slice::from_ref(&entry));
         assert_eq!(last.what.run, ran.report.run);
         assert_eq!(ran.report.head.0, last.seq);
         let found = verify(&world.engine(), None);
@@ -375,15 +375,20 @@ mod retention {
         let (world, entry, _) = aged();
         let engine = world.engine();
         let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
-        assert_eq!(plan.retention.as_ref().unwrap().entries, [entry.clone()]);
+        assert_eq!(
+            plan.retention.as_ref().unwrap().entries,
+            std::slice::from_ref(&entry)
+        );
         let file = ledger(&world);
         let mut lines = Vec::new();
         let report = engine.apply(&plan, true, &AtomicBool::new(false), &mut |progress| {
             match progress {
-                // Its reset is recorded; from now on nothing is.
+                // Its reset is recorded; from now on the ledger can be read, and
+                // nothing is written to what stands there.
                 Progress::Done(_) => {
-                    fs::rename(&file, file.with_extension("away")).unwrap();
-                    fs::create_dir(&file).unwrap();
+                    let away = file.with_extension("away");
+                    fs::rename(&file, &away).unwrap();
+                    std::os::unix::fs::symlink(&away, &file).unwrap();
                 }
                 Progress::Line(line) => lines.push(line),
                 Progress::Stage(..) => {}
@@ -512,6 +517,303 @@ mod retention {
         assert!(
             trouble.message().contains("cannot read the pins"),
             "{trouble}"
+        );
+    }
+}
+
+/// A disk that is full in the middle of a record.
+mod full {
+    use super::super::fixture::{PROGRAM, Site};
+
+    /// Files may have so many bytes and no more: a write is cut short there, as
+    /// on a disk that is full.
+    fn run_within(site: &Site, bytes: usize) -> super::super::fixture::Ran {
+        let mut command = assert_cmd::Command::new("prlimit");
+        command
+            .arg(format!("--fsize={bytes}"))
+            // Without the signal the write answers with an error.
+            .args([
+                "env",
+                "--ignore-signal=XFSZ",
+                PROGRAM,
+                "reset",
+                "monitor-bot",
+            ])
+            .current_dir(&site.dir);
+        site.ran(&mut command)
+    }
+
+    #[test]
+    fn leaves_a_ledger_that_the_next_run_continues() {
+        let site = Site::new();
+        let ledger = "archives/.shepherd/ledger.jsonl";
+        let note = |text: &str| {
+            site.append(
+                "agents/monitor-bot/MEMORY.md",
+                format!("- a note, {text}\n"),
+            );
+        };
+        for number in 0..8 {
+            note(&number.to_string());
+            let _ = site.run(["reset", "--all"]).code(0);
+        }
+        let before = site.read(ledger);
+        note("and one more");
+        // Enough for the entry, the memory and a part of the record.
+        let ran = run_within(&site, before.len() + 100);
+        if ran.code == 127 || ran.err.contains("unrecognized option") {
+            return println!("skipped: no prlimit, or no env that ignores signals");
+        }
+        let ran = ran.code(3).warns("not recorded: cannot append to");
+        assert!(!ran.err.contains("panicked"), "{}", ran.err);
+        assert_eq!(site.read(ledger), before, "nothing of it stays");
+        // What was done is settled and recorded by the next run.
+        let _ = site.run(["reset", "--all"]).code(0);
+        let _ = site.run(["verify"]).code(0);
+        let after = site.read(ledger);
+        assert!(after.starts_with(&before) && after.len() > before.len());
+        assert!(after.contains("finished since"), "{after}");
+        // Other reads of the whole find nothing wrong.
+        let _ = site.run(["undo", "monitor-bot"]).code(0);
+        assert!(
+            site.read("agents/monitor-bot/MEMORY.md")
+                .ends_with("and one more\n")
+        );
+    }
+}
+
+/// A ledger that is too long to be read by everybody.
+mod long {
+    use super::super::world::{Interposer, Moment};
+    use super::*;
+    use memory_shepherd::clock::Clock;
+    use memory_shepherd::engine::{Event, Outcome, Record, State, UndoMode};
+    use memory_shepherd::error::Error;
+    use memory_shepherd::transport::{Cause, TransportError};
+
+    /// Appends so many records of another agent, as its runs would.
+    fn grow(world: &World, count: u64) {
+        let records = world.records();
+        let (mut seq, mut prev) = (records.len() as u64, Digest::ZERO);
+        let mut text = fs::read_to_string(ledger(world)).unwrap_or_default();
+        if let Some(last) = text.lines().last() {
+            prev = Digest::of(last.as_bytes());
+        }
+        let event = r#"{"run":"0f0f0f0f","act":"reset","trigger":"timer","user":"timer","agent":"other","host":"local","outcome":"unchanged"}"#;
+        let what: Event = serde_json::from_str(event).unwrap();
+        for _ in 0..count {
+            seq += 1;
+            let time = world.clock.now();
+            let what = what.clone();
+            let line = serde_json::to_string(&Record {
+                seq,
+                prev,
+                time,
+                what,
+            })
+            .unwrap();
+            prev = Digest::of(line.as_bytes());
+            text.push_str(&line);
+            text.push('\n');
+        }
+        fs::create_dir_all(world.archive().join(".shepherd")).unwrap();
+        fs::write(ledger(world), text).unwrap();
+    }
+
+    fn index(world: &World) -> PathBuf {
+        world.archive().join(".shepherd/ledger.index")
+    }
+
+    /// A world whose agent is behind its baseline, with a long ledger and its
+    /// index.
+    fn indexed() -> World {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "- one\n");
+        world.reset().ok();
+        world.write_scratch("scout", "- two\n");
+        world.set_baseline("scout", "# Other rules\n\n---\n");
+        grow(&world, 300);
+        assert!(!index(&world).exists());
+        // Any append writes it, also of an agent that has no history yet.
+        let mut other = world;
+        other.add("ranger", "");
+        other.set_baseline("ranger", super::super::world::BASELINE);
+        other.write("ranger", super::super::world::BASELINE);
+        let engine = other.engine();
+        let plan = engine.plan_reset(&["ranger".to_string()], false).unwrap();
+        super::super::world::apply(&engine, &plan).ended(Outcome::Unchanged);
+        assert!(index(&other).exists());
+        other
+    }
+
+    /// What is told of the agent: all of it comes from the ledger.
+    fn told(world: &World) -> (State, String, Option<String>) {
+        let seen = world.observe("scout");
+        assert_eq!(seen.ledger_error, None);
+        (seen.state, seen.why, seen.last.map(|last| last.run))
+    }
+
+    #[test]
+    fn the_index_says_the_same_as_the_ledger() {
+        let world = indexed();
+        let with = told(&world);
+        assert_eq!(with.0, State::Scratch);
+        assert!(with.1.starts_with("behind: "), "{}", with.1);
+        assert!(with.2.is_some());
+        fs::remove_file(index(&world)).unwrap();
+        assert_eq!(told(&world), with);
+        // It comes back by itself, and knows what was not asked for.
+        world.write("ranger", "no boundary");
+        let ran = world.reset();
+        assert_eq!(ran.report.kind(), None);
+        assert!(index(&world).exists());
+        let last = told(&world).2;
+        assert_eq!(last, Some(ran.report.run));
+        world.undo("scout", UndoMode::Refuse).ok();
+        assert_eq!(told(&world).1, with.1);
+    }
+
+    #[test]
+    fn what_the_index_covers_is_not_read_for_a_look_or_a_reset() {
+        let world = indexed();
+        let with = told(&world);
+        let text = fs::read_to_string(ledger(&world)).unwrap();
+        let changed = text.replacen("tester", "hacker", 1);
+        fs::write(ledger(&world), &changed).unwrap();
+        assert_eq!(told(&world), with);
+        let ran = world.reset();
+        assert_eq!(ran.of("scout").outcome, Outcome::Ok);
+        // Whoever reads all of it finds the break.
+        let error = world.engine().records().unwrap_err();
+        assert_eq!(error.kind(), Kind::Integrity);
+        finds(&world, About::Ledger, "line 2: ");
+        // Without the index everybody does.
+        fs::remove_file(index(&world)).unwrap();
+        assert!(world.observe("scout").ledger_error.is_some());
+    }
+
+    #[test]
+    fn a_break_behind_the_index_stops_runs() {
+        let world = indexed();
+        world.write_scratch("scout", "- three\n");
+        for _ in 0..2 {
+            world.reset();
+        }
+        let text = fs::read_to_string(ledger(&world)).unwrap();
+        let at = text.rfind("\"unchanged\"").unwrap();
+        assert!(text[at..].contains('\n'));
+        let lines: Vec<&str> = text.lines().collect();
+        let lost = [&lines[..lines.len() - 2], &lines[lines.len() - 1..]].concat();
+        fs::write(ledger(&world), lost.join("\n") + "\n").unwrap();
+        let error = world.observe("scout").ledger_error.unwrap();
+        assert!(error.contains("is broken at line"), "{error}");
+        world.write_scratch("scout", "- four\n");
+        let ran = world.reset();
+        assert_eq!(ran.of("scout").kind, Some(Kind::Integrity));
+        assert!(world.read("scout").ends_with(b"- four\n"));
+    }
+
+    #[test]
+    fn an_index_that_is_torn_or_of_another_ledger_is_none() {
+        let world = indexed();
+        let with = told(&world);
+        let whole = fs::read(index(&world)).unwrap();
+        let broken = |bytes: &[u8], what: &str| {
+            fs::write(index(&world), bytes).unwrap();
+            assert_eq!(told(&world), with, "{what}");
+        };
+        for cut in (0..whole.len()).step_by(7) {
+            broken(&whole[..cut], &format!("cut at {cut}"));
+            let mut bytes = whole.clone();
+            bytes[cut] ^= 1;
+            broken(&bytes, &format!("changed at {cut}"));
+            bytes[cut..].fill(0);
+            broken(&bytes, &format!("zeros from {cut}"));
+        }
+        broken(b"\n\n\n", "empty lines");
+        // Of another ledger of the same length, or of one that was cut back.
+        let other = indexed();
+        fs::write(index(&other), &whole).unwrap();
+        let theirs = told(&other).2;
+        assert_ne!(theirs, with.2);
+        assert_eq!(theirs, Some(other.records()[0].what.run.clone()));
+        let text = fs::read_to_string(ledger(&world)).unwrap();
+        fs::write(index(&world), &whole).unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        fs::write(ledger(&world), lines[..1].join("\n") + "\n").unwrap();
+        assert_eq!(told(&world), with);
+        fs::write(
+            ledger(&world),
+            text.replace("tester", "TESTER").lines().next().unwrap(),
+        )
+        .unwrap();
+        assert_eq!(told(&world).2, None, "an unfinished line is no run");
+        fs::remove_file(ledger(&world)).unwrap();
+        assert_eq!(told(&world).2, None);
+    }
+
+    #[test]
+    fn an_index_that_cannot_be_written_stops_nothing() {
+        let world = World::new(&["scout"]);
+        grow(&world, 300);
+        fs::create_dir_all(world.archive().join(".shepherd/ledger.index/x")).unwrap();
+        world.write_scratch("scout", "- note\n");
+        world.reset().ok();
+        world.undo("scout", UndoMode::Refuse).ok();
+        assert!(!world.archive().join(".shepherd/ledger.index.new").exists());
+    }
+
+    #[test]
+    fn an_entry_of_a_failed_run_is_used_again_also_when_only_the_index_knows_it() {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "- note\n");
+        let fails = || {
+            let transport = Interposer::new(world.local(), |moment| match moment {
+                Moment::Before("swap") => Err(TransportError::new(
+                    Cause::Refused,
+                    Error::new(Kind::Host, "operation not permitted"),
+                )),
+                _ => Ok(()),
+            });
+            world
+                .reset_by(&world.engine_on(transport))
+                .ended(Outcome::Failed)
+                .clone()
+        };
+        fails();
+        grow(&world, 300);
+        fails();
+        assert!(index(&world).exists());
+        fails();
+        assert_eq!(world.entries("scout").len(), 1);
+        world.reset().ok();
+        assert_eq!(world.entries("scout").len(), 1);
+    }
+
+    #[test]
+    fn retention_reads_the_ledger_only_for_what_is_old() {
+        let world = indexed();
+        let broken = fs::read_to_string(ledger(&world))
+            .unwrap()
+            .replacen("tester", "hacker", 1);
+        fs::write(ledger(&world), broken).unwrap();
+        assert_eq!(world.engine().retention().unwrap(), []);
+        let folder = world.archive().join("scout");
+        let old = folder.join("2026-01-01_0900.md");
+        fs::write(&old, "x").unwrap();
+        let past = std::time::SystemTime::from(world.clock.now())
+            - std::time::Duration::from_secs(60 * 86400);
+        fs::File::options()
+            .write(true)
+            .open(&old)
+            .unwrap()
+            .set_modified(past)
+            .unwrap();
+        let error = world.engine().retention().unwrap_err();
+        assert_eq!(
+            error.kind(),
+            Kind::Integrity,
+            "what an undo needs is not guessed"
         );
     }
 }

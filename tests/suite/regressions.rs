@@ -2,8 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
+use chrono::{DateTime, FixedOffset};
+use memory_shepherd::clock::Clock;
 use memory_shepherd::engine::{Outcome, UndoMode};
 use memory_shepherd::error::{Error, Kind};
 use memory_shepherd::transport::{Cause, TransportError};
@@ -133,4 +137,69 @@ fn a_reset_that_keeps_failing_archives_once() {
     world.reset().ended(Outcome::Ok);
     world.undo("scout", UndoMode::Refuse).ended(Outcome::Ok);
     assert!(world.read("scout").ends_with(b"- another\n"));
+}
+
+/// A process that is being started has copies of all descriptors until it
+/// becomes another program; a lock must not live on in them.
+#[test]
+fn a_lock_that_is_given_back_is_free_although_processes_are_started() {
+    let world = World::new(&["scout"]);
+    let engine = world.engine();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                let _ = std::process::Command::new("true").status();
+            }
+        });
+        let busy = (0..2000).filter(|_| engine.hold("scout").is_err()).count();
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(busy, 0, "the lock outlived its holder");
+    });
+}
+
+/// Another run may record something between the look at the clock and the look
+/// at the ledger.
+#[test]
+fn what_another_run_records_meanwhile_is_no_clock_that_is_behind() {
+    let world = Arc::new(World::new(&["scout"]));
+    let clock = Arc::new(Meddling {
+        world: Arc::clone(&world),
+        armed: AtomicBool::new(false),
+    });
+    let engine = world.engine_of(clock.clone(), world.local());
+    world.write_scratch("scout", "- note\n");
+    world.reset().ok();
+    clock.armed.store(true, Ordering::SeqCst);
+    engine.retention().unwrap();
+    assert!(
+        !clock.armed.load(Ordering::SeqCst),
+        "nobody asked for the time"
+    );
+}
+
+/// A clock behind whose back, once, another run records something.
+struct Meddling {
+    world: Arc<World>,
+    armed: AtomicBool,
+}
+
+impl Clock for Meddling {
+    fn now(&self) -> DateTime<FixedOffset> {
+        let now = self.world.clock.now();
+        if self.armed.swap(false, Ordering::SeqCst) {
+            self.world.clock.advance(Duration::from_millis(1));
+            self.world.write_scratch("scout", "- more\n");
+            self.world.reset().ok();
+        }
+        now
+    }
+
+    fn instant(&self) -> Instant {
+        self.world.clock.instant()
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.world.clock.sleep(duration);
+    }
 }

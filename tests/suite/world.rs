@@ -510,6 +510,10 @@ impl Folder for InterposedFolder {
         self.wrap("displaced_names", || self.inner.displaced_names(staged))
     }
 
+    fn half_written(&self, staged: &str) -> Result<bool, TransportError> {
+        self.inner.half_written(staged)
+    }
+
     fn stands(&self, name: &str) -> Result<bool, TransportError> {
         self.wrap("stands", || self.inner.stands(name))
     }

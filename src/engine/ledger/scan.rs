@@ -1,22 +1,23 @@
 //! Reads a ledger line by line, holding one line at a time, and checks that each
 //! continues the one before.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, FixedOffset};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::{Event, Record};
 use crate::digest::Digest;
+use crate::durable;
 use crate::error::{Error, Kind, PathContext, Result};
 
 /// No record comes near this; a longer line is none.
 const LONGEST: u64 = 16 << 20;
 
 /// A place between two lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
     /// Number of the record that ends here; 0 at the beginning.
     pub seq: u64,
@@ -74,7 +75,7 @@ impl Scan {
     /// # Errors
     /// What the system answered.
     pub fn open(path: &Path) -> Result<Option<Scan>> {
-        match File::open(path) {
+        match durable::open_own(path, OpenOptions::new().read(true)) {
             Ok(file) => Scan::new(file, path, Place::default()).map(Some),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::io("read the ledger", path, &error)),

@@ -325,6 +325,9 @@ impl<'a> Run<'a> {
             }
         };
         turn.event.method = Some(method);
+        if method == Method::InPlace {
+            turn.note("it is a mount point of its own and was written in place");
+        }
         Ok((archived, displaced))
     }
 

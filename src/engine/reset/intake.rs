@@ -241,12 +241,9 @@ impl<'a> Run<'a> {
     /// The entry of a run that failed after it had archived the very same memory:
     /// what fails every three hours must not fill the archive.
     fn archived_before(&self, agent: &Agent, event: &Event) -> Result<Option<Written>, Error> {
-        let records = self.engine.records()?;
-        let last = records.iter().rev().find(|r| r.what.agent == agent.name);
-        let same = last.map(|record| &record.what).filter(|past| {
-            !past.changed() && past.before == event.before && past.split == event.split
-        });
-        let entry = same.and_then(|past| past.entry.clone());
+        let tried = self.engine.history(&agent.name)?.tried;
+        let same = tried.filter(|past| past.before == event.before && past.split == event.split);
+        let entry = same.map(|past| past.entry);
         Ok(entry.filter(|entry| {
             let found = self.engine.archive().digest(&entry.path);
             found.is_ok_and(|digest| digest == entry.digest)

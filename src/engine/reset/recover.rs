@@ -2,7 +2,6 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -59,11 +58,7 @@ pub(super) struct RecordFile {
 
 impl RecordFile {
     fn open(path: &Path) -> Result<RecordFile, Error> {
-        let file = OpenOptions::new()
-            .append(true)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(path)
-            .path("open", path)?;
+        let file = durable::open_own(path, OpenOptions::new().append(true)).path("open", path)?;
         Ok(RecordFile {
             path: path.to_path_buf(),
             file: Arc::new(file),
@@ -94,7 +89,7 @@ impl RecordFile {
 
 /// Reads a record with its marks; none of one that was never on the disk.
 fn read_record(record: &Path) -> Result<Option<(Transaction, Vec<Mark>)>, Error> {
-    let text = std::fs::read(record).path("read", record)?;
+    let text = durable::read_own(record).path("read", record)?;
     let mut lines = text.split(|byte| *byte == b'\n');
     let transaction = match serde_json::from_slice(lines.next().unwrap_or_default()) {
         Ok(transaction) => transaction,
@@ -470,6 +465,7 @@ impl Run<'_> {
                     durable::sync_all(folder.unsynced())?;
                     Ok(Some(folder.swap(staged, built)?.method))
                 }
+                _ if folder.half_written(staged)? => Ok(Some(folder.swap(staged, built)?.method)),
                 _ => Ok(None),
             };
         }

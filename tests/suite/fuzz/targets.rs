@@ -387,7 +387,7 @@ pub fn ledger(bytes: &[u8]) {
         assert_eq!(grown.is_ok(), read.is_ok());
     }
     if let (Ok(grown), Ok(read)) = (grown, read) {
-        assert_eq!(grown, read);
+        assert_eq!(**grown, **read);
     }
 }
 

@@ -1,0 +1,275 @@
+//! What a look at an agent and a reset need of the ledger, gathered up to a
+//! place, and kept beside it so that nobody reads all of it for them.
+//!
+//! `<archive_dir>/.shepherd/ledger.index` can be deleted at any time. Its first
+//! line is the digest of all that follows, the second says up to where it goes,
+//! each further one is an agent's name as JSON, a tab, and its [`History`]. It
+//! counts only while the ledger still has the line that it ends with.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+
+use chrono::{DateTime, FixedOffset};
+use serde::{Deserialize, Serialize};
+
+use super::{Act, Event, Place, Record, Standing};
+use crate::archive::{Archive, Written};
+use crate::digest::Digest;
+use crate::durable;
+use crate::engine::EARLIER;
+use crate::engine::observe::LastRun;
+use crate::error::{PathContext, Result};
+
+/// The file among the program's own, and its name while it is written.
+const NAME: &str = "ledger.index";
+const UNFINISHED: &str = "ledger.index.new";
+
+/// An index of another form is none.
+const FORM: u32 = 1;
+
+/// Up to so many records beyond an index it is not worth writing.
+const SLACK: u64 = 256;
+
+/// What the ledger says of one agent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct History {
+    /// Versions that were pushed, the last one first, without repeats.
+    pub pushed: Vec<Digest>,
+    /// The last reset or undo, however it ended.
+    pub last: Option<LastRun>,
+    /// The last record, if it archived something and did not change the memory.
+    pub tried: Option<Tried>,
+}
+
+/// A run that archived a memory and then failed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tried {
+    /// What it found.
+    pub before: Option<Standing>,
+    /// The version that its entry is split by.
+    pub split: Option<Digest>,
+    /// Its entry.
+    pub entry: Written,
+}
+
+impl History {
+    fn take(&mut self, event: &Event, time: DateTime<FixedOffset>) {
+        if event.changed()
+            && let Some(pushed) = event.baseline
+        {
+            self.pushed.retain(|digest| *digest != pushed);
+            self.pushed.insert(0, pushed);
+            self.pushed.truncate(EARLIER);
+        }
+        if matches!(event.act, Act::Reset | Act::Undo) {
+            self.last = Some(LastRun {
+                run: event.run.clone(),
+                time,
+                act: event.act,
+                outcome: event.outcome,
+            });
+        }
+        let tried = event.entry.clone().filter(|_| !event.changed());
+        self.tried = tried.map(|entry| Tried {
+            before: event.before.clone(),
+            split: event.split,
+            entry,
+        });
+    }
+}
+
+/// What was gathered from a ledger, up to a place.
+#[derive(Default)]
+pub struct Index {
+    at: Place,
+    latest: Option<(u64, DateTime<FixedOffset>)>,
+    /// Agents that were asked for, or that a record was about.
+    agents: HashMap<String, History>,
+    /// The index as it was read, and where in it the other agents are.
+    text: Vec<u8>,
+    unread: HashMap<String, Range<usize>>,
+    /// Up to which record the file goes.
+    written: u64,
+}
+
+/// The second line.
+#[derive(Serialize, Deserialize)]
+struct Head {
+    form: u32,
+    at: Place,
+    latest: Option<(u64, DateTime<FixedOffset>)>,
+}
+
+impl Index {
+    /// Reads the index of a ledger, if there is one that is about this ledger.
+    pub fn read(archive: &Archive, ledger: &File) -> Option<Index> {
+        let text = durable::read_own(&archive.own(NAME)).ok()?;
+        let mut lines = Lines { text: &text, at: 0 };
+        let digest: Digest = str::from_utf8(&text[lines.next()?]).ok()?.parse().ok()?;
+        if Digest::of(&text[lines.at..]) != digest {
+            return None;
+        }
+        let head: Head = serde_json::from_slice(&text[lines.next()?]).ok()?;
+        if head.form != FORM || !ends_with(ledger, head.at) {
+            return None;
+        }
+        let mut unread = HashMap::new();
+        for line in lines {
+            let tab = text[line.clone()].iter().position(|byte| *byte == b'\t')?;
+            let name = serde_json::from_slice(&text[line.start..line.start + tab]).ok()?;
+            unread.insert(name, line.start + tab + 1..line.end);
+        }
+        Some(Index {
+            at: head.at,
+            latest: head.latest,
+            agents: HashMap::new(),
+            written: head.at.seq,
+            text,
+            unread,
+        })
+    }
+
+    /// The place up to which this goes.
+    pub fn place(&self) -> Place {
+        self.at
+    }
+
+    /// Number and time of the record with the latest time.
+    pub fn latest(&self) -> Option<(u64, DateTime<FixedOffset>)> {
+        self.latest
+    }
+
+    /// What is known of an agent; none if that cannot be read.
+    pub fn of(&mut self, agent: &str) -> Option<&mut History> {
+        if let Some(range) = self.unread.get(agent) {
+            let history = serde_json::from_slice(&self.text[range.clone()]).ok()?;
+            self.unread.remove(agent);
+            self.agents.insert(agent.to_string(), history);
+        }
+        if !self.agents.contains_key(agent) {
+            self.agents.insert(agent.to_string(), History::default());
+        }
+        self.agents.get_mut(agent)
+    }
+
+    /// Takes the next record, which ends at a place. False when what is known of
+    /// its agent cannot be read.
+    #[must_use]
+    pub fn take(&mut self, record: &Record, at: Place) -> bool {
+        if self.latest.is_none_or(|(_, time)| record.time > time) {
+            self.latest = Some((record.seq, record.time));
+        }
+        self.at = at;
+        // What has no agent is about the ledger or the archive.
+        if record.what.agent.is_empty() {
+            return true;
+        }
+        match self.of(&record.what.agent) {
+            Some(history) => history.take(&record.what, record.time),
+            None => return false,
+        }
+        true
+    }
+
+    /// Writes the index if the ledger has grown far beyond the one on the disk.
+    /// One that cannot be written costs time and nothing else.
+    pub fn keep(&mut self, archive: &Archive) {
+        let agents = (self.agents.len() + self.unread.len()) as u64;
+        if self.at.seq > self.written + SLACK + agents && self.write(archive).is_ok() {
+            self.written = self.at.seq;
+        }
+    }
+
+    /// Under the ledger's lock, so that nobody else writes it. It is not synced:
+    /// what a power cut leaves of it does not have its digest.
+    fn write(&self, archive: &Archive) -> Result<()> {
+        let mut body = Vec::new();
+        let head = Head {
+            form: FORM,
+            at: self.at,
+            latest: self.latest,
+        };
+        let mut put = |name: Option<&str>, history: &dyn Fn(&mut Vec<u8>) -> Option<()>| {
+            if let Some(name) = name {
+                serde_json::to_writer(&mut body, name).ok()?;
+                body.push(b'\t');
+            }
+            history(&mut body)?;
+            body.push(b'\n');
+            Some(())
+        };
+        let json = |result: serde_json::Result<()>| result.ok();
+        let mut whole = put(None, &|body| json(serde_json::to_writer(body, &head))).is_some();
+        for (name, history) in &self.agents {
+            let write = |body: &mut Vec<u8>| json(serde_json::to_writer(body, history));
+            whole &= put(Some(name), &write).is_some();
+        }
+        for (name, range) in &self.unread {
+            let copy = |body: &mut Vec<u8>| {
+                body.extend_from_slice(&self.text[range.clone()]);
+                Some(())
+            };
+            whole &= put(Some(name), &copy).is_some();
+        }
+        if !whole {
+            return Ok(());
+        }
+        let path = archive.own(UNFINISHED);
+        let mut file = durable::open_own(
+            &path,
+            OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(archive.file_mode().as_raw_mode()),
+        )
+        .path("open", &path)?;
+        archive.dress_own(&file, &path)?;
+        let first = format!("{}\n", Digest::of(&body));
+        let written = file
+            .write_all(first.as_bytes())
+            .and_then(|()| file.write_all(&body))
+            .and_then(|()| std::fs::rename(&path, archive.own(NAME)));
+        if written.is_err() {
+            // It would fill a disk that is full already.
+            let _ = std::fs::remove_file(&path);
+        }
+        written.path("write", &path)
+    }
+}
+
+/// Whether a ledger has a line at this place that is the one that was read.
+fn ends_with(ledger: &File, at: Place) -> bool {
+    let Some(length) = at.offset.checked_sub(at.from) else {
+        return false;
+    };
+    let fits = ledger.metadata().is_ok_and(|meta| meta.len() >= at.offset);
+    if !fits || length == 0 {
+        return false;
+    }
+    let mut line = vec![0; length as usize];
+    let read = ledger.read_exact_at(&mut line, at.from).is_ok();
+    read && line.pop() == Some(b'\n') && Digest::of(&line) == at.head
+}
+
+/// Where the lines of a text are, each without its line feed.
+struct Lines<'t> {
+    text: &'t [u8],
+    at: usize,
+}
+
+impl Iterator for Lines<'_> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let length = self.text[self.at..]
+            .iter()
+            .position(|byte| *byte == b'\n')?;
+        let line = self.at..self.at + length;
+        self.at = line.end + 1;
+        Some(line)
+    }
+}

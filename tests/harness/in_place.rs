@@ -1,0 +1,147 @@
+//! A memory that is a mount point of its own, as containers make them: nothing
+//! can take its place, so it is written where it is.
+
+use std::fs::{self, File};
+
+use super::crash::{is_killed, kill, report};
+use super::fixture::{BASELINE, full};
+use super::mounts::{Mount, may_mount};
+use super::scene::{Had, Scene, said};
+use super::trace::{self, Call, can_trace, sample};
+
+const RESET: &[&str] = &["reset", "--all"];
+
+/// Longer than the baseline, so that a memory can be half the one, half the
+/// other.
+fn notes() -> String {
+    "- a note of some length\n".repeat(40)
+}
+
+/// An agent whose memory is another file, mounted over it. Unmounted first.
+struct Mounted {
+    mount: Mount,
+    scene: Scene,
+}
+
+impl Mounted {
+    fn new() -> Mounted {
+        let scene = Scene::new(&[("scout", Had::scratch(&notes()))]);
+        let outside = scene.fleet.root.join("outside.md");
+        let memory = scene.fleet.memory("scout");
+        fs::copy(&memory, &outside).unwrap();
+        let outside = outside.to_str().unwrap();
+        let mount = Mount::file(&["--bind", outside], &memory).unwrap();
+        Mounted { mount, scene }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        fs::read(self.scene.fleet.memory("scout")).unwrap()
+    }
+
+    fn is_archived(&self) -> bool {
+        let entries = self.scene.fleet.entries("scout");
+        let holds = |bytes: &Vec<u8>| String::from_utf8_lossy(bytes).contains(&notes());
+        entries.values().any(holds)
+    }
+
+    fn is_reset(&self) -> Result<(), String> {
+        let fleet = &self.scene.fleet;
+        let left = (fleet.litter("scout"), fleet.pending());
+        if self.bytes() != BASELINE.as_bytes() || !self.is_archived() {
+            return Err("it is not reset".to_string());
+        }
+        match left.0.is_empty() && left.1.is_empty() {
+            true => Ok(()),
+            false => Err(format!("it left {left:?}")),
+        }
+    }
+}
+
+#[test]
+fn a_memory_that_is_a_mount_point_is_written_in_place_and_put_back() {
+    if !may_mount("in_place::a_memory_that_is_a_mount_point_is_written_in_place_and_put_back") {
+        return;
+    }
+    let mounted = Mounted::new();
+    let fleet = &mounted.scene.fleet;
+    let before = mounted.bytes();
+    let output = fleet.run(RESET);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(
+        said(&output).contains("written in place"),
+        "{}",
+        said(&output)
+    );
+    mounted.is_reset().unwrap();
+    assert_eq!(mounted.scene.records()[0]["method"], "in-place");
+    let output = fleet.run(&["undo", "scout"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(mounted.bytes(), before);
+    assert!(fleet.litter("scout").is_empty());
+    drop(mounted.mount);
+}
+
+#[test]
+fn a_mount_point_that_somebody_has_open_is_left_alone() {
+    if !may_mount("in_place::a_mount_point_that_somebody_has_open_is_left_alone") {
+        return;
+    }
+    let mounted = Mounted::new();
+    let fleet = &mounted.scene.fleet;
+    let before = mounted.bytes();
+    let reader = File::open(fleet.memory("scout")).unwrap();
+    let output = fleet.run(RESET);
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    assert!(
+        said(&output).contains("somebody has it open"),
+        "{}",
+        said(&output)
+    );
+    assert_eq!(mounted.bytes(), before);
+    assert!(fleet.litter("scout").is_empty());
+    drop(reader);
+    fleet.run(RESET);
+    mounted.is_reset().unwrap();
+    drop(mounted.mount);
+}
+
+#[test]
+fn a_kill_at_any_call_of_a_write_in_place_is_put_right() {
+    if !may_mount("in_place::a_kill_at_any_call_of_a_write_in_place_is_put_right") || !can_trace() {
+        return;
+    }
+    let points = points();
+    let chosen = match full() {
+        true => points.clone(),
+        false => sample(&points, 20),
+    };
+    let (mut killed, mut failures) = (0, Vec::new());
+    for point in &chosen {
+        let mounted = Mounted::new();
+        if !is_killed(&kill(&mounted.scene, point, RESET)) {
+            continue;
+        }
+        killed += 1;
+        let output = mounted.scene.fleet.run(RESET);
+        let ended = match output.status.success() {
+            true => mounted.is_reset(),
+            false => Err(said(&output)),
+        };
+        if let Err(why) = ended {
+            failures.push(format!("killed at {}: {why}", point.text));
+        }
+        drop(mounted.mount);
+    }
+    println!("in place: killed at {killed} of {} points", points.len());
+    report("in place", &failures);
+    assert!(killed * 10 >= chosen.len() * 8);
+}
+
+fn points() -> Vec<Call> {
+    let mounted = Mounted::new();
+    let scene = &mounted.scene;
+    let (output, mut calls) = trace::record(&scene.fleet, &scene.log, RESET);
+    assert!(output.status.success(), "{}", said(&output));
+    calls.retain(Call::changes);
+    calls
+}
