@@ -456,6 +456,11 @@ impl Draft {
         self.file.write(bytes)
     }
 
+    /// Lets the disk begin with what was written so far.
+    pub fn begin_writing(&self) {
+        self.file.begin_writing();
+    }
+
     /// How long it is by now, in bytes.
     pub fn size(&self) -> u64 {
         self.size

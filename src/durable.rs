@@ -236,6 +236,9 @@ pub struct NewFile {
     provisional: Option<String>,
 }
 
+/// Up to how many bytes the disk is told to begin with a file.
+const SHORT: u64 = 1 << 20;
+
 /// The least number of zeros that become a hole in a new file. A sparse memory
 /// may claim far more than the disk of the archive holds.
 const HOLE: usize = 64 * 1024;
@@ -303,6 +306,14 @@ impl NewFile {
             false => file.write_all(bytes),
         };
         written.path("write a new file in", &self.path)
+    }
+
+    /// Lets the disk begin with what was written, while there is other work to do.
+    /// With a long file that would be waiting, not working.
+    pub fn begin_writing(&self) {
+        if self.length <= SHORT {
+            sys::begin_writing(self.file.as_fd());
+        }
     }
 
     /// Its content, which has to be on the disk before it gets its name.

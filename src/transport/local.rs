@@ -529,6 +529,7 @@ impl Folder for LocalFolder {
             return Err(refused(error));
         }
         fed?;
+        file.begin_writing();
         dress(file.file(), attributes, &self.memory()).map_err(refused)?;
         let path = self.at(name);
         if self.stands(name)? {

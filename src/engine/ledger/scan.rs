@@ -134,16 +134,23 @@ impl Scan {
         let (record, wrong) = match parse(&self.text) {
             Err(error) => (None, Some(format!("it is no record: {error}"))),
             Ok(record) if self.blind => (Some(record), None),
-            Ok(record) if record.prev != self.at.head || record.seq.checked_sub(1) != Some(self.at.seq) => (
-                Some(record),
-                Some("it does not continue the line before".to_string()),
-            ),
+            Ok(record)
+                if record.prev != self.at.head
+                    || record.seq.checked_sub(1) != Some(self.at.seq) =>
+            {
+                (
+                    Some(record),
+                    Some("it does not continue the line before".to_string()),
+                )
+            }
             Ok(record) => (Some(record), None),
         };
         self.blind = record.is_none();
         self.line = number;
         self.at = Place {
-            seq: record.as_ref().map_or(self.at.seq.saturating_add(1), |record| record.seq),
+            seq: record
+                .as_ref()
+                .map_or(self.at.seq.saturating_add(1), |record| record.seq),
             from: self.at.offset,
             offset: self.at.offset + count,
             head: digest,

@@ -410,7 +410,10 @@ impl Intake<'_> {
             self.draft = self.start(reading, judgement)?;
         }
         Ok(match self.draft {
-            Some((draft, kind)) => Entry::Draft(draft, kind),
+            Some((draft, kind)) => {
+                draft.begin_writing();
+                Entry::Draft(draft, kind)
+            }
             None => Entry::None,
         })
     }
