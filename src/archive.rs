@@ -8,7 +8,7 @@
 mod pins;
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
@@ -365,6 +365,22 @@ impl Archive {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = fs::openat(&folder, name, flags, Mode::empty()).path("read", &path)?;
         Ok(File::from(file))
+    }
+
+    /// A file of the archive that another run made, and its folder: nobody knows
+    /// whether that run came to sync them.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn unsynced(&self, file: &Path) -> Result<[Unsynced; 2]> {
+        let path = self.root.join(file);
+        let parent = path.parent().unwrap_or(&self.root);
+        let folder = durable::open_folder(parent, Walk::Kernel)?;
+        let opened = durable::open_own(&path, OpenOptions::new().read(true)).path("open", &path)?;
+        Ok([
+            Unsynced::new(Arc::new(opened), &path),
+            Unsynced::new(Arc::new(folder), parent),
+        ])
     }
 
     /// Digest of an entry as it is on the disk.

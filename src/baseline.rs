@@ -237,34 +237,31 @@ impl Versions {
         kept.is_ok_and(|kept| kept.is_file() && kept.len() == baseline.bytes().len() as u64)
     }
 
-    /// Gives a version its name; its content is on the disk. What it answers has
-    /// to be synced before anybody relies on it.
+    /// Gives a version its name; its content is on the disk. The name is after
+    /// [`Versions::unsynced`] was synced.
     ///
     /// # Errors
     /// What the system answered.
-    pub fn name(&self, mut draft: Draft) -> Result<Option<Unsynced>> {
+    pub fn name(&self, mut draft: Draft) -> Result<()> {
         let path = self.path(draft.digest);
         if draft.file.link(path.file_name().unwrap_or_default())? {
             self.remember(draft.digest, draft.bytes);
-            return Ok(Some(draft.file.folder()));
-        }
-        // Another run was quicker, or it is damaged.
-        if self.get(draft.digest).is_err() {
+        } else if self.get(draft.digest).is_err() {
+            // It is damaged; otherwise another run was quicker.
             self.archive.replace_own(&path, &draft.bytes)?;
         }
-        Ok(None)
+        Ok(())
     }
 
-    /// Keeps a version, durably; at once when it is kept already.
+    /// The file of a version that is kept, and its folder, to be synced before
+    /// anybody relies on them.
     ///
     /// # Errors
     /// What the system answered.
-    pub fn keep(&self, baseline: &Baseline) -> Result<()> {
-        let Some(draft) = self.draft(baseline)? else {
-            return Ok(());
-        };
-        draft.content().sync()?;
-        self.name(draft)?.map_or(Ok(()), |folder| folder.sync())
+    pub fn unsynced(&self, version: Digest) -> Result<[Unsynced; 2]> {
+        let name = format!("{version}.md");
+        self.archive
+            .unsynced(&Path::new(OWN).join("baselines").join(name))
     }
 
     /// The bytes of a version.

@@ -200,10 +200,12 @@ impl Flush {
                 }
                 continue;
             }
-            let whole = fs::syncfs(&*group[0].2.object);
+            // Old kernels do not tell there that a journal could not be written,
+            // but where one file is concerned they do.
+            let whole =
+                fs::syncfs(&*group[0].2.object).and_then(|()| fs::fsync(&*group[0].2.object));
             for (owner, _, Unsynced { object, path }) in group {
-                // Kernels before 5.8 do not tell there that content could not be
-                // written.
+                // Nor, before 5.8, that content could not be.
                 let each = whole.and_then(|()| sys::written_back(object.as_fd()));
                 self.failed
                     .extend(each.path("sync", path).err().map(|error| (*owner, error)));

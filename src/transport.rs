@@ -62,7 +62,8 @@ pub trait Folder: Send {
     /// read: the stamp is the one after the last byte. One that grows as fast as
     /// it is read is left at twice its first size or 64 MiB beyond it; what
     /// follows is found when the displaced file is settled. Refuses what claims
-    /// more than 1 TiB, and anything but a regular file that [`Object::File`] stands for; never blocks on a FIFO.
+    /// more than 16 GiB, and anything but a regular file that [`Object::File`]
+    /// stands for; never blocks on a FIFO.
     /// The answer has the extended attributes, up to 64 KiB of names and values:
     /// beyond it the largest of the agent's own (`user.*`) are left out.
     fn read(&self, sink: Sink<'_>) -> Result<File, TransportError>;

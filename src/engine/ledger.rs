@@ -246,6 +246,9 @@ impl Event {
     }
 }
 
+/// How many late entries one record names.
+const LATE: usize = 1000;
+
 /// The file among the program's own.
 const NAME: &str = "ledger.jsonl";
 
@@ -478,7 +481,10 @@ impl Ledger {
         }
         let mut at = begin;
         let mut records = Vec::new();
-        for what in events {
+        for mut what in events {
+            // What would make a line too long to be read again stays in the
+            // archive, unnamed.
+            what.late.truncate(LATE);
             let record = Record {
                 seq: at.seq + 1,
                 prev: at.head,

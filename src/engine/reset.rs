@@ -382,11 +382,12 @@ impl Run<'_> {
             Some(kind) => self.refused(
                 Error::new(kind, skipped.why.clone()),
                 self.event(&skipped.agent),
+                None,
             ),
             None => {
                 self.say(&format!("{}: {}", skipped.agent, skipped.why));
                 let note = Some(skipped.why.clone());
-                self.left_alone(&skipped.agent, Outcome::Unchanged, note, None);
+                self.left_alone(&skipped.agent, Outcome::Unchanged, note, None, None);
             }
         }
     }
@@ -399,14 +400,14 @@ impl Run<'_> {
         while let Some(waiting) = self.queue.pop_front() {
             let note = Some("the run was interrupted before its turn".to_string());
             let kind = Some(Kind::Interrupted);
-            self.left_alone(&waiting.step.agent, Outcome::NotStarted, note, kind);
+            self.left_alone(&waiting.step.agent, Outcome::NotStarted, note, kind, None);
         }
     }
 
-    fn unchanged(&mut self, step: &Step) {
+    fn unchanged(&mut self, step: &Step, lock: Option<Lock>) {
         self.say(&format!("{}: {EQUAL}", step.agent));
         let note = Some(EQUAL.to_string());
-        self.left_alone(&step.agent, Outcome::Unchanged, note, None);
+        self.left_alone(&step.agent, Outcome::Unchanged, note, None, lock);
     }
 
     /// Ends an agent of which nothing was asked.
@@ -416,6 +417,7 @@ impl Run<'_> {
         outcome: Outcome,
         note: Option<String>,
         kind: Option<Kind>,
+        lock: Option<Lock>,
     ) {
         self.ended.push(Ended {
             event: Event {
@@ -427,12 +429,12 @@ impl Run<'_> {
             hints: Vec::new(),
             scratch_lines: 0,
             record: None,
-            _lock: None,
+            _lock: lock,
         });
     }
 
     /// Ends an agent that was not changed, for this reason.
-    fn refused(&mut self, error: Error, event: Event) {
+    fn refused(&mut self, error: Error, event: Event, lock: Option<Lock>) {
         let event = Event {
             outcome: match error.kind() {
                 Kind::Busy | Kind::Integrity | Kind::Conflict => Outcome::Refused,
@@ -453,7 +455,7 @@ impl Run<'_> {
             hints: error.hints().to_vec(),
             scratch_lines: 0,
             record: None,
-            _lock: None,
+            _lock: lock,
         });
     }
 

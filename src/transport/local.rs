@@ -3,6 +3,7 @@
 
 mod attributes;
 mod in_place;
+mod settle;
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{OsStr, OsString};
@@ -10,7 +11,6 @@ use std::fs::File as StdFile;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
@@ -30,20 +30,14 @@ use crate::sys::{self, Lease};
 const ATTEMPTS: usize = 16;
 
 /// The largest file that is read: a sparse one can claim far more than any disk
-/// holds.
-const LARGEST: u64 = 1 << 40;
+/// holds, and while it is read others wait.
+const LARGEST: u64 = 16 << 30;
 
 /// How much a file may grow while it is read, if that is more than its size.
 const AHEAD: u64 = 64 << 20;
 
 /// How much of a file is read at once.
 const PIECE: usize = 128 * 1024;
-
-/// How long a file must keep its size and times where writers cannot be seen.
-const QUIET: Duration = Duration::from_millis(250);
-
-/// How long to wait for an opener that came while a file was being removed.
-const OPENER: Duration = Duration::from_secs(2);
 
 /// The local disk.
 pub struct Local {
@@ -140,6 +134,8 @@ enum Opened {
     Foreign(StdFile, u32),
     /// Nothing that was opened: this stood there right afterwards.
     Other(Object),
+    /// Somebody keeps everybody else from opening it, until the kernel ends that.
+    Leased,
 }
 
 struct LocalFolder {
@@ -221,10 +217,17 @@ impl LocalFolder {
 
     /// Opens `name` for reading if it is a regular file that may be read.
     fn open(&self, name: &OsStr) -> Result<Option<StdFile>, TransportError> {
-        Ok(match self.open_any(name)? {
-            Opened::File(file) => Some(file),
-            _ => None,
-        })
+        match self.open_any(name)? {
+            Opened::File(file) => Ok(Some(file)),
+            Opened::Leased => {
+                let path = self.path.join(name);
+                let message = format!("cannot read {}: somebody has a lease on it", path.display());
+                Err(refused(Error::new(Kind::Host, message).hint(
+                    "run it again in a minute: the kernel ends such a lease after /proc/sys/fs/lease-break-time seconds",
+                )))
+            }
+            _ => Ok(None),
+        }
     }
 
     fn open_any(&self, name: &OsStr) -> Result<Opened, TransportError> {
@@ -238,6 +241,8 @@ impl LocalFolder {
                 let object = self.object(name).path("look at", &path);
                 return Ok(Opened::Other(object.map_err(refused)?.0));
             }
+            // Somebody has a lease on it, which this open has begun to break.
+            Err(Errno::AGAIN) => return Ok(Opened::Leased),
             Err(errno) => return Err(errno).path("read", &path).map_err(refused),
         };
         let mut stat = self.stat(&file, &path)?;
@@ -270,40 +275,6 @@ impl LocalFolder {
         }
     }
 
-    /// Looks once more at a file that has no name any more and that somebody
-    /// may have opened in the instant before: it is still here, behind `file`.
-    fn last_look(
-        &self,
-        file: &StdFile,
-        path: &Path,
-        inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
-    ) -> Settled {
-        let lost = |why: Error| {
-            let message = format!(
-                "{} was removed, and what was written to it in that instant may be lost: {}",
-                path.display(),
-                why.message()
-            );
-            Settled::Lost(Error::new(Kind::Partial.worst(why.kind()), message))
-        };
-        // Lets whoever waits open it, and waits until it is closed again.
-        sys::release_lease(file.as_fd());
-        let end = self.clock.instant() + OPENER;
-        let mut lease = self.take_lease(file);
-        while lease == Lease::Held && self.clock.instant() < end {
-            self.clock.sleep(Duration::from_millis(5));
-            lease = self.take_lease(file);
-        }
-        let seen = inspect(&|sink: Sink<'_>| self.read_all(file, path, sink));
-        match (seen, lease) {
-            (Err(error), _) => lost(error),
-            (Ok(()), Lease::Held) => lost(Error::new(Kind::Partial, "a writer has it open still")),
-            (Ok(()), lease) => Settled::Removed {
-                watched: lease == Lease::Granted,
-            },
-        }
-    }
-
     /// Reads an open file from its beginning to its end, which may move on, but
     /// not for ever.
     fn read_all(
@@ -315,7 +286,7 @@ impl LocalFolder {
         let size = self.stat(file, path)?.st_size as u64;
         if size > LARGEST {
             let message = format!(
-                "{} claims {size} bytes, more than 1 TiB, which is not read",
+                "{} claims {size} bytes, more than 16 GiB, which is not read",
                 path.display()
             );
             return Err(refused(Error::new(Kind::Host, message).hint(format!(
@@ -568,7 +539,7 @@ impl Folder for LocalFolder {
                     break;
                 }
                 Ok(None) => {}
-                Err(Errno::BUSY) => return self.write_in_place(staged),
+                Err(Errno::BUSY) => return self.write_in_place(staged, new),
                 Err(errno) => return Err(self.replace_error(errno)),
             }
         }
@@ -597,71 +568,7 @@ impl Folder for LocalFolder {
         displaced: &str,
         inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
     ) -> Result<Settled, TransportError> {
-        let path = self.at(displaced);
-        let name = OsStr::new(displaced);
-        let file = match self.open_any(name)? {
-            Opened::File(file) => file,
-            Opened::Foreign(file, uid) => {
-                if self.identity(name)? != Some(identify(&self.stat(&file, &path)?)) {
-                    return Ok(Settled::Open);
-                }
-                self.remove(displaced)?;
-                // Somebody else's as long as it has a name elsewhere. If that
-                // has gone meanwhile, these are the last bytes of it.
-                return Ok(match self.stat(&file, &path)?.st_nlink {
-                    0 => self.last_look(&file, &path, inspect),
-                    _ => Settled::Odd(Odd::ForeignLink(uid)),
-                });
-            }
-            Opened::Other(Object::Odd(Odd::Directory)) => return Ok(Settled::Kept),
-            Opened::Other(Object::Odd(odd)) => {
-                self.remove(displaced)?;
-                return Ok(Settled::Odd(odd));
-            }
-            Opened::Other(Object::Absent) => return Ok(Settled::Removed { watched: true }),
-            // It was put there after the look that found something else.
-            Opened::Other(Object::File(_)) => return Ok(Settled::Open),
-        };
-        let before = self.stat(&file, &path)?;
-        let watched = match self.take_lease(&file) {
-            Lease::Held => return Ok(Settled::Open),
-            Lease::Granted => true,
-            Lease::Unavailable => {
-                self.clock.sleep(QUIET);
-                false
-            }
-        };
-        let quiet = || -> Result<bool, TransportError> {
-            let same = describe(&self.stat(&file, &path)?) == describe(&before);
-            Ok(same && (!watched || sys::lease_is_whole(file.as_fd())))
-        };
-        if !quiet()? {
-            return Ok(Settled::Open);
-        }
-        inspect(&|sink: Sink<'_>| self.read_all(&file, &path, sink))?;
-        // The last looks, as close to the removal as can be: is it this file
-        // that stands there, and has nobody touched it?
-        if self.identity(name)? != Some(identify(&before)) || !quiet()? {
-            // Closing the file gives the lease back: whoever waits may write.
-            return Ok(Settled::Open);
-        }
-        self.remove(displaced)?;
-        let touched = match watched {
-            true => !sys::lease_is_whole(file.as_fd()),
-            // Removing it has changed the time of its inode.
-            false => {
-                let after = self.stat(&file, &path)?;
-                (after.st_size, after.st_mtime, after.st_mtime_nsec)
-                    != (before.st_size, before.st_mtime, before.st_mtime_nsec)
-            }
-        };
-        if touched {
-            return Ok(match self.last_look(&file, &path, inspect) {
-                Settled::Removed { .. } => Settled::Removed { watched },
-                lost => lost,
-            });
-        }
-        Ok(Settled::Removed { watched })
+        self.settle_file(displaced, inspect)
     }
 
     fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {

@@ -96,7 +96,7 @@ fn a_file_that_claims_more_than_any_disk_holds_is_refused() {
         let error = folder.read(&mut |_| panic!("it was read")).unwrap_err();
         assert_eq!(error.cause, Cause::Refused);
         let error = Error::from(error);
-        assert!(error.message().contains("more than 1 TiB"), "{error}");
+        assert!(error.message().contains("more than 16 GiB"), "{error}");
         assert!(error.hints()[0].contains("truncate"), "{error:?}");
         assert!(
             folder

@@ -569,7 +569,7 @@ fn a_memory_that_claims_more_than_any_disk_holds_is_an_error_and_stays() {
         return;
     }
     let ran = world.reset();
-    assert!(ran.note().contains("more than 1 TiB"), "{}", ran.note());
+    assert!(ran.note().contains("more than 16 GiB"), "{}", ran.note());
     assert_eq!(fs::metadata(world.memory("scout")).unwrap().len(), size);
     assert_eq!(world.observe("scout").state, State::Error);
     assert!(world.litter("scout").is_empty());

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::intake::Taken;
 use super::recover::{Displaced, Mark, RecordFile, Transaction};
 use super::{BATCH, Ended, Progress, Replaced, Run, Stage, Turn, Waiting, millis};
+use crate::archive::Written;
 use crate::config::{Agent, Place};
 use crate::digest::Digest;
 use crate::durable::{self, Flush};
@@ -27,8 +28,12 @@ const ATTEMPTS: usize = 3;
 /// agent writes meanwhile is a late write.
 const HASTE: Duration = Duration::from_millis(100);
 
+/// Turns that go on together, each with what its last step came to.
+type Turns<'a, T> = Vec<(Turn<'a>, T)>;
+
 /// A turn after its memory was archived.
 struct Archived {
+    entry: Option<Written>,
     taken: Taken,
     staged: String,
     record: RecordFile,
@@ -58,7 +63,7 @@ impl From<TransportError> for Trouble {
     }
 }
 
-type Refused = (Error, Box<Event>);
+type Refused = Box<(Error, Event, Option<Lock>)>;
 
 impl<'a> Run<'a> {
     /// Takes the next agents through all steps, but for those whose displaced
@@ -80,7 +85,10 @@ impl<'a> Run<'a> {
         let turns = self.each(turns, |run, turn, (archived, new)| {
             run.swap(turn, archived, new)
         });
-        let turns = self.flush(turns, |turn, _| turn.folder.unsynced());
+        let (turns, failed) = flushed(turns, |turn, _| turn.folder.unsynced());
+        for (turn, error) in failed {
+            self.leave(turn, &error);
+        }
         self.mark(turns);
         self.settle();
         // Each of those has files open.
@@ -92,9 +100,9 @@ impl<'a> Run<'a> {
     /// Takes a step with each of these; those that cannot go on leave.
     fn each<T, U>(
         &mut self,
-        turns: Vec<(Turn<'a>, T)>,
+        turns: Turns<'a, T>,
         mut act: impl FnMut(&mut Self, &mut Turn<'a>, T) -> Result<U, Trouble>,
-    ) -> Vec<(Turn<'a>, U)> {
+    ) -> Turns<'a, U> {
         let mut kept = Vec::with_capacity(turns.len());
         for (mut turn, data) in turns {
             match act(self, &mut turn, data) {
@@ -105,28 +113,29 @@ impl<'a> Run<'a> {
         kept
     }
 
-    /// Puts what a step changed on the disk; those of whom that fails leave.
+    /// Puts what a step changed on the disk; those of whom that fails leave. No
+    /// memory was replaced yet.
     fn flush<T>(
         &mut self,
-        turns: Vec<(Turn<'a>, T)>,
-        mut changed: impl FnMut(&Turn<'a>, &T) -> Vec<Unsynced>,
-    ) -> Vec<(Turn<'a>, T)> {
-        let mut flush = Flush::default();
-        for (number, (turn, data)) in turns.iter().enumerate() {
-            flush.add(number, changed(turn, data));
-        }
-        let mut failed: HashMap<usize, Error> = flush.commit().into_iter().collect();
-        let mut kept = Vec::with_capacity(turns.len());
-        for (number, (turn, data)) in turns.into_iter().enumerate() {
-            match failed.remove(&number) {
-                None => kept.push((turn, data)),
-                Some(error) => {
-                    drop(data);
-                    self.stumble(turn, error.into());
-                }
-            }
+        turns: Turns<'a, T>,
+        changed: impl FnMut(&Turn<'a>, &T) -> Vec<Unsynced>,
+    ) -> Turns<'a, T> {
+        let (kept, failed) = flushed(turns, changed);
+        for (turn, error) in failed {
+            self.stumble(turn, error.into());
         }
         kept
+    }
+
+    /// Ends a turn whose memory was replaced, perhaps not on the disk. To sync it
+    /// again would prove nothing, so what is left stays for the next run.
+    fn leave(&mut self, turn: Turn<'a>, error: &Error) {
+        let message = format!(
+            "the memory was replaced, but perhaps not on the disk: {}",
+            error.message()
+        );
+        let error = Error::new(error.kind(), message).hint("the next run settles what is left");
+        self.refused(error, turn.event, turn.waiting.lock);
     }
 
     /// Ends a turn early, or puts the agent back among those who wait. What it
@@ -146,12 +155,14 @@ impl<'a> Run<'a> {
         }
         match trouble {
             Trouble::Moved(_) if waiting.attempts < ATTEMPTS => self.queue.push_front(waiting),
-            Trouble::Moved(error) | Trouble::Stop(error) => self.refused(error, event),
+            Trouble::Moved(error) | Trouble::Stop(error) => {
+                self.refused(error, event, waiting.lock);
+            }
         }
     }
 
     /// Steps 1 and 2 for the next agents: locks, and entries without names.
-    fn begin(&mut self) -> Vec<(Turn<'a>, Taken)> {
+    fn begin(&mut self) -> Turns<'a, Taken> {
         let began = self.engine.clock().instant();
         let mut locked: VecDeque<(Waiting<'a>, &'a Agent)> = VecDeque::new();
         while locked.len() < BATCH
@@ -161,7 +172,7 @@ impl<'a> Run<'a> {
             self.at(waiting.step, Stage::Lock);
             match self.lock_for(&mut waiting) {
                 Ok(agent) => locked.push_back((waiting, agent)),
-                Err(error) => self.refused(error, Turn::fresh(self, waiting.step)),
+                Err(error) => self.refused(error, Turn::fresh(self, waiting.step), None),
             }
         }
         // After the locks: nobody leaves anything behind from now on.
@@ -169,7 +180,7 @@ impl<'a> Run<'a> {
             Ok(left) => left,
             Err(error) => {
                 for (waiting, _) in locked {
-                    self.refused(error.clone(), Turn::fresh(self, waiting.step));
+                    self.refused(error.clone(), Turn::fresh(self, waiting.step), waiting.lock);
                 }
                 return Vec::new();
             }
@@ -180,8 +191,9 @@ impl<'a> Run<'a> {
             let now = self.engine.clock().instant();
             let mut turn = match self.open(waiting, agent, &left, now) {
                 Ok(turn) => turn,
-                Err((error, event)) => {
-                    self.refused(error, *event);
+                Err(refused) => {
+                    let (error, event, lock) = *refused;
+                    self.refused(error, event, lock);
                     continue;
                 }
             };
@@ -189,7 +201,7 @@ impl<'a> Run<'a> {
             self.at(step, Stage::Archive);
             match self.take(agent, step, turn.folder.as_ref(), &mut turn.event) {
                 Ok(Some(taken)) => turns.push((turn, taken)),
-                Ok(None) => self.unchanged(step),
+                Ok(None) => self.unchanged(step, turn.waiting.lock),
                 Err(trouble) => self.stumble(turn, trouble),
             }
             let passed = self.engine.clock().instant().duration_since(began);
@@ -197,7 +209,11 @@ impl<'a> Run<'a> {
                 break;
             }
         }
-        while let Some((waiting, _)) = locked.pop_back() {
+        while let Some((mut waiting, _)) = locked.pop_back() {
+            // Who has not begun keeps nobody else waiting.
+            if waiting.attempts == 0 {
+                waiting.lock = None;
+            }
             self.queue.push_front(waiting);
         }
         turns
@@ -234,7 +250,7 @@ impl<'a> Run<'a> {
                 event,
                 began,
             }),
-            Err(error) => Err((error, Box::new(event))),
+            Err(error) => Err(Box::new((error, event, waiting.lock))),
         }
     }
 
@@ -271,6 +287,8 @@ impl<'a> Run<'a> {
         let (record, written) = self.write_transaction(turn.agent, &transaction)?;
         changed.extend(written);
         let archived = Archived {
+            // Until its name is on the disk nobody may rely on it.
+            entry: turn.event.entry.take(),
             taken,
             record,
             staged: transaction.staged,
@@ -283,8 +301,9 @@ impl<'a> Run<'a> {
     fn stage(
         &mut self,
         turn: &mut Turn<'a>,
-        archived: Archived,
+        mut archived: Archived,
     ) -> Result<(Archived, Option<Identity>), Trouble> {
+        turn.event.entry = archived.entry.take();
         let Archived { taken, staged, .. } = &archived;
         let Some(parts) = &taken.source.parts else {
             return Ok((archived, None));
@@ -339,13 +358,15 @@ impl<'a> Run<'a> {
             let Archived {
                 taken,
                 record,
-                known,
+                mut known,
                 ..
             } = archived;
+            // Written in place, the staged file is left beside it.
+            known.extend(turn.event.after.as_ref().and_then(Standing::digest));
             let marked = turn
                 .event
                 .method
-                .map(|method| record.add(&Mark::Swapped(method)));
+                .map(|method| record.add(&Mark::Swapped(method, names.clone())));
             if let Some(Ok(())) = marked {
                 flush.add(first + number, [record.unsynced()]);
             }
@@ -481,4 +502,24 @@ impl<'a> Run<'a> {
             _lock: turn.waiting.lock,
         });
     }
+}
+
+/// Puts what a step changed on the disk. Those of whom that failed come second.
+fn flushed<'a, T>(
+    turns: Turns<'a, T>,
+    mut changed: impl FnMut(&Turn<'a>, &T) -> Vec<Unsynced>,
+) -> (Turns<'a, T>, Turns<'a, Error>) {
+    let mut flush = Flush::default();
+    for (number, (turn, data)) in turns.iter().enumerate() {
+        flush.add(number, changed(turn, data));
+    }
+    let mut failed: HashMap<usize, Error> = flush.commit().into_iter().collect();
+    let (mut kept, mut left) = (Vec::with_capacity(turns.len()), Vec::new());
+    for (number, (turn, data)) in turns.into_iter().enumerate() {
+        match failed.remove(&number) {
+            None => kept.push((turn, data)),
+            Some(error) => left.push((turn, error)),
+        }
+    }
+    (kept, left)
 }

@@ -12,12 +12,12 @@ use super::batch::Trouble;
 use crate::archive::{self, EntryKind, Written};
 use crate::baseline::Draft;
 use crate::config::Agent;
-use crate::engine::Engine;
 use crate::engine::ledger::{Event, Standing};
 use crate::engine::memory::Baseline;
 use crate::engine::observe::{Judgement, Reading, judge, lines, window};
 use crate::engine::plan::{Bound, Memory, Step, UndoMode};
 use crate::engine::undo::{self, Part, Parts, Source};
+use crate::engine::{Engine, History};
 use crate::error::{Error, Kind, Result};
 use crate::transport::{Attributes, Folder, Object, Odd, Unsynced};
 use crate::untrusted;
@@ -126,7 +126,7 @@ impl<'a> Run<'a> {
         if step.undo.is_some() {
             event.baseline = source.version;
         } else {
-            versions.push(self.version(&current)?);
+            versions.push(self.version(&current, &history)?);
             event.baseline = Some(current.digest());
         }
         let mut taken = Taken {
@@ -145,7 +145,7 @@ impl<'a> Run<'a> {
         event.boundary = judgement.boundary;
         if let Some(version) = &judgement.version {
             if version.digest() != current.digest() || step.undo.is_some() {
-                taken.versions.push(self.version(version)?);
+                taken.versions.push(self.version(version, &history)?);
             }
             event.split = judgement.exact.then(|| version.digest());
         }
@@ -176,15 +176,25 @@ impl<'a> Run<'a> {
     ) -> Result<Vec<Unsynced>, Error> {
         let engine = self.engine;
         let mut unsynced = Vec::new();
-        for (version, draft) in taken.versions.drain(..) {
-            if let Some(draft) = draft {
-                unsynced.extend(engine.versions.name(draft)?);
+        for version in taken.versions.drain(..) {
+            // Where that agent failed to whom it fell, this one makes it.
+            if let Some(draft) = version.draft {
+                engine.versions.name(draft)?;
+            } else if let Some(draft) = engine.versions.draft(&version.baseline)? {
+                draft.content().sync()?;
+                engine.versions.name(draft)?;
             }
-            engine.versions.keep(&version)?;
+            // Everybody's who needs it, whoever made it.
+            if !version.was_pushed {
+                unsynced.extend(engine.versions.unsynced(version.baseline.digest())?);
+            }
         }
         event.entry = match std::mem::replace(&mut taken.entry, Entry::None) {
             Entry::None => None,
-            Entry::Before(written) => Some(written),
+            Entry::Before(written) => {
+                unsynced.extend(engine.archive().unsynced(&written.path)?);
+                Some(written)
+            }
             Entry::Draft(mut draft, kind) => {
                 let written = draft.name(kind, taken.at)?;
                 unsynced.push(draft.folder());
@@ -207,10 +217,14 @@ impl<'a> Run<'a> {
         Ok(unsynced)
     }
 
-    fn version(&mut self, version: &Arc<Baseline>) -> Result<Version, Error> {
+    fn version(&mut self, version: &Arc<Baseline>, history: &History) -> Result<Version, Error> {
         let first = self.drafted.insert(version.digest());
         let draft = first.then(|| self.engine.versions.draft(version));
-        Ok((Arc::clone(version), draft.transpose()?.flatten()))
+        Ok(Version {
+            baseline: Arc::clone(version),
+            draft: draft.transpose()?.flatten(),
+            was_pushed: history.pushed.contains(&version.digest()),
+        })
     }
 
     /// What is to be installed: the baseline, or what an undo puts back.
@@ -306,9 +320,14 @@ pub(super) struct Taken {
     at: DateTime<FixedOffset>,
 }
 
-/// A version that is to be kept, and its file if it falls to this agent, of all
-/// that share it, to make it.
-type Version = (Arc<Baseline>, Option<Draft>);
+/// A version that is to be kept.
+struct Version {
+    baseline: Arc<Baseline>,
+    /// Its file, if it falls to this agent, of all that share it, to make it.
+    draft: Option<Draft>,
+    /// It was pushed to this agent before, so it is on the disk.
+    was_pushed: bool,
+}
 
 /// The entry of a memory, until it has its name.
 enum Entry {
@@ -326,7 +345,8 @@ impl Taken {
             Entry::Draft(draft, _) => Some(draft.content()),
             _ => None,
         };
-        let versions = self.versions.iter().filter_map(|(_, draft)| draft.as_ref());
+        let drafts = self.versions.iter();
+        let versions = drafts.filter_map(|version| version.draft.as_ref());
         entry.into_iter().chain(versions.map(Draft::content))
     }
 }

@@ -44,8 +44,9 @@ pub(super) struct Transaction {
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Mark {
-    /// The new file stands in the memory's place.
-    Swapped(Method),
+    /// The new file stands in the memory's place, and these names beside it are
+    /// what it displaced. Agents can see such names, and make more of them.
+    Swapped(Method, Vec<String>),
     /// A late write was archived; the file that held it may go.
     Late(Written),
 }
@@ -116,6 +117,10 @@ pub(super) struct Displaced {
     pub(super) unmarked: Option<Method>,
 }
 
+/// How many files a run can have displaced that was interrupted before it could
+/// mark their names: one for each of its attempts.
+const DISPLACED: usize = 17;
+
 /// What can be done about a record that nobody settles.
 pub const UNCLAIMED: &str = "give the agent its name back until its next reset; or archive the \
      .shepherd-* files in its folder by hand, then delete the record";
@@ -172,7 +177,10 @@ impl Run<'_> {
         if let Some(method) = displaced.unmarked
             && !displaced.names.is_empty()
         {
-            match displaced.record.mark(&Mark::Swapped(method)) {
+            match displaced
+                .record
+                .mark(&Mark::Swapped(method, displaced.names.clone()))
+            {
                 Ok(()) => displaced.unmarked = None,
                 Err(error) => return (notes, Err(error)),
             }
@@ -250,9 +258,8 @@ impl Run<'_> {
             let mut draft = archive.begin(Path::new(&agent.archive_subdir))?;
             read(&mut |bytes| draft.write(bytes))?;
             let written = draft.finish(EntryKind::Late, now)?;
-            displaced.record.mark(&Mark::Late(written.clone()))?;
-            late.push(written);
-            Ok(())
+            late.push(written.clone());
+            displaced.record.mark(&Mark::Late(written))
         })?;
         Ok(settled)
     }
@@ -313,9 +320,13 @@ impl Run<'_> {
             mut known,
             ..
         } = transaction;
+        let mut marked = None;
         for mark in marks {
             match mark {
-                Mark::Swapped(method) => event.method = Some(method),
+                Mark::Swapped(method, names) => {
+                    event.method = Some(method);
+                    marked = Some(names);
+                }
                 Mark::Late(written) => {
                     known.push(written.digest);
                     event.late.push(written);
@@ -343,9 +354,14 @@ impl Run<'_> {
         durable::sync_all(folder.unsynced())?;
         folder.remove_unfinished(&staged)?;
         known.extend(event.after.as_ref().and_then(Standing::digest));
+        let mut names = folder.displaced_names(&staged)?;
+        match &marked {
+            Some(marked) => names.retain(|name| *name == staged || marked.contains(name)),
+            None => names.truncate(DISPLACED),
+        }
         let mut displaced = Displaced {
             record: RecordFile::open(record)?,
-            names: folder.displaced_names(&staged)?,
+            names,
             known,
             unmarked,
         };

@@ -1,0 +1,126 @@
+//! Settles displaced files: no byte of one is lost, then it goes.
+
+use std::ffi::OsStr;
+use std::fs::File as StdFile;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+use super::{LocalFolder, Opened, describe, identify};
+use crate::error::{Error, Kind};
+use crate::sys::{self, Lease};
+use crate::transport::{Folder, Object, Odd, Reader, Settled, Sink, TransportError};
+
+/// How long a file must keep its size and times where writers cannot be seen.
+const QUIET: Duration = Duration::from_millis(250);
+
+/// How long to wait for an opener that came while a file was being removed.
+const OPENER: Duration = Duration::from_secs(2);
+
+impl LocalFolder {
+    pub(super) fn settle_file(
+        &self,
+        displaced: &str,
+        inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
+    ) -> Result<Settled, TransportError> {
+        let path = self.at(displaced);
+        let name = OsStr::new(displaced);
+        let file = match self.open_any(name)? {
+            Opened::File(file) => file,
+            Opened::Foreign(file, uid) => {
+                if self.identity(name)? != Some(identify(&self.stat(&file, &path)?)) {
+                    return Ok(Settled::Open);
+                }
+                self.remove(displaced)?;
+                // Somebody else's as long as it has a name elsewhere. If that
+                // has gone meanwhile, these are the last bytes of it.
+                return Ok(match self.stat(&file, &path)?.st_nlink {
+                    0 => self.last_look(&file, &path, inspect),
+                    _ => Settled::Odd(Odd::ForeignLink(uid)),
+                });
+            }
+            Opened::Other(Object::Odd(Odd::Directory)) => return Ok(Settled::Kept),
+            Opened::Other(Object::Odd(odd)) => {
+                self.remove(displaced)?;
+                return Ok(Settled::Odd(odd));
+            }
+            Opened::Other(Object::Absent) => return Ok(Settled::Removed { watched: true }),
+            // It was put there after the look that found something else.
+            Opened::Other(Object::File(_)) | Opened::Leased => return Ok(Settled::Open),
+        };
+        let before = self.stat(&file, &path)?;
+        let watched = match self.take_lease(&file) {
+            Lease::Held => return Ok(Settled::Open),
+            Lease::Granted => true,
+            Lease::Unavailable => {
+                self.clock.sleep(QUIET);
+                false
+            }
+        };
+        let quiet = || -> Result<bool, TransportError> {
+            let same = describe(&self.stat(&file, &path)?) == describe(&before);
+            Ok(same && (!watched || sys::lease_is_whole(file.as_fd())))
+        };
+        if !quiet()? {
+            return Ok(Settled::Open);
+        }
+        inspect(&|sink: Sink<'_>| self.read_all(&file, &path, sink))?;
+        // The last looks, as close to the removal as can be: is it this file
+        // that stands there, and has nobody touched it?
+        if self.identity(name)? != Some(identify(&before)) || !quiet()? {
+            // Closing the file gives the lease back: whoever waits may write.
+            return Ok(Settled::Open);
+        }
+        self.remove(displaced)?;
+        let touched = match watched {
+            true => !sys::lease_is_whole(file.as_fd()),
+            // Removing it has changed the time of its inode.
+            false => {
+                let after = self.stat(&file, &path)?;
+                (after.st_size, after.st_mtime, after.st_mtime_nsec)
+                    != (before.st_size, before.st_mtime, before.st_mtime_nsec)
+            }
+        };
+        if touched {
+            return Ok(match self.last_look(&file, &path, inspect) {
+                Settled::Removed { .. } => Settled::Removed { watched },
+                lost => lost,
+            });
+        }
+        Ok(Settled::Removed { watched })
+    }
+
+    /// Looks once more at a file that has no name any more and that somebody
+    /// may have opened in the instant before: it is still here, behind `file`.
+    pub(super) fn last_look(
+        &self,
+        file: &StdFile,
+        path: &Path,
+        inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
+    ) -> Settled {
+        let lost = |why: Error| {
+            let message = format!(
+                "{} was removed, and what was written to it in that instant may be lost: {}",
+                path.display(),
+                why.message()
+            );
+            Settled::Lost(Error::new(Kind::Partial.worst(why.kind()), message))
+        };
+        // Lets whoever waits open it, and waits until it is closed again.
+        sys::release_lease(file.as_fd());
+        let end = self.clock.instant() + OPENER;
+        let mut lease = self.take_lease(file);
+        while lease == Lease::Held && self.clock.instant() < end {
+            self.clock.sleep(Duration::from_millis(5));
+            lease = self.take_lease(file);
+        }
+        let seen = inspect(&|sink: Sink<'_>| self.read_all(file, path, sink));
+        match (seen, lease) {
+            (Err(error), _) => lost(error),
+            (Ok(()), Lease::Held) => lost(Error::new(Kind::Partial, "a writer has it open still")),
+            (Ok(()), lease) => Settled::Removed {
+                watched: lease == Lease::Granted,
+            },
+        }
+    }
+}
