@@ -88,6 +88,8 @@ impl LocalFolder {
             .map_err(refused)?;
         sys::release_lease(memory.as_fd());
         fs::fsync(&memory).path("sync", &path).map_err(refused)?;
+        // Nobody may have it open for writing when it is settled, nor we.
+        self.identified.replace(None);
         // The staged file stays until it is marked that it was written: the two
         // beside each other tell a run that was cut short.
         Ok(Swapped {

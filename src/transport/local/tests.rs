@@ -6,6 +6,7 @@ use std::io::Write;
 use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::thread;
+use std::time::Duration;
 use std::time::Instant;
 
 use chrono::{DateTime, FixedOffset, Utc};
