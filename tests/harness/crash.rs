@@ -452,3 +452,46 @@ fn a_kill_while_an_agent_writes_to_its_old_file_loses_nothing() {
     println!("killed while one of twelve agents writes late: {killed} points");
     assert!(killed > 0);
 }
+
+/// What a killed run named and did not come to sync is found by the next one,
+/// which relies on it: it has to be on the disk before the memory goes.
+#[test]
+fn an_entry_of_a_killed_run_is_synced_before_it_is_relied_on() {
+    if !can_trace() {
+        return;
+    }
+    let cast = [("scout", Had::scratch("- note\n"))];
+    // The record comes behind the entry, and tells the next run of it.
+    let names_a_record = |call: &Call| call.name == "linkat" && call.text.contains(".json");
+    let (_, calls) = {
+        let scene = Scene::new(&cast);
+        trace::record(&scene.fleet, &scene.log, RESET)
+    };
+    let named = calls.iter().position(names_a_record).unwrap();
+    let sync = calls[named..].iter().find(|call| call.name == "fsync");
+    let scene = Scene::new(&cast);
+    assert!(is_killed(&kill(&scene, sync.unwrap(), RESET)));
+    let options = ["-y", "-e", "trace=fsync,renameat2"].map(ToString::to_string);
+    let output = trace::run(&scene.fleet, &scene.log, &options, RESET);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let entries = scene.fleet.entries("scout");
+    assert_eq!(
+        entries.len(),
+        1,
+        "{entries:?}: {}\n{:#?}",
+        said(&output),
+        scene.records()
+    );
+    let log = fs::read_to_string(&scene.log).unwrap();
+    let exchange = log.find("renameat2(").unwrap();
+    let synced = |what: &str| {
+        let at = log.find(what);
+        assert!(at.is_some_and(|at| at < exchange), "{what} in\n{log}");
+    };
+    let folder = scene.fleet.archive.join("scout");
+    synced(&format!("{}/20", folder.display()));
+    synced(&format!("{}>", folder.display()));
+    let versions = scene.fleet.archive.join(".shepherd/baselines");
+    synced(&format!("{}/", versions.display()));
+    synced(&format!("{}>", versions.display()));
+}

@@ -268,6 +268,40 @@ fn no_file_breaks_the_dependency_rules() {
 }
 
 /// Each rule is broken once; and what only looks like a breach is none.
+/// All that `tests` holds, one file after the other.
+fn tests(folder: &Path, all: &mut String) {
+    for item in fs::read_dir(folder).unwrap() {
+        let path = item.unwrap().path();
+        if path.is_dir() {
+            tests(&path, all);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            all.push_str(&fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn every_promise_of_the_readme_has_its_tests() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut all = String::new();
+    tests(&root.join("tests"), &mut all);
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let table = readme.split("| promise | proved by |").nth(1).unwrap();
+    let rows = table
+        .lines()
+        .take_while(|line| line.is_empty() || line.starts_with('|'));
+    let rows: Vec<&str> = rows.filter(|row| row.contains('`')).collect();
+    assert!(rows.len() >= 8, "{rows:?}");
+    for row in rows {
+        for name in row.split('`').skip(1).step_by(2) {
+            assert!(
+                all.contains(&format!("fn {name}(")),
+                "no test is called {name}"
+            );
+        }
+    }
+}
+
 #[test]
 fn every_rule_catches_its_breach() {
     let long = "\n".repeat(LONGEST + 1);
