@@ -11,6 +11,7 @@ use std::fs::File as StdFile;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
@@ -35,6 +36,10 @@ const LARGEST: u64 = 16 << 30;
 
 /// How much a file may grow while it is read, if that is more than its size.
 const AHEAD: u64 = 64 << 20;
+
+/// How often the name of somebody else's file is looked at before it is taken for
+/// its only one.
+const SIGHTS: usize = 16;
 
 /// How much of a file is read at once.
 const PIECE: usize = 128 * 1024;
@@ -252,12 +257,19 @@ impl LocalFolder {
             .map_err(refused)?
         {
             // A further name of somebody else's file, which the agent has removed
-            // since, would look like the only one. What the name says in one look
-            // holds: whose file it is, and how many names it has.
-            let (object, named) = self.object(name).path("look at", &path).map_err(refused)?;
-            match named {
-                Some(named) if identify(&named) == identify(&stat) => stat = named,
-                _ => return Ok(Opened::Other(object)),
+            // since, would look like the only one. So its name has to be this one,
+            // and the only one, each time it is looked at: while a name is being
+            // removed, a single look may still find it, but not count it.
+            for _ in 0..SIGHTS {
+                let (object, named) = self.object(name).path("look at", &path).map_err(refused)?;
+                match named {
+                    Some(named) if identify(&named) == identify(&stat) => stat = named,
+                    _ => return Ok(Opened::Other(object)),
+                }
+                if stat.st_nlink > 1 {
+                    break;
+                }
+                self.clock.sleep(Duration::from_millis(1));
             }
         }
         let object = self.classify(name, &stat).path("look at", &path);
