@@ -387,6 +387,8 @@ fn large(folder: &Path) {
         for _ in 0..100 {
             file.write_all(piece.as_bytes()).unwrap();
         }
+        // Whoever has it open is waited for.
+        drop(file);
         rustix::fs::sync();
         let began = Instant::now();
         let copy = folder.join("large").join(format!("copy-{round}"));
