@@ -453,6 +453,30 @@ fn a_kill_while_an_agent_writes_to_its_old_file_loses_nothing() {
     assert!(killed > 0);
 }
 
+/// A version that was pushed and has gone since is made anew, and its name is no
+/// more on the disk than that of any new one.
+#[test]
+fn a_version_that_has_gone_is_made_and_synced_again() {
+    if !can_trace() {
+        return;
+    }
+    let scene = Scene::new(&[("scout", Had::scratch("- note\n"))]);
+    assert!(scene.fleet.run(RESET).status.success());
+    let versions = scene.fleet.archive.join(".shepherd/baselines");
+    fs::remove_dir_all(&versions).unwrap();
+    fs::create_dir(&versions).unwrap();
+    fs::write(scene.fleet.memory("scout"), format!("{BASELINE}- again\n")).unwrap();
+    let options = ["-y", "-e", "trace=fsync,renameat2"].map(ToString::to_string);
+    let output = trace::run(&scene.fleet, &scene.log, &options, RESET);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let log = fs::read_to_string(&scene.log).unwrap();
+    let before = &log[..log.find("renameat2(").unwrap()];
+    assert!(
+        before.contains(&format!("{}>", versions.display())),
+        "{log}"
+    );
+}
+
 /// What a killed run named and did not come to sync is found by the next one,
 /// which relies on it: it has to be on the disk before the memory goes.
 #[test]

@@ -15,7 +15,7 @@ use crate::engine::NO_REMOTE;
 use crate::engine::ledger::{Act, Event, Outcome, Standing};
 use crate::engine::lock::{self, Holder, Lock};
 use crate::error::{Error, Kind};
-use crate::transport::{Cause, Identity, Method, TransportError, Unsynced};
+use crate::transport::{Cause, Identity, Method, Swapped, TransportError, Unsynced};
 
 /// How long a writer may keep a displaced file open before it is left to the
 /// next run.
@@ -330,31 +330,33 @@ impl<'a> Run<'a> {
         turn: &mut Turn<'a>,
         archived: Archived,
         new: Option<Identity>,
-    ) -> Result<(Archived, Vec<String>), Trouble> {
+    ) -> Result<(Archived, Swapped), Trouble> {
         self.at(turn.waiting.step, Stage::Swap);
-        let (method, displaced) = match new {
+        let swapped = match new {
             None => {
                 turn.folder.take_away(&archived.staged)?;
-                (Method::Remove, vec![archived.staged.clone()])
+                Swapped {
+                    method: Method::Remove,
+                    displaced: vec![archived.staged.clone()],
+                }
             }
             Some(new) => {
                 turn.folder.link(&archived.staged)?;
-                let swapped = turn.folder.swap(&archived.staged, new)?;
-                (swapped.method, swapped.displaced)
+                turn.folder.swap(&archived.staged, new)?
             }
         };
-        turn.event.method = Some(method);
-        if method == Method::InPlace {
+        turn.event.method = Some(swapped.method);
+        if swapped.method == Method::InPlace {
             turn.note("it is a mount point of its own and was written in place");
         }
-        Ok((archived, displaced))
+        Ok((archived, swapped))
     }
 
     /// Marks in the records that the memories were replaced.
-    fn mark(&mut self, turns: Vec<(Turn<'a>, (Archived, Vec<String>))>) {
+    fn mark(&mut self, turns: Turns<'a, (Archived, Swapped)>) {
         let first = self.open.len();
         let mut flush = Flush::default();
-        for (number, (mut turn, (archived, names))) in turns.into_iter().enumerate() {
+        for (number, (mut turn, (archived, swapped))) in turns.into_iter().enumerate() {
             let Archived {
                 taken,
                 record,
@@ -363,24 +365,20 @@ impl<'a> Run<'a> {
             } = archived;
             // Written in place, the staged file is left beside it.
             known.extend(turn.event.after.as_ref().and_then(Standing::digest));
-            let marked = turn
-                .event
-                .method
-                .map(|method| record.add(&Mark::Swapped(method, names.clone())));
-            if let Some(Ok(())) = marked {
+            let Swapped { method, displaced } = swapped;
+            let mark = Mark::Swapped(method, displaced.clone());
+            let marked = record.add(&mark).is_ok();
+            if marked {
                 flush.add(first + number, [record.unsynced()]);
             }
             self.at(turn.waiting.step, Stage::Settle);
             self.open.push(Replaced {
                 displaced: Displaced {
                     record,
-                    names,
+                    names: displaced,
                     known,
                     // Settling tries that again, and goes no further without it.
-                    unmarked: turn
-                        .event
-                        .method
-                        .filter(|_| !matches!(marked, Some(Ok(())))),
+                    unmarked: (!marked).then_some(method),
                 },
                 deadline: self.engine.clock().instant() + SETTLE,
                 scratch_lines: taken.scratch_lines,

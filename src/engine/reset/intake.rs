@@ -178,14 +178,17 @@ impl<'a> Run<'a> {
         let mut unsynced = Vec::new();
         for version in taken.versions.drain(..) {
             // Where that agent failed to whom it fell, this one makes it.
+            let mut stood = version.was_pushed;
             if let Some(draft) = version.draft {
+                stood = false;
                 engine.versions.name(draft)?;
             } else if let Some(draft) = engine.versions.draft(&version.baseline)? {
+                stood = false;
                 draft.content().sync()?;
                 engine.versions.name(draft)?;
             }
             // Everybody's who needs it, whoever made it.
-            if !version.was_pushed {
+            if !stood {
                 unsynced.extend(engine.versions.unsynced(version.baseline.digest())?);
             }
         }
@@ -325,7 +328,7 @@ struct Version {
     baseline: Arc<Baseline>,
     /// Its file, if it falls to this agent, of all that share it, to make it.
     draft: Option<Draft>,
-    /// It was pushed to this agent before, so it is on the disk.
+    /// It was pushed to this agent before, so it came to the disk then.
     was_pushed: bool,
 }
 
