@@ -1,0 +1,225 @@
+//! What `verify` finds.
+
+use super::*;
+
+#[test]
+fn a_whole_archive_is_found_whole() {
+    let world = World::new(&["scout"]);
+    let found = verify(&world.engine(), None);
+    assert_eq!((found.kind(), found.tally.lines), (None, 0));
+    let world = lived();
+    world.seal();
+    let found = verify(&world.engine(), None);
+    assert_eq!(found.findings, []);
+    assert_eq!(found.notes, Vec::<String>::new());
+    assert_eq!((found.tally.lines, found.tally.entries), (6, 6));
+    assert_eq!((found.tally.versions, found.tally.sealed), (1, 2));
+    assert_eq!(found.ledger.seq, 6);
+}
+
+#[test]
+fn every_line_that_was_changed_removed_or_moved_is_found() {
+    let world = lived();
+    let path = ledger(&world);
+    let text = fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let check = |lines: &[&str], at: usize, what: &str| {
+        fs::write(&path, lines.join("\n") + "\n").unwrap();
+        let found = findings(&world);
+        let mut about = found.iter().filter(|it| it.0 == About::Ledger);
+        let first = about.next().unwrap_or_else(|| panic!("{what}: {found:?}"));
+        assert_eq!(first.1, Kind::Integrity);
+        assert!(
+            first.2.starts_with(&format!("line {at}: ")),
+            "{what}: {first:?}"
+        );
+    };
+    for at in 0..lines.len() - 1 {
+        let changed = lines[at].replacen("tester", "hacker", 1);
+        let mut all = lines.clone();
+        all[at] = &changed;
+        check(&all, at + 2, "changed");
+        let mut all = lines.clone();
+        all.remove(at);
+        check(&all, at + 1, "removed");
+        let mut all = lines.clone();
+        all.swap(at, at + 1);
+        check(&all, at + 1, "moved");
+        let mut all = lines.clone();
+        all[at] = "nonsense";
+        check(&all, at + 1, "nonsense");
+    }
+    // The rest is looked at all the same.
+    let mut all = lines.clone();
+    all[1] = "nonsense";
+    all[4] = "nonsense";
+    fs::write(&path, all.join("\n") + "\n").unwrap();
+    let found = findings(&world);
+    let about = |about| found.iter().filter(|it| it.0 == about).count();
+    assert_eq!((about(About::Ledger), found.len()), (2, 2), "{found:?}");
+}
+
+#[test]
+fn a_noted_head_shows_what_a_chain_cannot() {
+    let world = lived();
+    let engine = world.engine();
+    engine.records().unwrap();
+    let head = engine.ledger_head();
+    let text = fs::read(ledger(&world)).unwrap();
+    assert_eq!(verify(&engine, Some(head)).anchor, Some(true));
+    // An older head still holds after further runs.
+    world.write_scratch("scout", "- more\n");
+    world.reset();
+    let found = verify(&world.engine(), Some(head));
+    assert_eq!((found.anchor, found.kind()), (Some(true), None));
+    let bad = |anchor, words: &str| {
+        let found = verify(&world.engine(), Some(anchor));
+        assert_eq!(
+            (found.anchor, found.kind()),
+            (Some(false), Some(Kind::Integrity))
+        );
+        let said: Vec<_> = found.findings.iter().map(|it| it.what.as_str()).collect();
+        assert!(said.iter().any(|it| it.contains(words)), "{said:?}");
+    };
+    bad((head.0, Digest::ZERO), "does not have the noted digest");
+    bad((head.0 - 1, head.1), "does not have the noted digest");
+    // Cut off at the end.
+    let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
+    fs::write(ledger(&world), lines[..4].concat()).unwrap();
+    assert!(!findings(&world).iter().any(|it| it.0 == About::Ledger));
+    bad(head, "ends with record 4, but record 6 was noted");
+    // Written anew as a whole.
+    let other = lived();
+    fs::copy(ledger(&other), ledger(&world)).unwrap();
+    bad(head, "does not have the noted digest");
+    fs::remove_file(ledger(&world)).unwrap();
+    bad(head, "ends with record 0");
+}
+
+#[test]
+fn a_torn_last_line_is_no_failure() {
+    let world = lived();
+    let mut text = fs::read(ledger(&world)).unwrap();
+    text.extend_from_slice(b"{\"seq\":7,\"pre");
+    fs::write(ledger(&world), text).unwrap();
+    let found = verify(&world.engine(), None);
+    assert_eq!((found.kind(), found.ledger.torn), (None, 13));
+    assert!(
+        found.notes[0].contains("unfinished record"),
+        "{:?}",
+        found.notes
+    );
+}
+
+#[test]
+fn an_entry_that_was_changed_or_taken_away_is_found() {
+    let world = lived();
+    let entry = world
+        .archive()
+        .join("scout")
+        .join(&world.entries("scout")[1]);
+    let bytes = fs::read(&entry).unwrap();
+    let text = String::from_utf8(bytes.clone()).unwrap();
+    fs::write(&entry, text.replacen("- ", "+ ", 1)).unwrap();
+    finds(
+        &world,
+        About::Entry,
+        "its digest is another (record in line ",
+    );
+    fs::write(&entry, &bytes[1..]).unwrap();
+    finds(&world, About::Entry, "bytes, ");
+    fs::remove_file(&entry).unwrap();
+    finds(
+        &world,
+        About::Entry,
+        "is missing, and retention did not delete it",
+    );
+    std::os::unix::fs::symlink("/etc/passwd", &entry).unwrap();
+    finds(&world, About::Entry, "is no file any more");
+    fs::remove_file(&entry).unwrap();
+    fs::write(&entry, &bytes).unwrap();
+    assert_eq!(findings(&world), []);
+}
+
+#[test]
+fn an_entry_outside_the_archive_is_never_read() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    world.reset().ok();
+    let text = fs::read_to_string(ledger(&world)).unwrap();
+    let name = format!("scout/{}", world.entries("scout")[0]);
+    for path in [
+        "../agents/scout/MEMORY.md",
+        "/etc/passwd",
+        ".shepherd/ledger.jsonl",
+        "",
+    ] {
+        assert!(text.contains(&name));
+        fs::write(ledger(&world), text.replacen(&name, path, 1)).unwrap();
+        finds(&world, About::Entry, "no path of an entry");
+    }
+}
+
+#[test]
+fn entries_that_no_record_names_are_counted_and_no_failure() {
+    let world = lived();
+    let folder = world.archive().join("scout");
+    fs::write(folder.join("2025-12-31_2300.md"), "of the original").unwrap();
+    fs::write(folder.join("notes.md"), "no entry").unwrap();
+    let found = verify(&world.engine(), None);
+    assert_eq!((found.kind(), found.tally.unrecorded), (None, 1));
+    assert!(found.notes[0].contains("no record names 1 of the entries"));
+}
+
+#[test]
+fn versions_and_baselines_are_checked() {
+    let world = lived();
+    let versions = world.archive().join(".shepherd/baselines");
+    let name = super::super::world::names(&versions).remove(0);
+    let version = versions.join(name);
+    let bytes = fs::read(&version).unwrap();
+    fs::write(&version, b"other").unwrap();
+    finds(&world, About::Version, "was changed");
+    fs::remove_file(&version).unwrap();
+    finds(&world, About::Version, "is missing");
+    fs::write(&version, &bytes).unwrap();
+    world.seal();
+    world.set_baseline("scout", "# Other rules\n\n---\n");
+    finds(&world, About::Baseline, "differs from the seal");
+    fs::write(world.root.join("baselines/.checksums"), "nonsense\n").unwrap();
+    assert_eq!(findings(&world).len(), 2);
+    // Too small to be pushed is no tampering.
+    fs::remove_file(world.root.join("baselines/.checksums")).unwrap();
+    world.set_baseline("scout", "x");
+    let found = verify(&world.engine(), None);
+    assert_eq!(found.kind(), None);
+    assert!(
+        found.notes[0].contains("min_baseline_size"),
+        "{:?}",
+        found.notes
+    );
+}
+
+#[test]
+fn a_verification_changes_nothing() {
+    let world = lived();
+    let before = tree(&world.root);
+    verify(&world.engine(), None);
+    assert_eq!(tree(&world.root), before);
+}
+
+fn tree(path: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
+    let mut all = Vec::new();
+    let mut folders = vec![path.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for item in fs::read_dir(folder).unwrap() {
+            let path = item.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => all.push((path.clone(), fs::read(path).ok())),
+            }
+        }
+    }
+    all.sort();
+    all
+}
