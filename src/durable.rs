@@ -167,11 +167,21 @@ fn is_synced_as_a_whole(kind: i64) -> bool {
     [EXT4, XFS, BTRFS, F2FS, TMPFS].contains(&kind)
 }
 
+struct Wanted {
+    /// The number of the agent whose it is.
+    owner: usize,
+    /// Its file system.
+    device: u64,
+    /// A folder has no pages of its own that could fail to be written: what it
+    /// names is in the journal, of which a sync of any file tells.
+    folder: bool,
+    unsynced: Unsynced,
+}
+
 /// What has to be on the disk before a run goes on, of many agents at once.
 #[derive(Default)]
 pub struct Flush {
-    /// Each with the number of the agent whose it is, and its file system.
-    wanted: Vec<(usize, u64, Unsynced)>,
+    wanted: Vec<Wanted>,
     failed: Vec<(usize, Error)>,
 }
 
@@ -180,7 +190,12 @@ impl Flush {
     pub fn add(&mut self, owner: usize, changed: impl IntoIterator<Item = Unsynced>) {
         for unsynced in changed {
             match fs::fstat(&*unsynced.object).path("look at", &unsynced.path) {
-                Ok(stat) => self.wanted.push((owner, stat.st_dev, unsynced)),
+                Ok(stat) => self.wanted.push(Wanted {
+                    owner,
+                    device: stat.st_dev,
+                    folder: FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
+                    unsynced,
+                }),
                 Err(error) => self.failed.push((owner, error)),
             }
         }
@@ -188,27 +203,25 @@ impl Flush {
 
     /// Puts everything on the disk. Answers whose is not, and why.
     pub fn commit(mut self) -> Vec<(usize, Error)> {
-        self.wanted.sort_by_key(|(_, device, _)| *device);
-        for group in self.wanted.chunk_by(|(_, a, _), (_, b, _)| a == b) {
+        self.wanted.sort_by_key(|wanted| wanted.device);
+        for group in self.wanted.chunk_by(|a, b| a.device == b.device) {
+            let any = &*group[0].unsynced.object;
             let as_a_whole = group.len() > FEW
-                && fs::fstatfs(&*group[0].2.object)
-                    .is_ok_and(|system| is_synced_as_a_whole(system.f_type));
-            if !as_a_whole {
-                for (owner, _, unsynced) in group {
-                    self.failed
-                        .extend(unsynced.sync().err().map(|error| (*owner, error)));
-                }
-                continue;
-            }
+                && fs::fstatfs(any).is_ok_and(|system| is_synced_as_a_whole(system.f_type));
             // Old kernels do not tell there that a journal could not be written,
             // but where one file is concerned they do.
-            let whole =
-                fs::syncfs(&*group[0].2.object).and_then(|()| fs::fsync(&*group[0].2.object));
-            for (owner, _, Unsynced { object, path }) in group {
-                // Nor, before 5.8, that content could not be.
-                let each = whole.and_then(|()| sys::written_back(object.as_fd()));
+            let whole = as_a_whole.then(|| fs::syncfs(any).and_then(|()| fs::fsync(any)));
+            for wanted in group {
+                let Unsynced { object, path } = &wanted.unsynced;
+                let synced = match whole {
+                    None => fs::fsync(&**object),
+                    Some(whole) if wanted.folder => whole,
+                    // Nor, before 5.8, that content could not be.
+                    Some(whole) => whole.and_then(|()| sys::written_back(object.as_fd())),
+                };
+                let failed = synced.path("sync", path).err();
                 self.failed
-                    .extend(each.path("sync", path).err().map(|error| (*owner, error)));
+                    .extend(failed.map(|error| (wanted.owner, error)));
             }
         }
         self.failed

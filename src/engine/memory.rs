@@ -594,8 +594,9 @@ fn is_rule(text: &[u8]) -> bool {
     let Some(mark @ (b'-' | b'*' | b'_')) = text.first().copied() else {
         return false;
     };
-    let marks = text.iter().filter(|byte| **byte == mark).count();
-    marks >= 3 && text.iter().all(|b| *b == mark || b.is_ascii_whitespace())
+    // Most lines with such a mark are list items, which end this early.
+    text.iter().all(|b| *b == mark || b.is_ascii_whitespace())
+        && text.iter().filter(|byte| **byte == mark).count() >= 3
 }
 
 fn is_heading(text: &[u8]) -> bool {

@@ -40,8 +40,9 @@ pub struct History {
     pub pushed: Vec<Digest>,
     /// The last reset or undo, however it ended.
     pub last: Option<LastRun>,
-    /// The last record, if it archived something and did not change the memory.
-    pub tried: Option<Tried>,
+    /// The last record, if it archived something and did not change the memory;
+    /// seldom there, and large.
+    pub tried: Option<Box<Tried>>,
 }
 
 /// A run that archived a memory and then failed.
@@ -73,10 +74,12 @@ impl History {
             });
         }
         let tried = event.entry.clone().filter(|_| !event.changed());
-        self.tried = tried.map(|entry| Tried {
-            before: event.before.clone(),
-            split: event.split,
-            entry,
+        self.tried = tried.map(|entry| {
+            Box::new(Tried {
+                before: event.before.clone(),
+                split: event.split,
+                entry,
+            })
         });
     }
 }
