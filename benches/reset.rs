@@ -4,7 +4,8 @@
 //!   after the other, against the same loop in batches that are flushed together
 //!   as a run's are, and against a shell script that does, without any sync, what
 //!   the original tool does for each agent;
-//! - 10,000 agents against 100: time for each, resident memory;
+//! - 10,000 agents against 100: time for each; resident memory, beside that of a
+//!   process that only reads the configuration;
 //! - a memory of 100 MB against copying and syncing it;
 //! - one agent in a process of its own, as a timer runs it: processor time, also
 //!   with a ledger of 100,000 records;
@@ -373,14 +374,19 @@ fn many(folder: &Path) {
             each[1].push(cost.wall / 10_000);
         }
     }
+    let mut check = Command::new(BINARY);
+    check.args(["config", "check", "--config"]);
+    check.arg(many.root.join("memory-shepherd.conf"));
+    let configuration = Cost::of(&mut check).resident;
     let [few, many] = each.map(median);
     println!(
         "10,000 agents: {:.3} ms each, {:.2} times that of 100 (at most 1.5: {:.3} ms); \
-         resident {} MB, of 100 {} MB",
+         resident {} MB, to read their configuration alone {} MB; of 100 {} MB",
         millis(many),
         ratio(many, few),
         millis(few),
         resident[1] / 1024,
+        configuration / 1024,
         resident[0] / 1024
     );
 }
