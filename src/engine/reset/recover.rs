@@ -334,9 +334,10 @@ impl Run<'_> {
             }
         }
         let records = self.engine.records()?;
-        let mine =
-            |record: &&Record| (&record.what.run, &record.what.agent) == (&event.run, &event.agent);
-        let past: Vec<&Record> = records.iter().filter(mine).collect();
+        let of_run = records.of_run(&event.run);
+        let past: Vec<&Record> = of_run
+            .filter(|record| record.what.agent == event.agent)
+            .collect();
         let recorded = past
             .iter()
             .any(|past| (&past.what.before, &past.what.after) == (&event.before, &event.after));
