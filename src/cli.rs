@@ -30,6 +30,7 @@ use crate::demo;
 use crate::digest::Digest;
 use crate::engine::{Engine, Setup, Trigger, UndoMode};
 use crate::error::{Error, Kind, Result};
+use crate::transport::Only;
 use crate::transport::local::Local;
 use output::{Color, Failure, Output, Settings};
 
@@ -570,7 +571,7 @@ fn engine_of(config: Config, trigger: Trigger, user: &str, archive_group: Option
     let clock = Arc::new(clock::System);
     Engine::new(Setup {
         config,
-        transport: Arc::new(Local::new(clock.clone())),
+        transports: Arc::new(Only(Arc::new(Local::new(clock.clone())))),
         clock,
         user: user.to_string(),
         trigger,

@@ -362,21 +362,45 @@ pub enum Place {
     },
     /// On a host that is reached over SSH.
     Remote {
-        /// A host name, an address or a `Host` alias of the SSH config.
-        host: String,
-        /// The user there, unless the SSH config decides.
-        user: Option<String>,
+        /// How the host is reached.
+        host: Host,
         /// The memory there, as it was written; a leading `~/` is the remote home.
         memory: PathBuf,
-        /// The port, unless the SSH config decides.
-        port: Option<u16>,
-        /// The private key, unless the SSH config decides.
-        identity_file: Option<PathBuf>,
         /// Seconds between two looks at the memory.
         poll: u32,
-        /// Seconds until the host counts as not answering.
-        timeout: u32,
     },
+}
+
+impl Place {
+    /// The host, for what is not on this machine.
+    pub fn host(&self) -> Option<&Host> {
+        match self {
+            Place::Local { .. } => None,
+            Place::Remote { host, .. } => Some(host),
+        }
+    }
+
+    /// The memory, on whatever machine.
+    pub fn memory(&self) -> &Path {
+        let (Place::Local { memory } | Place::Remote { memory, .. }) = self;
+        memory
+    }
+}
+
+/// How a host is reached. Agents for whom all of it is the same share one
+/// session.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Host {
+    /// A host name, an address or a `Host` alias of the SSH config.
+    pub name: String,
+    /// The user there, unless the SSH config decides.
+    pub user: Option<String>,
+    /// The port, unless the SSH config decides.
+    pub port: Option<u16>,
+    /// The private key, unless the SSH config decides.
+    pub identity_file: Option<PathBuf>,
+    /// Seconds until the host counts as not answering.
+    pub timeout: u32,
 }
 
 /// The longest config that is read: far above any real one, and far below what

@@ -27,6 +27,7 @@ use crate::config::{self, Env};
 use crate::digest::Digest;
 use crate::engine::{Engine, Held, Setup, Trigger, UndoMode, UndoTarget};
 use crate::error::{Error, Kind, PathContext, Result};
+use crate::transport::Only;
 use crate::transport::local::Local;
 use people::{BASELINES, CONFIG, PARTS, Part, notes};
 pub use writers::Writers;
@@ -231,7 +232,7 @@ impl Site {
         let config = config::load(&self.config(), &env)?;
         let engine = Engine::new(Setup {
             config,
-            transport: Arc::new(Local::new(clock.clone())),
+            transports: Arc::new(Only(Arc::new(Local::new(clock.clone())))),
             clock: clock.clone(),
             user: user.to_string(),
             trigger,

@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use fleet::{Fleet, FleetEvent};
 pub use ledger::{Act, Event, Outcome, Record, Records, Standing, Trigger};
 pub use lock::{Lock as Held, Queue};
-pub use observe::{Block, Content, LastRun, NO_REMOTE, Observation, Protection, State, WINDOW};
+pub use observe::{Block, Content, LastRun, Observation, Protection, State, WINDOW};
 pub use plan::{Action, Bound, Plan, Skipped, Step, UndoMode, UndoOf, UndoTarget};
 pub use reset::{AgentResult, Progress, Report, Stage, UNCLAIMED};
 pub use retention::{Kept, Retention};
@@ -37,7 +37,7 @@ use crate::config::{Agent, Config, Place};
 use crate::digest::Digest;
 use crate::durable;
 use crate::error::{Error, Kind, Result};
-use crate::transport::{Object, Transport, TransportError};
+use crate::transport::{Folder, Object, Transport, TransportError, Transports};
 use ledger::{History, Ledger};
 use memory::{Baseline, Boundary};
 use observe::Cached;
@@ -55,7 +55,7 @@ pub struct Setup {
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
     /// Where memories live.
-    pub transport: Arc<dyn Transport>,
+    pub transports: Arc<dyn Transports>,
     /// The operator's user name, for the ledger.
     pub user: String,
     /// Who starts the runs of this engine.
@@ -142,8 +142,19 @@ impl Engine {
         self.setup.clock.as_ref()
     }
 
-    fn transport(&self) -> &dyn Transport {
-        self.setup.transport.as_ref()
+    /// The transport that an agent's memory is reached by.
+    fn transport(&self, place: &Place) -> Arc<dyn Transport> {
+        self.setup.transports.to(place.host())
+    }
+
+    /// Opens the folder of an agent's memory.
+    fn open(&self, agent: &Agent) -> Result<Box<dyn Folder>, TransportError> {
+        self.open_at(agent, agent.place.memory())
+    }
+
+    /// Opens the folder of a memory that was an agent's once, where the agent is.
+    fn open_at(&self, agent: &Agent, memory: &Path) -> Result<Box<dyn Folder>, TransportError> {
+        self.transport(&agent.place).open(memory)
     }
 
     /// The agent of this name.
@@ -277,9 +288,9 @@ impl Engine {
         self.sharing.get(&agent.name).map(String::as_str)
     }
 
-    /// What stands at a memory's name now.
-    fn object(&self, memory: &Path) -> Result<Object, TransportError> {
-        match self.transport().probe(&[memory]).pop() {
+    /// What stands at the name of an agent's memory now.
+    fn object(&self, place: &Place) -> Result<Object, TransportError> {
+        match self.transport(place).probe(&[place.memory()]).pop() {
             Some(answer) => answer,
             None => Err(Error::new(Kind::Internal, "a probe was not answered").into()),
         }

@@ -10,9 +10,11 @@ mod xattrs;
 
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::config::Host;
 use crate::digest::Digest;
 pub use crate::durable::Unsynced;
 use crate::error::{Error, Kind};
@@ -37,6 +39,22 @@ pub trait Transport: Send + Sync {
     /// happens in this very folder, whatever is swapped into its path
     /// afterwards. A path that goes through a symbolic link is refused.
     fn open(&self, memory: &Path) -> Result<Box<dyn Folder>, TransportError>;
+}
+
+/// The way to this machine's disks and to hosts.
+pub trait Transports: Send + Sync {
+    /// The transport to a host, or, for none, to this machine's own disks. It
+    /// connects when it is used; whoever asks for the same host shares a session.
+    fn to(&self, host: Option<&Host>) -> Arc<dyn Transport>;
+}
+
+/// One transport for everything.
+pub struct Only(pub Arc<dyn Transport>);
+
+impl Transports for Only {
+    fn to(&self, _: Option<&Host>) -> Arc<dyn Transport> {
+        Arc::clone(&self.0)
+    }
 }
 
 /// The folder of one memory, held open. Names are relative to it and never
@@ -299,6 +317,9 @@ pub enum Cause {
     Moved,
     /// The host did not answer.
     Unreachable,
+    /// The host shows another key than the one that is known, or a revoked one:
+    /// nothing was read or sent.
+    HostKey,
     /// The caller's own sink failed.
     Caller,
 }
@@ -316,6 +337,16 @@ impl TransportError {
     pub fn new(cause: Cause, error: Error) -> TransportError {
         TransportError { cause, error }
     }
+
+    /// What decides the exit code.
+    pub fn kind(&self) -> Kind {
+        match self.cause {
+            Cause::Caller => self.error.kind(),
+            Cause::Moved => Kind::Conflict,
+            Cause::HostKey => Kind::Integrity,
+            _ => Kind::Host,
+        }
+    }
 }
 
 impl From<Error> for TransportError {
@@ -326,11 +357,8 @@ impl From<Error> for TransportError {
 
 impl From<TransportError> for Error {
     fn from(error: TransportError) -> Error {
-        match error.cause {
-            Cause::Caller => error.error,
-            Cause::Moved => error.error.with_kind(Kind::Conflict),
-            _ => error.error.with_kind(Kind::Host),
-        }
+        let kind = error.kind();
+        error.error.with_kind(kind)
     }
 }
 

@@ -13,7 +13,7 @@ use super::output::{Document, Page, Role, count};
 use super::{Context, Ended};
 use crate::archive::{self, EntryKind};
 use crate::baseline::Shelf;
-use crate::config::{Agent, Place};
+use crate::config::Agent;
 use crate::diff::{self, Diff, DiffLine, Op};
 use crate::digest::Digest;
 use crate::engine::{Detail, Engine, WINDOW};
@@ -287,9 +287,8 @@ impl Side {
 }
 
 fn memory(agent: &Agent, bytes: Vec<u8>) -> Side {
-    let (Place::Local { memory } | Place::Remote { memory, .. }) = &agent.place;
     Side {
-        name: memory.display().to_string(),
+        name: agent.place.memory().display().to_string(),
         bytes,
     }
 }

@@ -126,7 +126,7 @@ struct TroubleBody<'a> {
 
 /// One place where text or bytes go out.
 struct Stream {
-    to: Box<dyn Write>,
+    to: Box<dyn Write + Send>,
     terminal: bool,
     color: bool,
     /// The reader has gone. That is its right and no error of ours.
@@ -176,7 +176,7 @@ pub struct Output {
 impl Output {
     /// The two streams of this process.
     pub fn new(settings: Settings) -> Output {
-        let stream = |to: Box<dyn Write>, terminal: bool| Stream {
+        let stream = |to: Box<dyn Write + Send>, terminal: bool| Stream {
             to,
             terminal,
             color: match settings.color {

@@ -193,7 +193,12 @@ impl Context<'_> {
 /// The colour of a state.
 pub(super) fn state_role(state: State) -> Role {
     match state {
-        State::Tampered | State::Drifted | State::NoSep | State::Error => Role::Bad,
+        State::Tampered
+        | State::HostKey
+        | State::Drifted
+        | State::NoSep
+        | State::Unreach
+        | State::Error => Role::Bad,
         State::Missing | State::Oversize | State::Busy => Role::Warn,
         State::Scratch => Role::Plain,
         State::Clean => Role::Good,

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::ini::{self, Item, Report, Spot};
 use super::keys::{Base, KEYS, Scope, Shape, Value, canonical, closest};
 use super::{
-    Agent, Config, Entry, Env, General, Origin, Place, Problems, Protect, RequireSeal, tidy,
+    Agent, Config, Entry, Env, General, Host, Origin, Place, Problems, Protect, RequireSeal, tidy,
 };
 
 /// Sections that are no agents, unless they have one of [`AGENT_MARKS`].
@@ -374,18 +374,12 @@ impl Reader<'_> {
 fn memory_key(place: &Place) -> (&str, &str, u16, &Path) {
     match place {
         Place::Local { memory } => ("", "", 0, memory),
-        Place::Remote {
-            host,
-            user,
-            memory,
-            port,
-            ..
-        } => {
-            let user = user.as_deref().filter(|_| memory.is_relative());
+        Place::Remote { host, memory, .. } => {
+            let user = host.user.as_deref().filter(|_| memory.is_relative());
             (
-                host,
+                &host.name,
                 user.unwrap_or_default(),
-                port.unwrap_or_default(),
+                host.port.unwrap_or_default(),
                 memory,
             )
         }
@@ -498,13 +492,15 @@ impl Resolved {
     fn agent(&self, section: &Section, place: Scope) -> Agent {
         let place = match place {
             Scope::Remote => Place::Remote {
-                host: self.text("remote_host").unwrap_or_default(),
-                user: self.text("remote_user"),
+                host: Host {
+                    name: self.text("remote_host").unwrap_or_default(),
+                    user: self.text("remote_user"),
+                    port: self.number("remote_port"),
+                    identity_file: self.path("identity_file"),
+                    timeout: self.number("remote_timeout").unwrap_or_default(),
+                },
                 memory: self.path("remote_memory").unwrap_or_default(),
-                port: self.number("remote_port"),
-                identity_file: self.path("identity_file"),
                 poll: self.number("remote_poll").unwrap_or_default(),
-                timeout: self.number("remote_timeout").unwrap_or_default(),
             },
             _ => Place::Local {
                 memory: self.path("memory_file").unwrap_or_default(),

@@ -362,13 +362,15 @@ fn a_remote_agent_keeps_its_path_as_it_is_written() {
     assert_eq!(
         config.agents[0].place,
         Place::Remote {
-            host: "h".into(),
-            user: Some("u".into()),
+            host: Host {
+                name: "h".into(),
+                user: Some("u".into()),
+                port: Some(22),
+                identity_file: Some("/home/op/.ssh/id".into()),
+                timeout: 7,
+            },
             memory: "~/a/./m.md".into(),
-            port: Some(22),
-            identity_file: Some("/home/op/.ssh/id".into()),
             poll: 3,
-            timeout: 7,
         }
     );
     assert_eq!(config.origin("r", "remote_scp_timeout"), Origin::Line(2));

@@ -153,9 +153,9 @@ impl Theme {
 /// The role of a state.
 pub fn of_state(state: State) -> Role {
     match state {
-        State::Tampered => Role::Tampered,
+        State::Tampered | State::HostKey => Role::Tampered,
         State::Drifted | State::NoSep => Role::Drifted,
-        State::Error | State::Missing => Role::Trouble,
+        State::Unreach | State::Error | State::Missing => Role::Trouble,
         State::Oversize => Role::Oversize,
         State::Busy => Role::Busy,
         State::Scratch => Role::Scratch,

@@ -31,19 +31,20 @@ const FRESH: Duration = Duration::from_millis(50);
 /// How long the search for the edited lines may take.
 const DIFF_TIME: Duration = Duration::from_millis(50);
 
-/// Why remote agents cannot be read yet.
-pub const NO_REMOTE: &str = "remote agents come with a later version";
-
 /// The state of an agent; the worst comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum State {
     /// The baseline file does not match the seal.
     Tampered,
+    /// The host shows another key than the one that is known.
+    HostKey,
     /// The text above the boundary differs from the baseline.
     Drifted,
     /// There is no boundary.
     NoSep,
+    /// The host did not answer.
+    Unreach,
     /// Reached, but reading, permission or parsing failed.
     Error,
     /// Reached, and the file is provably absent.
@@ -62,10 +63,12 @@ pub enum State {
 
 impl State {
     /// All states, the worst first.
-    pub const ALL: [State; 10] = [
+    pub const ALL: [State; 12] = [
         State::Tampered,
+        State::HostKey,
         State::Drifted,
         State::NoSep,
+        State::Unreach,
         State::Error,
         State::Missing,
         State::Oversize,
@@ -79,8 +82,10 @@ impl State {
     pub fn word(self) -> &'static str {
         match self {
             State::Tampered => "TAMPERED",
+            State::HostKey => "HOSTKEY",
             State::Drifted => "DRIFTED",
             State::NoSep => "NOSEP",
+            State::Unreach => "UNREACH",
             State::Error => "ERROR",
             State::Missing => "MISSING",
             State::Oversize => "OVERSIZE",
@@ -95,8 +100,10 @@ impl State {
     pub fn glyph(self) -> &'static str {
         match self {
             State::Tampered => "!!",
+            State::HostKey => "HK",
             State::Drifted => "~~",
             State::NoSep => "??",
+            State::Unreach => "x ",
             State::Error => "E ",
             State::Missing => "- ",
             State::Oversize => "^ ",
@@ -413,14 +420,6 @@ impl Engine {
         let observation = &mut seen.observation;
         observation.last.clone_from(&history.last);
         observation.ledger_error = ledger_error;
-        let Place::Local { memory } = &agent.place else {
-            observation.why = NO_REMOTE.to_string();
-            observation.block = Some(Block {
-                kind: Kind::Host,
-                why: NO_REMOTE.to_string(),
-            });
-            return seen;
-        };
         let loaded = shelf.load(agent);
         seen.baseline = loaded.as_ref().ok().map(Arc::clone);
         observation.baseline = loaded.as_ref().ok().map(|baseline| baseline.digest());
@@ -442,7 +441,7 @@ impl Engine {
                 why: error.to_string(),
             });
         }
-        match self.look(agent, memory, against, &earlier, &history, bytes) {
+        match self.look(agent, against, &earlier, &history, bytes) {
             Ok(Look::Absent) => {
                 observation.absent = true;
                 conditions.push((State::Missing, "no memory file".to_string()));
@@ -467,9 +466,14 @@ impl Engine {
                 }
             }
             Err(error) => {
-                conditions.push((State::Error, error.to_string()));
+                let state = match error.cause {
+                    Cause::HostKey => State::HostKey,
+                    Cause::Unreachable => State::Unreach,
+                    _ => State::Error,
+                };
+                conditions.push((state, error.to_string()));
                 blocks.push(Block {
-                    kind: Kind::Host,
+                    kind: error.kind(),
                     why: error.to_string(),
                 });
             }
@@ -534,18 +538,16 @@ impl Engine {
     fn look(
         &self,
         agent: &Agent,
-        memory: &std::path::Path,
         against: Option<&Arc<Baseline>>,
         earlier: &[Arc<Baseline>],
         history: &History,
         bytes: bool,
     ) -> Result<Look, TransportError> {
-        let transport = self.transport();
         // Who reads it in any case need not ask first, from afar.
-        let folder = bytes.then(|| transport.open(memory)).transpose()?;
+        let folder = bytes.then(|| self.open(agent)).transpose()?;
         let object = match &folder {
             Some(folder) => folder.look()?,
-            None => self.object(memory)?,
+            None => self.object(&agent.place)?,
         };
         let file = match object {
             Object::Absent => return Ok(Look::Absent),
@@ -565,14 +567,14 @@ impl Engine {
         }
         let mut reading = Reading::default();
         let window = window(current);
-        let folder = folder.map_or_else(|| transport.open(memory), Ok)?;
+        let folder = folder.map_or_else(|| self.open(agent), Ok)?;
         let read = folder.read(&mut |bytes| {
             reading.take(bytes, window);
             Ok(())
         });
         let file = match read {
             // It changed its kind since the probe; look again with next event.
-            Err(error) if error.cause == Cause::Moved => return self.look_again(memory),
+            Err(error) if error.cause == Cause::Moved => return self.look_again(agent),
             read => read?,
         };
         let judgement = judge(&reading, current, earlier);
@@ -597,13 +599,16 @@ impl Engine {
         Ok(Look::File(Box::new(verdict), bytes))
     }
 
-    fn look_again(&self, memory: &std::path::Path) -> Result<Look, TransportError> {
-        match self.transport().open(memory)?.look()? {
+    fn look_again(&self, agent: &Agent) -> Result<Look, TransportError> {
+        match self.open(agent)?.look()? {
             Object::Absent => Ok(Look::Absent),
             Object::Odd(odd) => Ok(Look::Odd(odd)),
             Object::File(_) => Err(crate::error::Error::new(
                 Kind::Host,
-                format!("{} changes too fast to be read", memory.display()),
+                format!(
+                    "{} changes too fast to be read",
+                    agent.place.memory().display()
+                ),
             )
             .into()),
         }
@@ -688,7 +693,7 @@ pub(super) fn shares(other: &str) -> String {
 pub(super) fn host(agent: &Agent) -> String {
     match &agent.place {
         Place::Local { .. } => "local".to_string(),
-        Place::Remote { host, .. } => host.clone(),
+        Place::Remote { host, .. } => host.name.clone(),
     }
 }
 

@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::ledger::{Act, Standing};
 use super::memory::{Boundary, Rule};
-use super::observe::{NO_REMOTE, Protection, Seen, State, WINDOW, host, shares};
+use super::observe::{Protection, Seen, State, WINDOW, host, shares};
 use super::{Engine, Record, Records, Retention, undo};
 use crate::archive::EntryKind;
 use crate::baseline::Shelf;
-use crate::config::{Agent, Place};
+use crate::config::Agent;
 use crate::digest::Digest;
 use crate::error::{Error, Kind, Result};
 
@@ -295,10 +295,9 @@ impl Engine {
         for name in unique(names) {
             let agent = self.agent(name)?;
             let protect = Protection::from(agent.protect);
-            let refused = match (&agent.place, self.shares_memory(agent)) {
-                (Place::Remote { .. }, _) => Some((Kind::Host, NO_REMOTE.to_string())),
-                (_, Some(other)) => Some((Kind::Conflict, shares(other))),
-                _ if protect == Protection::ReadOnly && !unlocked => {
+            let refused = match self.shares_memory(agent) {
+                Some(other) => Some((Kind::Conflict, shares(other))),
+                None if protect == Protection::ReadOnly && !unlocked => {
                     Some((Kind::Conflict, READ_ONLY.to_string()))
                 }
                 _ => None,

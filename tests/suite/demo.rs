@@ -10,6 +10,7 @@ use memory_shepherd::config::{self, Env};
 use memory_shepherd::demo::{self, Demo};
 use memory_shepherd::engine::{Act, Engine, Outcome, Setup, State, Trigger};
 use memory_shepherd::error::Kind;
+use memory_shepherd::transport::Only;
 use memory_shepherd::transport::local::Local;
 use tempfile::TempDir;
 
@@ -26,7 +27,7 @@ fn engine(demo: &Demo) -> Engine {
     Engine::new(Setup {
         config: config::load(demo.config(), &env).unwrap(),
         clock: Arc::new(System),
-        transport: Arc::new(Local::new(Arc::new(System))),
+        transports: Arc::new(Only(Arc::new(Local::new(Arc::new(System))))),
         user: "tester".to_string(),
         trigger: Trigger::Cli,
         archive_group: None,

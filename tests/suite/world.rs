@@ -21,7 +21,7 @@ use memory_shepherd::engine::{
 use memory_shepherd::error::Error;
 use memory_shepherd::transport::local::Local;
 use memory_shepherd::transport::{
-    Attributes, File, Folder, Identity, Object, Reader, Settled, Sink, Swapped, Transport,
+    Attributes, File, Folder, Identity, Object, Only, Reader, Settled, Sink, Swapped, Transport,
     TransportError, Unsynced,
 };
 use tempfile::TempDir;
@@ -270,7 +270,7 @@ impl World {
         Engine::new(Setup {
             config: self.config(),
             clock,
-            transport,
+            transports: Arc::new(Only(transport)),
             user: "tester".to_string(),
             trigger: Trigger::Cli,
             archive_group,

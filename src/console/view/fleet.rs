@@ -477,6 +477,10 @@ fn next_step(seen: &Observation) -> &'static str {
         State::NoSep => {
             "There is no separator line. d shows the file, X plans a reset that archives all of it."
         }
+        State::HostKey => {
+            "The host shows another key than the one that is known. Nothing was read or sent; find out why before you trust it."
+        }
+        State::Unreach => "The host did not answer; what is shown is the last that was seen.",
         State::Error => "It cannot be read as it is; nothing was changed.",
         State::Missing => {
             "The folder is there, the file is not. X plans to create it from the baseline."

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use chrono::{DateTime, FixedOffset};
 
 use super::Run;
-use super::batch::Trouble;
+use super::steps::Trouble;
 use crate::archive::{self, EntryKind, Written};
 use crate::baseline::Draft;
 use crate::config::Agent;
@@ -26,7 +26,7 @@ impl<'a> Run<'a> {
     /// Reads the memory and writes its entry, both in one pass. `None` when the
     /// memory is what it should be already.
     pub(super) fn take(
-        &mut self,
+        &self,
         agent: &'a Agent,
         step: &Step,
         folder: &dyn Folder,
@@ -34,7 +34,7 @@ impl<'a> Run<'a> {
     ) -> Result<Option<Taken>, Trouble> {
         let engine = self.engine;
         let history = engine.history(&agent.name)?;
-        let loaded = self.shelf.load(agent);
+        let loaded = self.shared().shelf.load(agent);
         // An undo puts back what was there; a damaged baseline is no reason to
         // refuse it, and then the memory is measured against the last one.
         let (current, earlier) = match (loaded, &step.undo) {
@@ -169,7 +169,7 @@ impl<'a> Run<'a> {
     /// Gives the entry its name, and the versions that go with it theirs. Their
     /// folders have to be synced afterwards.
     pub(super) fn name(
-        &mut self,
+        &self,
         agent: &Agent,
         taken: &mut Taken,
         event: &mut Event,
@@ -220,8 +220,8 @@ impl<'a> Run<'a> {
         Ok(unsynced)
     }
 
-    fn version(&mut self, version: &Arc<Baseline>, history: &History) -> Result<Version, Error> {
-        let first = self.drafted.insert(version.digest());
+    fn version(&self, version: &Arc<Baseline>, history: &History) -> Result<Version, Error> {
+        let first = self.shared().drafted.insert(version.digest());
         let draft = first.then(|| self.engine.versions.draft(version));
         Ok(Version {
             baseline: Arc::clone(version),
@@ -300,7 +300,7 @@ impl<'a> Run<'a> {
         Ok(draft)
     }
 
-    fn said_archived(&mut self, agent: &Agent, written: &Written, lines: u64) {
+    fn said_archived(&self, agent: &Agent, written: &Written, lines: u64) {
         let what = match written.kind {
             EntryKind::Scratch => format!("Archived {lines} scratch lines of {}", agent.name),
             EntryKind::Odd => format!("Described what stood in place of {}'s memory", agent.name),

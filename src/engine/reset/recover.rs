@@ -288,14 +288,14 @@ impl Run<'_> {
 
     /// Step 1: looks what interrupted runs left, and puts it right. Under the
     /// agent's lock.
-    pub(super) fn recover(&mut self, agent: &Agent) -> Result<(), Error> {
+    pub(super) fn recover(&self, agent: &Agent) -> Result<(), Error> {
         let left = self.engine.transactions()?;
         self.recover_from(agent, &left)
     }
 
     /// The same for one of several agents, whose records are among `left`.
     pub(super) fn recover_from(
-        &mut self,
+        &self,
         agent: &Agent,
         left: &[(String, PathBuf)],
     ) -> Result<(), Error> {
@@ -305,7 +305,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn recover_one(&mut self, agent: &Agent, record: &Path) -> Result<(), Error> {
+    fn recover_one(&self, agent: &Agent, record: &Path) -> Result<(), Error> {
         let Some((transaction, marks)) = read_record(record)? else {
             self.end_transaction(record);
             return Ok(());
@@ -422,12 +422,12 @@ impl Run<'_> {
     /// The folder that a record is about. None when it is not there: the record
     /// stays until it is, and holds up nothing else.
     fn folder_of(
-        &mut self,
+        &self,
         agent: &Agent,
         record: &Path,
         transaction: &Transaction,
     ) -> Result<Option<Box<dyn Folder>>, Error> {
-        let folder = match self.engine.transport().open(&transaction.memory) {
+        let folder = match self.engine.open_at(agent, &transaction.memory) {
             Ok(folder) => folder,
             Err(error) => {
                 self.keep_record(agent, record, transaction, &error.to_string());
@@ -447,7 +447,7 @@ impl Run<'_> {
         Ok(Some(folder))
     }
 
-    fn keep_record(&mut self, agent: &Agent, record: &Path, transaction: &Transaction, why: &str) {
+    fn keep_record(&self, agent: &Agent, record: &Path, transaction: &Transaction, why: &str) {
         let folder = transaction.memory.parent().unwrap_or(Path::new("/"));
         let message = format!(
             "{}: run {} was interrupted in {}: {why}; its record {} stays until that folder is back",
@@ -504,7 +504,7 @@ impl Run<'_> {
     }
 
     /// Says which records nobody settles.
-    pub(super) fn tell_of_unclaimed(&mut self) {
+    pub(super) fn tell_of_unclaimed(&self) {
         match self.engine.unclaimed() {
             Ok(records) => {
                 for record in records {
@@ -551,7 +551,7 @@ impl Run<'_> {
         Ok((record, [file.content(), file.folder()]))
     }
 
-    pub(super) fn end_transaction(&mut self, record: &Path) {
+    pub(super) fn end_transaction(&self, record: &Path) {
         if let Err(error) = std::fs::remove_file(record) {
             self.trouble(Error::io("remove", record, &error));
         }

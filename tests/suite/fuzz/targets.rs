@@ -22,6 +22,7 @@ use memory_shepherd::engine::{
     About, Engine, Finding, Outcome, Plan, Record, Report, Setup, Trigger, UndoMode, UndoTarget,
 };
 use memory_shepherd::error::Kind;
+use memory_shepherd::transport::Only;
 use memory_shepherd::transport::fake::Fake;
 use memory_shepherd::untrusted::{self, Context, View};
 use tempfile::TempDir;
@@ -137,10 +138,8 @@ fn agent_is_sound(agent: &Agent) {
             assert!(memory.is_absolute());
             memory
         }
-        Place::Remote {
-            host, user, memory, ..
-        } => {
-            for word in [Some(host), user.as_ref()].into_iter().flatten() {
+        Place::Remote { host, memory, .. } => {
+            for word in [Some(&host.name), host.user.as_ref()].into_iter().flatten() {
                 assert!(!word.is_empty() && !word.starts_with('-'), "{word}");
                 assert!(!word.contains(char::is_whitespace), "{word}");
             }
@@ -400,7 +399,7 @@ fn engine_of(config: &str, transport: Fake) -> Engine {
     Engine::new(Setup {
         config: parse(config.as_bytes()).unwrap(),
         clock: Arc::new(System),
-        transport: Arc::new(transport),
+        transports: Arc::new(Only(Arc::new(transport))),
         user: "operator".to_string(),
         trigger: Trigger::Cli,
         archive_group: None,

@@ -1,0 +1,622 @@
+//! The agents of one host, or of this machine, on their way through a run.
+
+use std::collections::{HashMap, VecDeque};
+use std::panic::resume_unwind;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::intake::Taken;
+use super::recover::{Displaced, Mark};
+use super::steps::{Archived, Began, Trouble, Turn, Waiting};
+use super::{AgentResult, Progress, Run, Stage, millis};
+use crate::config::{Agent, Host};
+use crate::durable::Flush;
+use crate::engine::ledger::{Act, Event, Outcome, Standing};
+use crate::engine::lock::Lock;
+use crate::engine::plan::{EQUAL, Skipped, Step};
+use crate::error::{Error, Kind};
+use crate::transport::{Folder, Swapped, Unsynced};
+
+/// How many agents are flushed together. Each has half a dozen files open, of
+/// the 1,024 that a process commonly may.
+const BATCH: usize = 64;
+
+/// How long a writer may keep a displaced file open before it is left to the
+/// next run.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// How often a reset starts over when the agent replaces its file in between.
+const ATTEMPTS: usize = 3;
+
+/// How long a batch of this machine's is read before it goes on with those that
+/// it has: what an agent writes meanwhile is a late write.
+const HASTE: Duration = Duration::from_millis(100);
+
+/// Turns that go on together, each with what its last step came to.
+type Turns<'a, T> = Vec<(Turn<'a>, T)>;
+
+/// A turn whose memory was replaced and whose displaced files are not all
+/// settled yet.
+struct Replaced<'a> {
+    turn: Turn<'a>,
+    displaced: Displaced,
+    deadline: Instant,
+    scratch_lines: u64,
+    notes: Vec<String>,
+    /// The most serious thing that happened, none of which kept the memory from
+    /// being replaced.
+    kind: Option<Kind>,
+}
+
+impl Replaced<'_> {
+    fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    fn worse(&mut self, kind: Kind) {
+        self.kind = Some(self.kind.unwrap_or(Kind::Partial).worst(kind));
+    }
+}
+
+/// An agent whose turn is over, but for its record in the ledger.
+struct Ended {
+    event: Event,
+    kind: Option<Kind>,
+    hints: Vec<String>,
+    scratch_lines: u64,
+    /// Its transaction, if that is over, too.
+    record: Option<PathBuf>,
+    _lock: Option<Lock>,
+}
+
+/// The agents of one host, or of this machine.
+pub(super) struct Lane<'r, 'a> {
+    run: &'r Run<'a>,
+    /// None for this machine.
+    host: Option<&'a Host>,
+    /// Those who wait for their turn, and those that wait for late writers.
+    queue: VecDeque<Waiting<'a>>,
+    open: Vec<Replaced<'a>>,
+    ended: Vec<Ended>,
+    results: Vec<AgentResult>,
+}
+
+impl<'r, 'a> Lane<'r, 'a> {
+    /// A lane without agents.
+    pub(super) fn new(run: &'r Run<'a>, host: Option<&'a Host>) -> Lane<'r, 'a> {
+        Lane {
+            run,
+            host,
+            queue: VecDeque::new(),
+            open: Vec::new(),
+            ended: Vec::new(),
+            results: Vec::new(),
+        }
+    }
+
+    /// Adds an agent of this host.
+    pub(super) fn add(&mut self, step: &'a Step) {
+        self.queue.push_back(Waiting {
+            step,
+            lock: None,
+            attempts: 0,
+        });
+    }
+
+    /// Ends agents that were asked for and are not to be changed.
+    pub(super) fn skip(&mut self, skipped: &[Skipped]) {
+        for skipped in skipped.chunks(BATCH) {
+            for Skipped {
+                agent, kind, why, ..
+            } in skipped
+            {
+                match kind {
+                    Some(kind) => {
+                        self.refused(Error::new(*kind, why.clone()), self.run.event(agent), None)
+                    }
+                    None => {
+                        self.run.say(&format!("{agent}: {why}"));
+                        let note = Some(why.clone());
+                        self.left_alone(agent, Outcome::Unchanged, note, None, None);
+                    }
+                }
+            }
+            self.record();
+        }
+    }
+
+    /// Takes every agent through all steps.
+    pub(super) fn run(mut self) -> Vec<AgentResult> {
+        while !self.queue.is_empty() {
+            match self.run.is_cancelled() {
+                true => self.not_started(),
+                false => self.batch(),
+            }
+            self.record();
+        }
+        while !self.open.is_empty() {
+            self.wait();
+        }
+        self.results
+    }
+
+    /// Takes the next agents through all steps, but for those whose displaced
+    /// files a writer still has open.
+    fn batch(&mut self) {
+        let turns = self.begin();
+        let turns = self.flush(turns, |_, taken| taken.contents().collect());
+        let turns = self.each(turns, Run::prepare);
+        let turns = self.flush(turns, |_, (_, changed)| std::mem::take(changed));
+        let turns = self.each(turns, |run, turn, (archived, _)| run.stage(turn, archived));
+        let turns = self.flush(turns, |turn, _| turn.folder.unsynced());
+        let turns = self.each(turns, |run, turn, (archived, new)| {
+            run.swap(turn, archived, new)
+        });
+        let (turns, failed) = flushed(turns, |turn, _| turn.folder.unsynced());
+        for (turn, error) in failed {
+            self.leave(turn, &error);
+        }
+        self.mark(turns);
+        self.settle();
+        // Each of those has files open.
+        while self.open.len() > BATCH {
+            self.wait();
+        }
+    }
+
+    /// Does this for each: one after the other on this machine, and all at once
+    /// where each waits for answers of the same host.
+    fn at_once<T: Send, U: Send>(&self, items: Vec<T>, act: impl Fn(T) -> U + Sync) -> Vec<U> {
+        if self.host.is_none() || items.len() < 2 {
+            return items.into_iter().map(act).collect();
+        }
+        let act = &act;
+        thread::scope(|scope| {
+            let threads: Vec<_> = items
+                .into_iter()
+                .map(|item| scope.spawn(move || act(item)))
+                .collect();
+            let done = threads.into_iter().map(|thread| thread.join());
+            done.map(|done| done.unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect()
+        })
+    }
+
+    /// Takes a step with each of these; those that cannot go on leave.
+    fn each<T: Send, U: Send>(
+        &mut self,
+        turns: Turns<'a, T>,
+        act: impl Fn(&Run<'a>, &mut Turn<'a>, T) -> Result<U, Trouble> + Sync,
+    ) -> Turns<'a, U> {
+        let run = self.run;
+        let done = self.at_once(turns, |(mut turn, data)| {
+            let result = act(run, &mut turn, data);
+            (turn, result)
+        });
+        let mut kept = Vec::with_capacity(done.len());
+        for (turn, result) in done {
+            match result {
+                Ok(data) => kept.push((turn, data)),
+                Err(trouble) => self.stumble(turn, trouble),
+            }
+        }
+        kept
+    }
+
+    /// Puts what a step changed on the disk; those of whom that fails leave. No
+    /// memory was replaced yet.
+    fn flush<T>(
+        &mut self,
+        turns: Turns<'a, T>,
+        changed: impl FnMut(&Turn<'a>, &mut T) -> Vec<Unsynced>,
+    ) -> Turns<'a, T> {
+        let (kept, failed) = flushed(turns, changed);
+        for (turn, error) in failed {
+            self.stumble(turn, error.into());
+        }
+        kept
+    }
+
+    /// Ends a turn whose memory was replaced, perhaps not on the disk. To sync it
+    /// again would prove nothing, so what is left stays for the next run.
+    fn leave(&mut self, turn: Turn<'a>, error: &Error) {
+        let message = format!(
+            "the memory was replaced, but perhaps not on the disk: {}",
+            error.message()
+        );
+        let error = Error::new(error.kind(), message).hint("the next run settles what is left");
+        self.refused(error, turn.event, turn.waiting.lock);
+    }
+
+    /// Ends a turn early, or puts the agent back among those who wait. What it
+    /// wrote in between is in displaced files, which its transaction record
+    /// names.
+    fn stumble(&mut self, turn: Turn<'a>, trouble: Trouble) {
+        let Turn {
+            waiting,
+            agent,
+            folder,
+            event,
+            ..
+        } = turn;
+        drop(folder);
+        if let Err(error) = self.run.recover(agent) {
+            self.run.trouble(error.context(&agent.name));
+        }
+        match trouble {
+            Trouble::Moved(_) if waiting.attempts < ATTEMPTS => self.queue.push_front(waiting),
+            Trouble::Moved(error) | Trouble::Stop(error) => {
+                self.refused(error, event, waiting.lock);
+            }
+        }
+    }
+
+    /// Steps 1 and 2 for the next agents: locks, and entries without names.
+    fn begin(&mut self) -> Turns<'a, Taken> {
+        let run = self.run;
+        let began = run.engine.clock().instant();
+        let mut locked: VecDeque<(Waiting<'a>, &'a Agent)> = VecDeque::new();
+        while locked.len() < BATCH
+            && (locked.is_empty() || !run.is_cancelled())
+            && let Some(mut waiting) = self.queue.pop_front()
+        {
+            run.at(&waiting.step.agent, Stage::Lock);
+            match run.lock_for(&mut waiting) {
+                Ok(agent) => locked.push_back((waiting, agent)),
+                Err(error) => self.refused(error, run.event_of(waiting.step), None),
+            }
+        }
+        // After the locks: nobody leaves anything behind from now on.
+        let left = match run.engine.transactions() {
+            Ok(left) => left,
+            Err(error) => {
+                for (waiting, _) in locked {
+                    let event = run.event_of(waiting.step);
+                    self.refused(error.clone(), event, waiting.lock);
+                }
+                return Vec::new();
+            }
+        };
+        let mut done = Vec::with_capacity(locked.len());
+        if self.host.is_some() {
+            let locked = locked.drain(..).collect();
+            done = self.at_once(locked, |(waiting, agent)| {
+                run.archive(waiting, agent, &left)
+            });
+        }
+        while let Some((waiting, agent)) = locked.pop_front() {
+            done.push(run.archive(waiting, agent, &left));
+            let passed = run.engine.clock().instant().duration_since(began);
+            if passed > HASTE || run.is_cancelled() {
+                break;
+            }
+        }
+        while let Some((mut waiting, _)) = locked.pop_back() {
+            // Who has not begun keeps nobody else waiting.
+            if waiting.attempts == 0 {
+                waiting.lock = None;
+            }
+            self.queue.push_front(waiting);
+        }
+        let mut turns = Vec::with_capacity(done.len());
+        for began in done {
+            match began {
+                Began::Archived(turn, taken) => turns.push((turn, taken)),
+                Began::Unchanged(waiting) => self.unchanged(waiting),
+                Began::Stumbled(turn, trouble) => self.stumble(turn, trouble),
+                Began::Refused(waiting, error) => {
+                    self.refused(error, run.event_of(waiting.step), waiting.lock);
+                }
+            }
+        }
+        turns
+    }
+
+    /// Marks in the records that the memories were replaced.
+    fn mark(&mut self, turns: Turns<'a, (Archived, Swapped)>) {
+        let run = self.run;
+        let first = self.open.len();
+        let mut flush = Flush::default();
+        for (number, (mut turn, (archived, swapped))) in turns.into_iter().enumerate() {
+            let Archived {
+                taken,
+                record,
+                mut known,
+                ..
+            } = archived;
+            // Written in place, the staged file is left beside it.
+            known.extend(turn.event.after.as_ref().and_then(Standing::digest));
+            let Swapped { method, displaced } = swapped;
+            let mark = Mark::Swapped(method, displaced.clone());
+            let marked = record.add(&mark).is_ok();
+            if marked {
+                flush.add(first + number, [record.unsynced()]);
+            }
+            run.at(&turn.agent.name, Stage::Settle);
+            self.open.push(Replaced {
+                displaced: Displaced {
+                    record,
+                    names: displaced,
+                    known,
+                    // Settling tries that again, and goes no further without it.
+                    unmarked: (!marked).then_some(method),
+                },
+                deadline: run.engine.clock().instant() + SETTLE,
+                scratch_lines: taken.scratch_lines,
+                notes: turn.event.note.take().into_iter().collect(),
+                kind: None,
+                turn,
+            });
+        }
+        for (number, _) in flush.commit() {
+            let replaced = &mut self.open[number];
+            replaced.displaced.unmarked = replaced.turn.event.method;
+        }
+    }
+
+    /// Gives late writers a moment.
+    fn wait(&mut self) {
+        let moment = match self.host {
+            None => Duration::from_millis(10),
+            // Every look there is a question and an answer.
+            Some(_) => Duration::from_millis(50),
+        };
+        self.run.engine.clock().sleep(moment);
+        self.settle();
+        self.record();
+    }
+
+    /// Step 4 for everybody who waits; those who still have to stay.
+    fn settle(&mut self) {
+        let run = self.run;
+        let open = std::mem::take(&mut self.open);
+        let tried = self.at_once(open, |mut replaced| {
+            let turn = &mut replaced.turn;
+            let (notes, settled) = run.settle_displaced(
+                turn.agent,
+                turn.folder.as_ref(),
+                &mut turn.event,
+                &mut replaced.displaced,
+            );
+            for note in notes {
+                replaced.note(note);
+            }
+            (replaced, settled)
+        });
+        let mut over = Vec::new();
+        for (mut replaced, settled) in tried {
+            let left = replaced.displaced.names.join(", ");
+            match settled {
+                Ok(()) if left.is_empty() => {}
+                Ok(()) if run.engine.clock().instant() < replaced.deadline => {
+                    self.open.push(replaced);
+                    continue;
+                }
+                Ok(()) => replaced.note(format!(
+                    "a writer still has the displaced file open; it stays as {left} until the next run"
+                )),
+                Err(error) => {
+                    replaced.worse(error.kind());
+                    replaced.note(match left.is_empty() {
+                        true => error.to_string(),
+                        false => format!("the displaced file stays: {error}"),
+                    });
+                }
+            }
+            over.push(replaced);
+        }
+        let mut flush = Flush::default();
+        for (number, replaced) in over.iter().enumerate() {
+            flush.add(number, replaced.turn.folder.unsynced());
+        }
+        let mut failed: HashMap<usize, Error> = flush.commit().into_iter().collect();
+        let read = self.at_once(over, |replaced| {
+            let turn = &replaced.turn;
+            run.at(&turn.agent.name, Stage::Verify);
+            let back = run.read_back(turn.folder.as_ref(), &turn.event);
+            (replaced, back)
+        });
+        for (number, (replaced, back)) in read.into_iter().enumerate() {
+            self.end(replaced, back, failed.remove(&number));
+        }
+    }
+
+    /// Step 5, but for the ledger.
+    fn end(
+        &mut self,
+        mut replaced: Replaced<'a>,
+        back: Result<bool, Error>,
+        unsynced: Option<Error>,
+    ) {
+        match back {
+            Ok(true) => {}
+            Ok(false) => replaced.note("the agent has already changed it again".to_string()),
+            Err(error) => {
+                // It was replaced all the same, and can be undone.
+                replaced.worse(error.kind());
+                replaced.note(format!("reading back failed: {error}"));
+            }
+        }
+        // The transaction stays, so that the next run settles what is left.
+        let over = replaced.displaced.names.is_empty() && unsynced.is_none();
+        if let Some(error) = unsynced {
+            replaced.worse(error.kind());
+            replaced.note(error.to_string());
+        }
+        let Replaced {
+            turn,
+            displaced,
+            scratch_lines,
+            notes,
+            kind,
+            ..
+        } = replaced;
+        let mut event = turn.event;
+        event.outcome = Outcome::Ok;
+        event.duration_ms = millis(turn.began, self.run.engine.clock().instant());
+        event.note = (!notes.is_empty()).then(|| notes.join("; "));
+        let verb = match (event.act, event.after == Some(Standing::Absent)) {
+            (_, true) => "Removed the created memory of",
+            (Act::Undo, _) => "Restored the memory of",
+            _ => "Reset",
+        };
+        let suffix = event
+            .note
+            .as_deref()
+            .map_or(String::new(), |note| format!("; {note}"));
+        let size = match event.after {
+            Some(Standing::File { size, .. }) => size,
+            _ => 0,
+        };
+        self.run
+            .say(&format!("{verb} {} ({size} bytes){suffix}", event.agent));
+        self.ended.push(Ended {
+            event,
+            kind,
+            hints: Vec::new(),
+            scratch_lines,
+            record: over.then_some(displaced.record.path),
+            _lock: turn.waiting.lock,
+        });
+    }
+
+    /// Records everybody whose turn is over, ends their transactions, and tells
+    /// how they ended.
+    fn record(&mut self) {
+        let ended = std::mem::take(&mut self.ended);
+        let events: Vec<Event> = ended.iter().map(|ended| ended.event.clone()).collect();
+        let failed = self.run.engine.record_all(events).err();
+        for mut ended in ended {
+            match (&failed, &ended.record) {
+                (None, Some(record)) => self.run.end_transaction(record),
+                (None, None) => {}
+                (Some(error), _) => self.not_recorded(&mut ended, error),
+            }
+            self.done(ended);
+        }
+        self.run.write_lines();
+    }
+
+    /// What becomes of an agent that the ledger does not know of.
+    fn not_recorded(&self, ended: &mut Ended, error: &Error) {
+        let event = &mut ended.event;
+        let replaced = event.outcome == Outcome::Ok;
+        let note = match replaced {
+            true => format!("the memory was replaced, but not recorded: {error}"),
+            false => format!("not recorded: {error}"),
+        };
+        if replaced {
+            event.outcome = Outcome::Failed;
+        }
+        let line = format!("{}: {note}", event.agent);
+        event.note = Some(match event.note.take() {
+            Some(before) => format!("{before}; {note}"),
+            None => note,
+        });
+        ended.kind = Some(ended.kind.unwrap_or(Kind::Partial).worst(error.kind()));
+        self.run.say(&line);
+    }
+
+    fn done(&mut self, ended: Ended) {
+        let event = ended.event;
+        let result = AgentResult {
+            agent: event.agent,
+            outcome: event.outcome,
+            kind: ended.kind,
+            note: event.note,
+            hints: ended.hints,
+            entries: event.entry.into_iter().chain(event.late).collect(),
+            scratch_lines: ended.scratch_lines,
+            duration_ms: event.duration_ms,
+        };
+        self.run.tell(Progress::Done(result.clone()));
+        self.results.push(result);
+    }
+
+    fn not_started(&mut self) {
+        while let Some(waiting) = self.queue.pop_front() {
+            let note = Some("the run was interrupted before its turn".to_string());
+            let kind = Some(Kind::Interrupted);
+            self.left_alone(&waiting.step.agent, Outcome::NotStarted, note, kind, None);
+        }
+    }
+
+    fn unchanged(&mut self, waiting: Waiting<'a>) {
+        let agent = &waiting.step.agent;
+        self.run.say(&format!("{agent}: {EQUAL}"));
+        let note = Some(EQUAL.to_string());
+        self.left_alone(agent, Outcome::Unchanged, note, None, waiting.lock);
+    }
+
+    /// Ends an agent of which nothing was asked.
+    fn left_alone(
+        &mut self,
+        agent: &str,
+        outcome: Outcome,
+        note: Option<String>,
+        kind: Option<Kind>,
+        lock: Option<Lock>,
+    ) {
+        self.ended.push(Ended {
+            event: Event {
+                outcome,
+                note,
+                ..self.run.event(agent)
+            },
+            kind,
+            hints: Vec::new(),
+            scratch_lines: 0,
+            record: None,
+            _lock: lock,
+        });
+    }
+
+    /// Ends an agent that was not changed, for this reason.
+    fn refused(&mut self, error: Error, event: Event, lock: Option<Lock>) {
+        let event = Event {
+            outcome: match error.kind() {
+                Kind::Busy | Kind::Integrity | Kind::Conflict => Outcome::Refused,
+                _ => Outcome::Failed,
+            },
+            note: Some(error.to_string()),
+            after: None,
+            ..event
+        };
+        self.run.say(&format!(
+            "{}: {} — {error}",
+            event.agent,
+            event.outcome.word()
+        ));
+        self.ended.push(Ended {
+            event,
+            kind: Some(Kind::Partial.worst(error.kind())),
+            hints: error.hints().to_vec(),
+            scratch_lines: 0,
+            record: None,
+            _lock: lock,
+        });
+    }
+}
+
+/// Puts what a step changed on the disk. Those of whom that failed come second.
+fn flushed<'a, T>(
+    mut turns: Turns<'a, T>,
+    mut changed: impl FnMut(&Turn<'a>, &mut T) -> Vec<Unsynced>,
+) -> (Turns<'a, T>, Turns<'a, Error>) {
+    let mut flush = Flush::default();
+    for (number, (turn, data)) in turns.iter_mut().enumerate() {
+        flush.add(number, changed(turn, data));
+    }
+    let mut failed: HashMap<usize, Error> = flush.commit().into_iter().collect();
+    let (mut kept, mut left) = (Vec::with_capacity(turns.len()), Vec::new());
+    for (number, (turn, data)) in turns.into_iter().enumerate() {
+        match failed.remove(&number) {
+            None => kept.push((turn, data)),
+            Some(error) => left.push((turn, error)),
+        }
+    }
+    (kept, left)
+}

@@ -1,0 +1,229 @@
+//! The steps of one agent. What they change is for the lane to flush.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use super::intake::Taken;
+use super::recover::{RecordFile, Transaction};
+use super::{Run, Stage};
+use crate::archive::Written;
+use crate::config::Agent;
+use crate::digest::Digest;
+use crate::durable;
+use crate::engine::ledger::{Event, Standing};
+use crate::engine::lock::{self, Holder, Lock};
+use crate::engine::plan::Step;
+use crate::error::Error;
+use crate::transport::{Cause, Folder, Identity, Method, Swapped, TransportError, Unsynced};
+
+/// An agent that is to have its turn.
+pub(super) struct Waiting<'a> {
+    pub(super) step: &'a Step,
+    pub(super) lock: Option<Lock>,
+    pub(super) attempts: usize,
+}
+
+/// An agent whose turn it is.
+pub(super) struct Turn<'a> {
+    pub(super) waiting: Waiting<'a>,
+    pub(super) agent: &'a Agent,
+    pub(super) folder: Box<dyn Folder>,
+    pub(super) event: Event,
+    pub(super) began: Instant,
+}
+
+impl Turn<'_> {
+    pub(super) fn note(&mut self, note: &str) {
+        self.event.note = Some(match self.event.note.take() {
+            Some(before) => format!("{before}; {note}"),
+            None => note.to_string(),
+        });
+    }
+}
+
+/// What became of an agent whose turn it is, at first.
+pub(super) enum Began<'a> {
+    Archived(Turn<'a>, Taken),
+    Unchanged(Waiting<'a>),
+    Stumbled(Turn<'a>, Trouble),
+    Refused(Waiting<'a>, Error),
+}
+
+/// A turn after its memory was archived.
+pub(super) struct Archived {
+    pub(super) entry: Option<Written>,
+    pub(super) taken: Taken,
+    pub(super) staged: String,
+    pub(super) record: RecordFile,
+    pub(super) known: Vec<Digest>,
+}
+
+/// Why a turn ended early.
+pub(super) enum Trouble {
+    /// The agent replaced its file in between; it can be tried again.
+    Moved(Error),
+    /// Anything else.
+    Stop(Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Trouble {
+        Trouble::Stop(error)
+    }
+}
+
+impl From<TransportError> for Trouble {
+    fn from(error: TransportError) -> Trouble {
+        match error.cause {
+            Cause::Moved => Trouble::Moved(error.into()),
+            _ => Trouble::Stop(error.into()),
+        }
+    }
+}
+
+impl<'a> Run<'a> {
+    /// An agent's event before anything was seen.
+    pub(super) fn event_of(&self, step: &Step) -> Event {
+        Event {
+            undoes: step.undo.as_ref().map(|undo| undo.run.clone()),
+            ..self.event(&step.agent)
+        }
+    }
+
+    pub(super) fn lock_for(&self, waiting: &mut Waiting<'a>) -> Result<&'a Agent, Error> {
+        let agent = self.engine.agent(&waiting.step.agent)?;
+        if waiting.lock.is_none() {
+            waiting.lock = Some(self.lock(agent)?);
+        }
+        Ok(agent)
+    }
+
+    pub(super) fn lock(&self, agent: &Agent) -> Result<Lock, Error> {
+        let holder = Holder {
+            pid: std::process::id(),
+            user: self.engine.setup.user.clone(),
+            since: self.engine.clock().now(),
+            run: self.id.clone(),
+        };
+        lock::take(self.engine.archive(), &agent.name, &holder)
+    }
+
+    /// Steps 1 and 2 of one agent, after its lock.
+    pub(super) fn archive(
+        &self,
+        mut waiting: Waiting<'a>,
+        agent: &'a Agent,
+        left: &[(String, PathBuf)],
+    ) -> Began<'a> {
+        waiting.attempts += 1;
+        let began = self.engine.clock().instant();
+        let folder = || -> Result<_, Error> {
+            self.recover_from(agent, left)?;
+            Ok(self.engine.open(agent)?)
+        };
+        let folder = match folder() {
+            Ok(folder) => folder,
+            Err(error) => return Began::Refused(waiting, error),
+        };
+        let event = self.event_of(waiting.step);
+        let mut turn = Turn {
+            waiting,
+            agent,
+            folder,
+            event,
+            began,
+        };
+        let step = turn.waiting.step;
+        self.at(&step.agent, Stage::Archive);
+        match self.take(agent, step, turn.folder.as_ref(), &mut turn.event) {
+            Ok(Some(taken)) => Began::Archived(turn, taken),
+            Ok(None) => Began::Unchanged(turn.waiting),
+            Err(trouble) => Began::Stumbled(turn, trouble),
+        }
+    }
+
+    /// Step 3, before anything is done in the agent's folder: names the entry and
+    /// writes the transaction record. Answers what has to be synced.
+    pub(super) fn prepare(
+        &self,
+        turn: &mut Turn<'a>,
+        mut taken: Taken,
+    ) -> Result<(Archived, Vec<Unsynced>), Trouble> {
+        let mut changed = self.name(turn.agent, &mut taken, &mut turn.event)?;
+        let before = turn.event.before.iter();
+        let transaction = Transaction {
+            event: turn.event.clone(),
+            memory: turn.agent.place.memory().to_path_buf(),
+            folder: turn.folder.identity()?,
+            staged: durable::random_name()?,
+            inode: taken.inode,
+            known: before.filter_map(Standing::digest).collect(),
+        };
+        let (record, written) = self.write_transaction(turn.agent, &transaction)?;
+        changed.extend(written);
+        let archived = Archived {
+            // Until its name is on the disk nobody may rely on it.
+            entry: turn.event.entry.take(),
+            taken,
+            record,
+            staged: transaction.staged,
+            known: transaction.known,
+        };
+        Ok((archived, changed))
+    }
+
+    /// Builds the new file; none where none is put in place.
+    pub(super) fn stage(
+        &self,
+        turn: &mut Turn<'a>,
+        mut archived: Archived,
+    ) -> Result<(Archived, Option<Identity>), Trouble> {
+        turn.event.entry = archived.entry.take();
+        let Archived { taken, staged, .. } = &archived;
+        let Some(parts) = &taken.source.parts else {
+            return Ok((archived, None));
+        };
+        let kept = taken
+            .source
+            .attributes
+            .as_ref()
+            .or(taken.attributes.as_ref());
+        let attributes = match kept {
+            Some(attributes) => attributes.clone(),
+            None => turn.folder.inherited(staged)?,
+        };
+        let engine = self.engine;
+        let new = turn
+            .folder
+            .stage(staged, &mut |sink| parts.feed(engine, sink), &attributes)?;
+        Ok((archived, Some(new)))
+    }
+
+    /// Puts the new file in the memory's place, or takes the memory away.
+    pub(super) fn swap(
+        &self,
+        turn: &mut Turn<'a>,
+        archived: Archived,
+        new: Option<Identity>,
+    ) -> Result<(Archived, Swapped), Trouble> {
+        self.at(&turn.agent.name, Stage::Swap);
+        let swapped = match new {
+            None => {
+                turn.folder.take_away(&archived.staged)?;
+                Swapped {
+                    method: Method::Remove,
+                    displaced: vec![archived.staged.clone()],
+                }
+            }
+            Some(new) => {
+                turn.folder.link(&archived.staged)?;
+                turn.folder.swap(&archived.staged, new)?
+            }
+        };
+        turn.event.method = Some(swapped.method);
+        if swapped.method == Method::InPlace {
+            turn.note("it is a mount point of its own and was written in place");
+        }
+        Ok((archived, swapped))
+    }
+}
