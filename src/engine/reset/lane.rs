@@ -16,7 +16,7 @@ use crate::engine::ledger::{Act, Event, Outcome, Standing};
 use crate::engine::lock::Lock;
 use crate::engine::plan::{EQUAL, Skipped, Step};
 use crate::error::{Error, Kind};
-use crate::transport::{Folder, Swapped, Unsynced};
+use crate::transport::{Swapped, Unsynced};
 
 /// How many agents are flushed together. Each has half a dozen files open, of
 /// the 1,024 that a process commonly may.
@@ -304,7 +304,7 @@ impl<'r, 'a> Lane<'r, 'a> {
         let mut turns = Vec::with_capacity(done.len());
         for began in done {
             match began {
-                Began::Archived(turn, taken) => turns.push((turn, taken)),
+                Began::Archived(turn, taken) => turns.push((turn, *taken)),
                 Began::Unchanged(waiting) => self.unchanged(waiting),
                 Began::Stumbled(turn, trouble) => self.stumble(turn, trouble),
                 Began::Refused(waiting, error) => {

@@ -43,7 +43,7 @@ impl Turn<'_> {
 
 /// What became of an agent whose turn it is, at first.
 pub(super) enum Began<'a> {
-    Archived(Turn<'a>, Taken),
+    Archived(Turn<'a>, Box<Taken>),
     Unchanged(Waiting<'a>),
     Stumbled(Turn<'a>, Trouble),
     Refused(Waiting<'a>, Error),
@@ -136,7 +136,7 @@ impl<'a> Run<'a> {
         let step = turn.waiting.step;
         self.at(&step.agent, Stage::Archive);
         match self.take(agent, step, turn.folder.as_ref(), &mut turn.event) {
-            Ok(Some(taken)) => Began::Archived(turn, taken),
+            Ok(Some(taken)) => Began::Archived(turn, Box::new(taken)),
             Ok(None) => Began::Unchanged(turn.waiting),
             Err(trouble) => Began::Stumbled(turn, trouble),
         }
