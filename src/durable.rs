@@ -323,6 +323,16 @@ impl NewFile {
         Unsynced::new(Arc::clone(&self.file) as _, &self.path)
     }
 
+    /// The path of its folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The folder itself.
+    pub fn open_folder(&self) -> &OwnedFd {
+        &self.folder
+    }
+
     /// Its folder, which has to be synced after it got its name.
     pub fn folder(&self) -> Unsynced {
         Unsynced::new(Arc::clone(&self.folder) as _, &self.path)
