@@ -27,6 +27,10 @@ pub use pins::Pins;
 /// The folder of the program's own files below `archive_dir`.
 pub const OWN: &str = ".shepherd";
 
+/// The mode of a folder of the archive until its name is on the disk: whoever
+/// finds one that lacks bits syncs it again.
+const UNSYNCED: Mode = Mode::RUSR.union(Mode::XUSR);
+
 /// How often a name that was free is taken by another run before this one gives
 /// up.
 const ATTEMPTS: usize = 64;
@@ -169,14 +173,22 @@ impl Archive {
             },
             Err(_) => {}
         }
-        let folder = durable::make_folder(path, self.folder_mode)?;
+        let unsynced = match path.starts_with(&self.root) {
+            true => UNSYNCED,
+            false => self.folder_mode,
+        };
+        if let (true, Some(parent)) = (path == self.root, path.parent()) {
+            durable::sync_name(parent)?;
+        }
+        let folder = durable::make_folder(path, unsynced)?;
         self.dress(&folder, self.folder_mode, path)?;
         Ok(folder)
     }
 
     /// A run that was killed between making a folder and giving it its mode left
-    /// one that lacks bits of it. What the operator allows beyond is theirs, but
-    /// in the program's own folders, which have exactly their mode.
+    /// one that lacks bits of it, and perhaps of whose name the disk does not
+    /// know. What the operator allows beyond is theirs, but in the program's own
+    /// folders, which have exactly their mode.
     fn mend_folder(&self, folder: &OwnedFd, path: &Path) -> Result<()> {
         let Ok(below) = path.strip_prefix(&self.root) else {
             return Ok(());
@@ -189,6 +201,9 @@ impl Archive {
                 true => want,
                 false => mode | want,
             };
+            if lacks {
+                durable::sync_name(path)?;
+            }
             self.dress(folder, Mode::from_raw_mode(mode), path)?;
         }
         Ok(())

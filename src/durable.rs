@@ -98,11 +98,13 @@ fn not_followed(path: &Path) -> Error {
     }
 }
 
-/// Makes a folder and its missing parents with `mode`, each synced into its
-/// parent, and opens it. Existing folders keep their mode.
+/// Makes a folder with `mode` and its missing parents with that and all rights of
+/// their owner, each synced into its parent, and opens it. Existing folders keep
+/// their mode.
 ///
 /// # Errors
-/// What the system answered, or a link in the path.
+/// What the system answered, or a link in the path. A folder whose name is not on
+/// the disk does not stay: the next run would take it for one that is.
 pub fn make_folder(path: &Path, mode: Mode) -> Result<OwnedFd> {
     match open_folder_raw(path, Walk::Kernel) {
         Err(Errno::NOENT) => {}
@@ -115,14 +117,37 @@ pub fn make_folder(path: &Path, mode: Mode) -> Result<OwnedFd> {
             format!("{} is no folder", path.display()),
         ));
     };
-    let parent_fd = make_folder(parent, mode)?;
-    match fs::mkdirat(&parent_fd, name, mode) {
+    let parent_fd = make_folder(parent, mode | Mode::RWXU)?;
+    let made = match fs::mkdirat(&parent_fd, name, mode) {
+        Ok(()) => true,
         // Made by somebody else meanwhile: the open below looks at it.
-        Ok(()) | Err(Errno::EXIST) => {}
-        result => result.path("make the folder", path)?,
+        Err(Errno::EXIST) => false,
+        Err(errno) => return Err(errno).path("make the folder", path),
+    };
+    if let Err(errno) = fs::fsync(&parent_fd) {
+        if made {
+            // Nobody can have put anything into it that is to last.
+            let _ = fs::unlinkat(&parent_fd, name, AtFlags::REMOVEDIR);
+        }
+        return Err(errno).path("sync the folder", parent);
     }
-    fs::fsync(&parent_fd).path("sync the folder", parent)?;
     open_folder(path, Walk::Kernel)
+}
+
+/// Puts the name of a folder on the disk, for one that made it may have been
+/// killed before. A folder above that may not be read is not ours to have made
+/// anything in.
+///
+/// # Errors
+/// What the system answered.
+pub fn sync_name(path: &Path) -> Result<()> {
+    let Some(parent) = path.parent() else {
+        return Ok(());
+    };
+    match open_folder_raw(parent, Walk::Kernel) {
+        Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => Ok(()),
+        folder => fs::fsync(folder.path("open the folder", parent)?).path("sync", parent),
+    }
 }
 
 /// A file or folder that was changed and is perhaps not on the disk yet.

@@ -11,6 +11,7 @@ mod calls;
 mod crash;
 mod faults;
 mod fixture;
+mod folders;
 mod hostile;
 mod in_place;
 mod kernel;
