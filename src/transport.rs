@@ -102,7 +102,8 @@ pub trait Folder: Send {
     /// file system cannot exchange, it is absent for microseconds, and
     /// [`Method::TakeAway`] says so; one that is a mount point of its own is
     /// written in place, which a crash can cut short, and [`Method::InPlace`] says
-    /// so. When this returns, what stands at the memory's name is the file `new`
+    /// so; where it could be neither written nor put back, this fails with
+    /// [`Cause::HalfWritten`]. When this returns, what stands at the memory's name is the file `new`
     /// that was staged, or its content. An agent that replaces it meanwhile, or
     /// puts a file of its own at the staged name before, makes this fail with
     /// [`Cause::Moved`] without anything being lost.
@@ -297,6 +298,10 @@ pub enum Cause {
     Refused,
     /// The agent put something else in place in the middle of it; try again.
     Moved,
+    /// A memory that is written in place was left half written, or perhaps not
+    /// on the disk: what that needs to be put right stands beside it. To try that
+    /// at once would meet the same trouble, so it is for the next run.
+    HalfWritten,
     /// The host did not answer.
     Unreachable,
     /// The caller's own sink failed.
