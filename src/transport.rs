@@ -68,6 +68,13 @@ pub trait Folder: Send {
     /// beyond it the largest of the agent's own (`user.*`) are left out.
     fn read(&self, sink: Sink<'_>) -> Result<File, TransportError>;
 
+    /// The same, and waits for up to a minute where the agent, by a lease, keeps
+    /// everybody else from opening its memory. Nobody who only looks should be held
+    /// up by that.
+    fn wait_and_read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
+        self.read(sink)
+    }
+
     /// What a memory that is created here should look like, so that the agent
     /// can write it: the folder's owner, its mode without execute bits, and the
     /// attributes that every new file in it gets. What a crash may leave of the

@@ -566,10 +566,14 @@ impl Engine {
         let mut reading = Reading::default();
         let window = window(current);
         let folder = folder.map_or_else(|| transport.open(memory), Ok)?;
-        let read = folder.read(&mut |bytes| {
-            reading.take(bytes, window);
+        let mut take = |piece: &[u8]| {
+            reading.take(piece, window);
             Ok(())
-        });
+        };
+        let read = match bytes {
+            true => folder.wait_and_read(&mut take),
+            false => folder.read(&mut take),
+        };
         let file = match read {
             // It changed its kind since the probe; look again with next event.
             Err(error) if error.cause == Cause::Moved => return self.look_again(memory),
