@@ -58,6 +58,12 @@ pub trait Folder: Send {
     /// What stands at the memory's name. Links are looked at, not followed.
     fn look(&self) -> Result<Object, TransportError>;
 
+    /// What a [`Folder::swap`] would meet, as far as that can be told without
+    /// trying: for plans, which promise nothing by it.
+    fn outlook(&self) -> Outlook {
+        Outlook::Clear
+    }
+
     /// Reads the memory to its end, whatever size it claims, and says what was
     /// read: the stamp is the one after the last byte. One that grows as fast as
     /// it is read is left at twice its first size or 64 MiB beyond it; what
@@ -247,6 +253,17 @@ impl fmt::Display for Odd {
             Odd::ForeignLink(uid) => write!(f, "a hard link to a file of user {uid}"),
         }
     }
+}
+
+/// What a swap would meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outlook {
+    /// Nothing that is known of.
+    Clear,
+    /// The memory is a mount point of its own: [`Method::InPlace`].
+    InPlace,
+    /// It would be refused, for this reason, which has the command that helps.
+    Refused(Error),
 }
 
 /// How a memory was replaced.

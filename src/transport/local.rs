@@ -4,6 +4,7 @@
 mod attributes;
 mod in_place;
 mod leases;
+mod outlook;
 mod settle;
 
 use std::cell::{Cell, RefCell};
@@ -20,8 +21,8 @@ use rustix::io::Errno;
 use self::attributes::{dress, xattrs};
 use self::leases::leased;
 use super::{
-    Attributes, Cause, File, Folder, Identity, Method, Object, Odd, Reader, Settled, Sink, Stamp,
-    Swapped, Transport, TransportError, Unsynced,
+    Attributes, Cause, File, Folder, Identity, Method, Object, Odd, Outlook, Reader, Settled, Sink,
+    Stamp, Swapped, Transport, TransportError, Unsynced,
 };
 use crate::clock::Clock;
 use crate::digest::{Digest, Hasher};
@@ -441,16 +442,16 @@ impl LocalFolder {
     fn replace_error(&self, errno: Errno) -> TransportError {
         let path = self.memory();
         let error = Error::io("replace", &path, &errno.into());
-        refused(match errno {
-            Errno::PERM | Errno::ACCESS => error.hint(format!(
-                "if it is immutable or append-only: sudo chattr -ia {}",
+        match errno {
+            Errno::PERM | Errno::ACCESS => self.explained(error.hint(format!(
+                "if it or its folder is immutable or append-only: chattr -ia {}",
                 path.display()
-            )),
-            Errno::BUSY => error.hint(
+            ))),
+            Errno::BUSY => refused(error.hint(
                 "it is a mount point of its own; mount the folder it lies in instead of the file",
-            ),
-            _ => error,
-        })
+            )),
+            _ => refused(error),
+        }
     }
 }
 
@@ -485,6 +486,10 @@ impl Folder for LocalFolder {
         self.read_it(self.open(&self.name)?, sink)
     }
 
+    fn outlook(&self) -> Outlook {
+        self.look_ahead()
+    }
+
     fn inherited(&self, staged: &str) -> Result<Attributes, TransportError> {
         let stat = fs::fstat(&*self.fd)
             .path("look at", &self.path)
@@ -493,7 +498,7 @@ impl Folder for LocalFolder {
         let mode = Mode::from_raw_mode(0o666);
         let name = || Ok(unfinished(staged));
         let new = NewFile::create_as(&self.fd, &self.path, mode, name, self.help);
-        let new = new.map_err(refused)?;
+        let new = new.map_err(|error| self.explained(error))?;
         Ok(Attributes {
             uid: stat.st_uid,
             gid: stat.st_gid,
@@ -514,7 +519,7 @@ impl Folder for LocalFolder {
         let mode = Mode::RUSR | Mode::WUSR;
         let unfinished = || Ok(unfinished(name));
         let mut file = NewFile::create_as(&self.fd, &self.path, mode, unfinished, self.help)
-            .map_err(refused)?;
+            .map_err(|error| self.explained(error))?;
         let mut failure = None;
         let fed = content(&mut |bytes| {
             file.write(bytes)

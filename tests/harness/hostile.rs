@@ -365,6 +365,16 @@ impl Drop for Fixed {
     }
 }
 
+/// What a reset is refused for is in its plan and in what `doctor` finds.
+fn is_foreseen(scene: &Scene, command: &str) {
+    for words in [&["reset", "scout", "--dry-run"][..], &["doctor"]] {
+        let output = scene.fleet.run(words);
+        let out = String::from_utf8_lossy(&output.stdout);
+        assert!(out.contains(command), "{words:?}: {out}");
+        assert_ne!(output.status.code(), Some(0), "{words:?}: {out}");
+    }
+}
+
 #[test]
 fn an_immutable_or_append_only_memory_is_refused_with_the_command_that_helps() {
     for flag in ["i", "a"] {
@@ -382,7 +392,9 @@ fn an_immutable_or_append_only_memory_is_refused_with_the_command_that_helps() {
             assert_ne!(ended.code, Some(0), "{ended:?}");
             let memory = scene.memory().display().to_string();
             assert!(ended.err.contains(&memory), "{ended:?}");
-            assert!(ended.err.contains("chattr -ia"), "{ended:?}");
+            let command = format!("chattr -{flag} {memory} ");
+            assert!(ended.err.contains(&command), "{ended:?}");
+            is_foreseen(&scene, &command);
             assert!(fs::read(scene.memory()).unwrap().ends_with(b"- note\n"));
             assert_eq!(scene.fleet.litter("scout"), [""; 0], "+{flag}");
             scene.is_unharmed();
@@ -408,7 +420,9 @@ fn a_folder_in_which_nothing_can_change_is_refused_and_the_memory_stays() {
         };
         let ended = scene.reset();
         assert_ne!(ended.code, Some(0), "+{flag}: {ended:?}");
-        assert!(ended.err.contains("agents/scout"), "{ended:?}");
+        let command = format!("chattr -{flag} {} ", scene.folder().display());
+        assert!(ended.err.contains(&command), "{ended:?}");
+        is_foreseen(&scene, &command);
         assert!(fs::read(scene.memory()).unwrap().ends_with(b"- note\n"));
         scene.is_unharmed();
         drop(fixed);

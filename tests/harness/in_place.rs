@@ -66,6 +66,13 @@ fn a_memory_that_is_a_mount_point_is_written_in_place_and_put_back() {
     let mounted = Mounted::new();
     let fleet = &mounted.scene.fleet;
     let before = mounted.bytes();
+    // Foreseen, whatever the last reset was like.
+    for words in [&["reset", "scout", "--dry-run"][..], &["doctor"]] {
+        let output = fleet.run(words);
+        assert!(output.status.success(), "{}", said(&output));
+        let foreseen = said(&output).contains("written in place");
+        assert!(foreseen, "{words:?}: {}", said(&output));
+    }
     let output = fleet.run(RESET);
     assert!(output.status.success(), "{}", said(&output));
     assert!(

@@ -184,7 +184,7 @@ impl LocalFolder {
             OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = fs::openat(&*self.fd, &self.name, flags, Mode::empty())
             .path("write", &path)
-            .map_err(refused)?;
+            .map_err(|error| self.explained(error))?;
         let file = StdFile::from(file);
         let stat = self.stat(&file, &path)?;
         let object = self.classify(&self.name, &stat).path("look at", &path);
