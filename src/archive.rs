@@ -178,7 +178,8 @@ impl Archive {
             false => self.folder_mode,
         };
         if let (true, Some(parent)) = (path == self.root, path.parent()) {
-            durable::sync_name(parent)?;
+            durable::sync_name(parent)
+                .map_err(|error| error.context(format!("cannot make {}", path.display())))?;
         }
         let folder = durable::make_folder(path, unsynced)?;
         self.dress(&folder, self.folder_mode, path)?;

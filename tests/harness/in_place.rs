@@ -264,3 +264,42 @@ fn what_an_agent_writes_into_a_half_written_memory_is_archived() {
     assert!(late, "{:?}", entries.keys());
     drop(mounted.mount);
 }
+
+#[test]
+fn a_kill_while_a_half_written_memory_is_put_right_is_put_right_itself() {
+    let name = "in_place::a_kill_while_a_half_written_memory_is_put_right_is_put_right_itself";
+    if !may_mount(name) || !can_trace() {
+        return;
+    }
+    let half_written = || {
+        let mounted = Mounted::new();
+        mounted.fails("ftruncate", 1, true);
+        mounted
+    };
+    let mounted = half_written();
+    let (_, mut points) = trace::record(&mounted.scene.fleet, &mounted.scene.log, RESET);
+    points.retain(Call::changes);
+    let chosen = match full() {
+        true => points.clone(),
+        false => sample(&points, 15),
+    };
+    let mut failures = Vec::new();
+    for point in &chosen {
+        let mounted = half_written();
+        kill(&mounted.scene, point, RESET);
+        let output = mounted.scene.fleet.run(RESET);
+        let ended = match output.status.success() {
+            true => mounted.is_reset(),
+            false => Err(said(&output)),
+        };
+        if let Err(why) = ended {
+            failures.push(format!("killed at {}: {why}", point.text));
+        }
+    }
+    println!(
+        "in place, half written: killed at {} of {} points",
+        chosen.len(),
+        points.len()
+    );
+    report("in place, half written", &failures);
+}
