@@ -44,6 +44,8 @@ struct Archived {
 pub(super) enum Trouble {
     /// The agent replaced its file in between; it can be tried again.
     Moved(Error),
+    /// The memory is not whole, which is for the next run to put right.
+    HalfWritten(Error),
     /// Anything else.
     Stop(Error),
 }
@@ -58,6 +60,7 @@ impl From<TransportError> for Trouble {
     fn from(error: TransportError) -> Trouble {
         match error.cause {
             Cause::Moved => Trouble::Moved(error.into()),
+            Cause::HalfWritten => Trouble::HalfWritten(error.into()),
             _ => Trouble::Stop(error.into()),
         }
     }
@@ -150,12 +153,15 @@ impl<'a> Run<'a> {
             ..
         } = turn;
         drop(folder);
+        if let Trouble::HalfWritten(error) = trouble {
+            return self.refused(error, event, waiting.lock);
+        }
         if let Err(error) = self.recover(agent) {
             self.trouble(error.context(&agent.name));
         }
         match trouble {
             Trouble::Moved(_) if waiting.attempts < ATTEMPTS => self.queue.push_front(waiting),
-            Trouble::Moved(error) | Trouble::Stop(error) => {
+            Trouble::Moved(error) | Trouble::HalfWritten(error) | Trouble::Stop(error) => {
                 self.refused(error, event, waiting.lock);
             }
         }
