@@ -27,6 +27,14 @@ pub use pins::Pins;
 /// The folder of the program's own files below `archive_dir`.
 pub const OWN: &str = ".shepherd";
 
+/// The mode of a folder of the archive until its name is on the disk: whoever
+/// finds one that lacks bits syncs it again.
+const UNSYNCED: Mode = Mode::RUSR.union(Mode::XUSR);
+
+/// How often a name that was free is taken by another run before this one gives
+/// up.
+const ATTEMPTS: usize = 64;
+
 /// What an entry holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -165,14 +173,23 @@ impl Archive {
             },
             Err(_) => {}
         }
-        let folder = durable::make_folder(path, self.folder_mode)?;
+        let unsynced = match path.starts_with(&self.root) {
+            true => UNSYNCED,
+            false => self.folder_mode,
+        };
+        if let (true, Some(parent)) = (path == self.root, path.parent()) {
+            durable::sync_name(parent)
+                .map_err(|error| error.context(format!("cannot make {}", path.display())))?;
+        }
+        let folder = durable::make_folder(path, unsynced)?;
         self.dress(&folder, self.folder_mode, path)?;
         Ok(folder)
     }
 
     /// A run that was killed between making a folder and giving it its mode left
-    /// one that lacks bits of it. What the operator allows beyond is theirs, but
-    /// in the program's own folders, which have exactly their mode.
+    /// one that lacks bits of it, and perhaps of whose name the disk does not
+    /// know. What the operator allows beyond is theirs, but in the program's own
+    /// folders, which have exactly their mode.
     fn mend_folder(&self, folder: &OwnedFd, path: &Path) -> Result<()> {
         let Ok(below) = path.strip_prefix(&self.root) else {
             return Ok(());
@@ -185,6 +202,9 @@ impl Archive {
                 true => want,
                 false => mode | want,
             };
+            if lacks {
+                durable::sync_name(path)?;
+            }
             self.dress(folder, Mode::from_raw_mode(mode), path)?;
         }
         Ok(())
@@ -492,12 +512,13 @@ impl Draft {
         self.file.folder()
     }
 
-    /// Gives the entry the first free name of this minute.
+    /// Gives the entry a free name of this minute, behind those that are taken.
     ///
     /// # Errors
     /// What the system answered: then there is no entry.
     pub fn name(&mut self, kind: EntryKind, at: DateTime<FixedOffset>) -> Result<Written> {
-        for number in 0.. {
+        let mut number = 0;
+        for _ in 0..ATTEMPTS {
             let name = entry_name(at, kind, number);
             if self.file.link(OsStr::new(&name))? {
                 return Ok(Written {
@@ -507,8 +528,22 @@ impl Draft {
                     size: self.size,
                 });
             }
+            let next = behind(number, |number| self.stands(&entry_name(at, kind, number)))?;
+            let Some(next) = next else { break };
+            number = next;
         }
-        unreachable!("a folder cannot hold all names")
+        let folder = self.file.path().display();
+        let message = format!("no name of this minute is free in {folder}");
+        Err(Error::new(Kind::Host, message).hint("run it again in a minute"))
+    }
+
+    fn stands(&self, name: &str) -> Result<bool> {
+        let path = self.file.path();
+        match fs::statat(self.file.open_folder(), name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(errno).path("look at", &path.join(name)),
+        }
     }
 
     /// Puts this one entry on the disk, with its name.
@@ -521,6 +556,29 @@ impl Draft {
         self.folder().sync()?;
         Ok(written)
     }
+}
+
+/// A number behind `taken` that is free. Those of a minute follow each other, so
+/// that few have to be looked at, however many there are.
+fn behind(mut taken: u32, stands: impl Fn(u32) -> Result<bool>) -> Result<Option<u32>> {
+    let mut step = 1;
+    let mut free = loop {
+        let Some(next) = taken.checked_add(step) else {
+            return Ok(None);
+        };
+        match stands(next)? {
+            true => (taken, step) = (next, step.saturating_mul(2)),
+            false => break next,
+        }
+    };
+    while free - taken > 1 {
+        let middle = taken + (free - taken) / 2;
+        match stands(middle)? {
+            true => taken = middle,
+            false => free = middle,
+        }
+    }
+    Ok(Some(free))
 }
 
 /// The stamp in names and headers: local time to the minute.
@@ -652,6 +710,49 @@ mod tests {
         assert!(entry.starts_with("# scout scratch notes — archived 2026-03-14_0900\n\n"));
         assert_eq!(scratch_of(entry.as_bytes()), Some(scratch.as_bytes()));
         assert_eq!(scratch_of(b"no header\n\nx"), None);
+    }
+
+    #[test]
+    fn a_free_name_is_found_with_few_looks_however_many_are_taken() {
+        for count in [1, 2, 3, 7, 8, 5_000, 1_000_000, u32::MAX] {
+            let looks = std::cell::Cell::new(0);
+            let stands = |number| {
+                looks.set(looks.get() + 1);
+                Ok(number < count)
+            };
+            assert_eq!(behind(0, stands).unwrap(), Some(count));
+            assert!(looks.get() <= 64, "{} looks for {count}", looks.get());
+        }
+        assert_eq!(behind(0, |_| Ok(true)).unwrap(), None);
+    }
+
+    #[test]
+    fn entries_of_one_minute_are_numbered_on_whatever_stands_there() {
+        let time = at("2026-03-14T09:00:00+00:00");
+        let names: Vec<String> = (0..300)
+            .map(|number| entry_name(time, EntryKind::Late, number))
+            .collect();
+        let listed: Vec<(&str, &str)> = names
+            .iter()
+            .map(|name| (name.as_str(), "2026-03-14T09:00:00Z"))
+            .collect();
+        let (_folder, archive) = entries(&listed);
+        let scout = Path::new("scout");
+        for expected in ["2026-03-14_0900-late-300.md", "2026-03-14_0900-late-301.md"] {
+            let draft = archive.begin(scout).unwrap();
+            let written = draft.finish(EntryKind::Late, time).unwrap();
+            assert_eq!(written.path, scout.join(expected));
+        }
+        // A gap is no reason to look at every name, and nothing is replaced.
+        let gap = archive.root().join("scout").join(&names[150]);
+        std::fs::remove_file(gap).unwrap();
+        let draft = archive.begin(scout).unwrap();
+        draft.finish(EntryKind::Late, time).unwrap();
+        assert_eq!(archive.list(scout).unwrap().len(), 302);
+        // Other kinds have numbers of their own.
+        let draft = archive.begin(scout).unwrap();
+        let written = draft.finish(EntryKind::Scratch, time).unwrap();
+        assert_eq!(written.path, scout.join("2026-03-14_0900.md"));
     }
 
     /// A folder of empty entries, each with its time of change, and its archive.

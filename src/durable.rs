@@ -98,11 +98,13 @@ fn not_followed(path: &Path) -> Error {
     }
 }
 
-/// Makes a folder and its missing parents with `mode`, each synced into its
-/// parent, and opens it. Existing folders keep their mode.
+/// Makes a folder with `mode` and its missing parents with that and all rights of
+/// their owner, each synced into its parent, and opens it. Existing folders keep
+/// their mode.
 ///
 /// # Errors
-/// What the system answered, or a link in the path.
+/// What the system answered, or a link in the path. A folder whose name is not on
+/// the disk does not stay: the next run would take it for one that is.
 pub fn make_folder(path: &Path, mode: Mode) -> Result<OwnedFd> {
     match open_folder_raw(path, Walk::Kernel) {
         Err(Errno::NOENT) => {}
@@ -115,14 +117,37 @@ pub fn make_folder(path: &Path, mode: Mode) -> Result<OwnedFd> {
             format!("{} is no folder", path.display()),
         ));
     };
-    let parent_fd = make_folder(parent, mode)?;
-    match fs::mkdirat(&parent_fd, name, mode) {
+    let parent_fd = make_folder(parent, mode | Mode::RWXU)?;
+    let made = match fs::mkdirat(&parent_fd, name, mode) {
+        Ok(()) => true,
         // Made by somebody else meanwhile: the open below looks at it.
-        Ok(()) | Err(Errno::EXIST) => {}
-        result => result.path("make the folder", path)?,
+        Err(Errno::EXIST) => false,
+        Err(errno) => return Err(errno).path("make the folder", path),
+    };
+    if let Err(errno) = fs::fsync(&parent_fd) {
+        if made {
+            // Nobody can have put anything into it that is to last.
+            let _ = fs::unlinkat(&parent_fd, name, AtFlags::REMOVEDIR);
+        }
+        return Err(errno).path("sync the folder", parent);
     }
-    fs::fsync(&parent_fd).path("sync the folder", parent)?;
     open_folder(path, Walk::Kernel)
+}
+
+/// Puts the name of a folder on the disk, for one that made it may have been
+/// killed before. A folder above that may not be read is not ours to have made
+/// anything in.
+///
+/// # Errors
+/// What the system answered.
+pub fn sync_name(path: &Path) -> Result<()> {
+    let Some(parent) = path.parent() else {
+        return Ok(());
+    };
+    match open_folder_raw(parent, Walk::Kernel) {
+        Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => Ok(()),
+        folder => fs::fsync(folder.path("open the folder", parent)?).path("sync", parent),
+    }
 }
 
 /// A file or folder that was changed and is perhaps not on the disk yet.
@@ -314,7 +339,7 @@ impl NewFile {
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.length += bytes.len() as u64;
         let mut file = &*self.file;
-        let written = match bytes.len() >= HOLE && bytes.iter().all(|byte| *byte == 0) {
+        let written = match bytes.len() >= HOLE && is_zeros(bytes) {
             true => file
                 .set_len(self.length)
                 .and_then(|()| file.seek(SeekFrom::End(0)).map(drop)),
@@ -334,6 +359,16 @@ impl NewFile {
     /// Its content, which has to be on the disk before it gets its name.
     pub fn content(&self) -> Unsynced {
         Unsynced::new(Arc::clone(&self.file) as _, &self.path)
+    }
+
+    /// The path of its folder.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The folder itself.
+    pub fn open_folder(&self) -> &OwnedFd {
+        &self.folder
     }
 
     /// Its folder, which has to be synced after it got its name.
@@ -391,6 +426,13 @@ impl Drop for NewFile {
             let _ = fs::unlinkat(&self.folder, name, AtFlags::empty());
         }
     }
+}
+
+fn is_zeros(bytes: &[u8]) -> bool {
+    // To compare slices is many times faster than to look at each byte.
+    const ZEROS: [u8; 4096] = [0; 4096];
+    let mut pieces = bytes.chunks(ZEROS.len());
+    pieces.all(|piece| *piece == ZEROS[..piece.len()])
 }
 
 /// Opens whatever stands there but a link, which is not followed; a FIFO holds
@@ -521,4 +563,19 @@ pub fn random_name() -> Result<String> {
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .path("read random bytes from", Path::new("the kernel"))?;
     Ok(format!("{PREFIX}{}", hex(&bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_byte_makes_it_no_zeros() {
+        for length in [1, 4095, 4096, 4097, 128 * 1024] {
+            let mut bytes = vec![0; length];
+            assert!(is_zeros(&bytes));
+            bytes[length - 1] = 1;
+            assert!(!is_zeros(&bytes));
+        }
+    }
 }

@@ -76,6 +76,12 @@ pub trait Folder: Send {
     /// What stands at the memory's name. Links are looked at, not followed.
     fn look(&self) -> Result<Object, TransportError>;
 
+    /// What a [`Folder::swap`] would meet, as far as that can be told without
+    /// trying: for plans, which promise nothing by it.
+    fn outlook(&self) -> Outlook {
+        Outlook::Clear
+    }
+
     /// Reads the memory to its end, whatever size it claims, and says what was
     /// read: the stamp is the one after the last byte. One that grows as fast as
     /// it is read is left at twice its first size or 64 MiB beyond it; what
@@ -85,6 +91,13 @@ pub trait Folder: Send {
     /// The answer has the extended attributes, up to 64 KiB of names and values:
     /// beyond it the largest of the agent's own (`user.*`) are left out.
     fn read(&self, sink: Sink<'_>) -> Result<File, TransportError>;
+
+    /// The same, and waits for up to a minute where the agent, by a lease, keeps
+    /// everybody else from opening its memory. Nobody who only looks should be held
+    /// up by that.
+    fn wait_and_read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
+        self.read(sink)
+    }
 
     /// What a memory that is created here should look like, so that the agent
     /// can write it: the folder's owner, its mode without execute bits, and the
@@ -120,7 +133,8 @@ pub trait Folder: Send {
     /// file system cannot exchange, it is absent for microseconds, and
     /// [`Method::TakeAway`] says so; one that is a mount point of its own is
     /// written in place, which a crash can cut short, and [`Method::InPlace`] says
-    /// so. When this returns, what stands at the memory's name is the file `new`
+    /// so; where it could be neither written nor put back, this fails with
+    /// [`Cause::HalfWritten`]. When this returns, what stands at the memory's name is the file `new`
     /// that was staged, or its content. An agent that replaces it meanwhile, or
     /// puts a file of its own at the staged name before, makes this fail with
     /// [`Cause::Moved`] without anything being lost.
@@ -259,6 +273,17 @@ impl fmt::Display for Odd {
     }
 }
 
+/// What a swap would meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outlook {
+    /// Nothing that is known of.
+    Clear,
+    /// The memory is a mount point of its own: [`Method::InPlace`].
+    InPlace,
+    /// It would be refused, for this reason, which has the command that helps.
+    Refused(Error),
+}
+
 /// How a memory was replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -315,6 +340,10 @@ pub enum Cause {
     Refused,
     /// The agent put something else in place in the middle of it; try again.
     Moved,
+    /// A memory that is written in place was left half written, or perhaps not
+    /// on the disk: what that needs to be put right stands beside it. To try that
+    /// at once would meet the same trouble, so it is for the next run.
+    HalfWritten,
     /// The host did not answer.
     Unreachable,
     /// The host shows another key than the one that is known, or a revoked one:

@@ -12,6 +12,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::CommandFactory;
 use rustix::fs::Access;
@@ -21,10 +22,12 @@ use super::output::{Document, Page, Role, count};
 use super::{Cli, Context, Ended, World};
 use crate::baseline::seal::{self, Seal};
 use crate::baseline::{Refusal, Shelf};
+use crate::clock;
 use crate::config::{self, Agent, Config, Diagnostic, Place, Problems, RequireSeal};
 use crate::engine::{self, Engine, Trigger};
 use crate::error::{Error, Kind};
-use crate::transport::Method;
+use crate::transport::local::Local;
+use crate::transport::{Method, Outlook, Transport};
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -129,7 +132,7 @@ impl Context<'_> {
         if let Some(config) = self.about_the_config(&mut report) {
             about_names(&mut report, &config);
             about_folders(&mut report, &config);
-            about_agents(&mut report, &config);
+            about_agents(&mut report, &config, &Local::new(Arc::new(clock::System)));
             reach::about_reach(&mut report, &config, self.world);
             about_baselines(&mut report, &config);
             match self.engine(config, Trigger::Cli) {
@@ -291,9 +294,10 @@ fn local(agent: &Agent) -> Option<&Path> {
     }
 }
 
-fn about_agents(report: &mut Report, config: &Config) {
+fn about_agents(report: &mut Report, config: &Config, transport: &dyn Transport) {
     let general = &config.general;
     let mut well = 0;
+    let mut in_place = 0;
     let mut memories: BTreeMap<(u64, u64), Vec<&str>> = BTreeMap::new();
     let mut paths: BTreeMap<&Path, Vec<&str>> = BTreeMap::new();
     for agent in &config.agents {
@@ -313,10 +317,15 @@ fn about_agents(report: &mut Report, config: &Config) {
                 .push(name);
         }
         let folder = memory.parent().unwrap_or(memory);
+        let opened = transport.open(memory);
+        let outlook = opened.map_or(Outlook::Clear, |folder| folder.outlook());
+        in_place += usize::from(outlook == Outlook::InPlace);
         match fs::metadata(folder) {
             Ok(meta) if meta.is_dir() => {
                 let linked = link(report, &format!("the folder of {name},"), folder);
-                if !may_write(folder) {
+                if let Outlook::Refused(error) = outlook {
+                    report.error(&error.context(name));
+                } else if !may_write(folder) {
                     report.fail(
                         format!(
                             "you may not write {}, so {name} cannot be reset",
@@ -360,6 +369,16 @@ fn about_agents(report: &mut Report, config: &Config) {
             "the folders of {} are there, writable, and reached without links",
             count(well, "agent")
         ));
+    }
+    if in_place > 0 {
+        report.warn(
+            format!(
+                "the memories of {} are mount points of their own and are written in place",
+                count(in_place, "agent")
+            ),
+            "a crash at that moment leaves one half written until the next run; mount \
+             their folders instead",
+        );
     }
     let mut shared: Vec<&Vec<&str>> = memories.values().chain(paths.values()).collect();
     shared.retain(|names| names.len() > 1);
@@ -418,26 +437,12 @@ fn about_the_archive(report: &mut Report, engine: &Engine, world: &World) {
                 0 => report.ok("the ledger has no records yet"),
                 _ => report.ok(format!("the ledger is whole; its head is {seq}:{head}")),
             }
-            let by = |method: Method| {
-                let agents = engine.config().agents.iter();
-                let last = |agent: &&Agent| {
-                    let mut mine = records.of_agent(&agent.name).rev();
-                    mine.find_map(|record| record.what.method) == Some(method)
-                };
-                agents.filter(last).count()
+            let agents = engine.config().agents.iter();
+            let taken_away = |agent: &&Agent| {
+                let mut mine = records.of_agent(&agent.name).rev();
+                mine.find_map(|record| record.what.method) == Some(Method::TakeAway)
             };
-            let number = by(Method::InPlace);
-            if number > 0 {
-                report.warn(
-                    format!(
-                        "the memories of {} are mount points of their own and are written in place",
-                        count(number, "agent")
-                    ),
-                    "a crash at that moment leaves one half written until the next run; mount \
-                     their folders instead",
-                );
-            }
-            let number = by(Method::TakeAway);
+            let number = agents.filter(taken_away).count();
             if number > 0 {
                 report.warn(
                     format!(

@@ -17,7 +17,7 @@ mod scan;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,6 +32,7 @@ use crate::durable;
 use crate::engine::lock;
 use crate::engine::memory::Boundary;
 use crate::error::{Error, Kind, PathContext, Result};
+use crate::sys;
 use crate::transport::{Attributes, Method, Odd};
 pub use index::History;
 use index::Index;
@@ -285,6 +286,13 @@ pub struct Locked {
     folder: OwnedFd,
 }
 
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // Closing it is not enough, as with any lock of ours.
+        sys::unlock(self.file.as_fd());
+    }
+}
+
 impl Ledger {
     /// The ledger of `archive`; nothing is read yet.
     pub fn new(archive: &Archive) -> Ledger {
@@ -465,8 +473,8 @@ impl Ledger {
     /// # Errors
     /// What the system answered, or a broken chain.
     pub fn append(&mut self, locked: Locked, events: Vec<Event>, clock: &dyn Clock) -> Result<()> {
-        let Locked { mut file, folder } = locked;
-        self.read_on(&file, Extent::Index)?;
+        let mut file = &locked.file;
+        self.read_on(file, Extent::Index)?;
         let mut text = Vec::new();
         let length = file.metadata().path("look at", &self.path)?.len();
         let begin = self.index.place();
@@ -514,7 +522,7 @@ impl Ledger {
         }
         if begin.offset == 0 {
             // The first record of a new file: its name, too.
-            rustix::fs::fsync(&folder).path("sync the folder of", &self.path)?;
+            rustix::fs::fsync(&locked.folder).path("sync the folder of", &self.path)?;
         }
         match records
             .iter()

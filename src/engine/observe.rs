@@ -275,7 +275,11 @@ pub(super) fn lines(bytes: &[u8]) -> u64 {
 }
 
 fn newlines(bytes: &[u8]) -> u64 {
-    bytes.iter().filter(|byte| **byte == b'\n').count() as u64
+    // So few at once that a byte can count them, which the compiler makes many
+    // times faster than counting in 64 bits.
+    let few = bytes.chunks(usize::from(u8::MAX));
+    let count = |few: &[u8]| few.iter().map(|byte| u8::from(*byte == b'\n')).sum::<u8>();
+    few.map(|few| u64::from(count(few))).sum()
 }
 
 /// How much of a memory to keep for a baseline of this size.
@@ -568,10 +572,14 @@ impl Engine {
         let mut reading = Reading::default();
         let window = window(current);
         let folder = folder.map_or_else(|| self.open(agent), Ok)?;
-        let read = folder.read(&mut |bytes| {
-            reading.take(bytes, window);
+        let mut take = |piece: &[u8]| {
+            reading.take(piece, window);
             Ok(())
-        });
+        };
+        let read = match bytes {
+            true => folder.wait_and_read(&mut take),
+            false => folder.read(&mut take),
+        };
         let file = match read {
             // It changed its kind since the probe; look again with next event.
             Err(error) if error.cause == Cause::Moved => return self.look_again(agent),
@@ -713,6 +721,16 @@ mod tests {
         assert!(reading.head.capacity() <= 2 * WINDOW);
         assert_eq!(reading.digest(), Digest::of(&vec![b'x'; 5_000_000]));
         assert_eq!(reading.lines(), 1);
+    }
+
+    #[test]
+    fn line_feeds_are_counted_however_many_there_are() {
+        for length in [0, 1, 254, 255, 256, 510, 511, 100_000] {
+            assert_eq!(newlines(&vec![b'\n'; length]), length as u64);
+            assert_eq!(newlines(&vec![b'x'; length]), 0);
+            let mixed: Vec<u8> = (0..length).map(|at| [b'\n', 0][at % 2]).collect();
+            assert_eq!(newlines(&mixed), length.div_ceil(2) as u64);
+        }
     }
 
     #[test]

@@ -13,9 +13,14 @@ use crate::baseline::Shelf;
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::error::{Error, Kind, Result};
+use crate::transport::Outlook;
 
 /// Why there is nothing to do.
 pub(super) const EQUAL: &str = "already equal to its baseline";
+
+/// What a plan says of a memory that is a mount point of its own.
+const IN_PLACE: &str = "it is a mount point of its own and is written in place: a crash at that \
+     moment leaves it half written until the next run";
 
 /// Why a protected agent is refused.
 const READ_ONLY: &str = "protected as read-only";
@@ -379,6 +384,15 @@ impl Engine {
         };
         let boundary = found.and_then(|found| found.boundary);
         let mut notes = Vec::new();
+        match self.outlook(agent)? {
+            Outlook::Clear => {}
+            Outlook::InPlace => notes.push(IN_PLACE.to_string()),
+            // A plan has no room for hints, and nobody wants to guess the command.
+            Outlook::Refused(error) => {
+                let why = format!("{}; {}", error.message(), error.hints().join("; "));
+                return Err(Error::new(error.kind(), why));
+            }
+        }
         if let Some(odd) = &seen.odd {
             notes.push(format!(
                 "{odd} stands in its place: it is described, then displaced"
@@ -411,6 +425,14 @@ impl Engine {
             notes,
             undo: None,
         })
+    }
+
+    /// What replacing an agent's memory would meet.
+    fn outlook(&self, agent: &Agent) -> Result<Outlook> {
+        match &agent.place {
+            Place::Local { memory } => Ok(self.transport().open(memory)?.outlook()),
+            Place::Remote { .. } => Ok(Outlook::Clear),
+        }
     }
 
     /// What an undo would do.

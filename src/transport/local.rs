@@ -3,6 +3,8 @@
 
 mod attributes;
 mod in_place;
+mod leases;
+mod outlook;
 mod settle;
 
 use std::cell::{Cell, RefCell};
@@ -17,9 +19,10 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use self::attributes::{dress, xattrs};
+use self::leases::leased;
 use super::{
-    Attributes, Cause, File, Folder, Identity, Method, Object, Odd, Reader, Settled, Sink, Stamp,
-    Swapped, Transport, TransportError, Unsynced,
+    Attributes, Cause, File, Folder, Identity, Method, Object, Odd, Outlook, Reader, Settled, Sink,
+    Stamp, Swapped, Transport, TransportError, Unsynced,
 };
 use crate::clock::Clock;
 use crate::digest::{Digest, Hasher};
@@ -220,19 +223,34 @@ impl LocalFolder {
         fs::fstat(file).path("look at", path).map_err(refused)
     }
 
-    /// Opens `name` for reading if it is a regular file that may be read.
+    /// Opens `name` for reading if it is a regular file that may be read. Who
+    /// keeps everybody else from opening it is waited for.
     fn open(&self, name: &OsStr) -> Result<Option<StdFile>, TransportError> {
-        match self.open_any(name)? {
+        let mut opened = self.open_any(name)?;
+        if matches!(opened, Opened::Leased) {
+            let _open = self.outwait(name)?;
+            opened = self.open_any(name)?;
+        }
+        self.readable(opened, name)
+    }
+
+    fn readable(&self, opened: Opened, name: &OsStr) -> Result<Option<StdFile>, TransportError> {
+        match opened {
             Opened::File(file) => Ok(Some(file)),
-            Opened::Leased => {
-                let path = self.path.join(name);
-                let message = format!("cannot read {}: somebody has a lease on it", path.display());
-                Err(refused(Error::new(Kind::Host, message).hint(
-                    "run it again in a minute: the kernel ends such a lease after /proc/sys/fs/lease-break-time seconds",
-                )))
-            }
+            Opened::Leased => Err(leased(&self.path.join(name))),
             _ => Ok(None),
         }
+    }
+
+    /// Reads the memory and its attributes.
+    fn read_it(&self, file: Option<StdFile>, sink: Sink<'_>) -> Result<File, TransportError> {
+        let path = self.memory();
+        let file = file.ok_or_else(|| moved(&path))?;
+        let mut read = self.read_all(&file, &path, sink)?;
+        (read.attributes.xattrs, read.dropped) = xattrs(&file)
+            .path("read the attributes of", &path)
+            .map_err(refused)?;
+        Ok(read)
     }
 
     fn open_any(&self, name: &OsStr) -> Result<Opened, TransportError> {
@@ -424,16 +442,16 @@ impl LocalFolder {
     fn replace_error(&self, errno: Errno) -> TransportError {
         let path = self.memory();
         let error = Error::io("replace", &path, &errno.into());
-        refused(match errno {
-            Errno::PERM | Errno::ACCESS => error.hint(format!(
-                "if it is immutable or append-only: sudo chattr -ia {}",
+        match errno {
+            Errno::PERM | Errno::ACCESS => self.explained(error.hint(format!(
+                "if it or its folder is immutable or append-only: chattr -ia {}",
                 path.display()
-            )),
-            Errno::BUSY => error.hint(
+            ))),
+            Errno::BUSY => refused(error.hint(
                 "it is a mount point of its own; mount the folder it lies in instead of the file",
-            ),
-            _ => error,
-        })
+            )),
+            _ => refused(error),
+        }
     }
 }
 
@@ -460,17 +478,16 @@ impl Folder for LocalFolder {
     }
 
     fn read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
-        let path = self.memory();
-        match self.open(&self.name)? {
-            Some(file) => {
-                let mut read = self.read_all(&file, &path, sink)?;
-                (read.attributes.xattrs, read.dropped) = xattrs(&file)
-                    .path("read the attributes of", &path)
-                    .map_err(refused)?;
-                Ok(read)
-            }
-            None => Err(moved(&path)),
-        }
+        let opened = self.open_any(&self.name)?;
+        self.read_it(self.readable(opened, &self.name)?, sink)
+    }
+
+    fn wait_and_read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
+        self.read_it(self.open(&self.name)?, sink)
+    }
+
+    fn outlook(&self) -> Outlook {
+        self.look_ahead()
     }
 
     fn inherited(&self, staged: &str) -> Result<Attributes, TransportError> {
@@ -481,7 +498,7 @@ impl Folder for LocalFolder {
         let mode = Mode::from_raw_mode(0o666);
         let name = || Ok(unfinished(staged));
         let new = NewFile::create_as(&self.fd, &self.path, mode, name, self.help);
-        let new = new.map_err(refused)?;
+        let new = new.map_err(|error| self.explained(error))?;
         Ok(Attributes {
             uid: stat.st_uid,
             gid: stat.st_gid,
@@ -502,7 +519,7 @@ impl Folder for LocalFolder {
         let mode = Mode::RUSR | Mode::WUSR;
         let unfinished = || Ok(unfinished(name));
         let mut file = NewFile::create_as(&self.fd, &self.path, mode, unfinished, self.help)
-            .map_err(refused)?;
+            .map_err(|error| self.explained(error))?;
         let mut failure = None;
         let fed = content(&mut |bytes| {
             file.write(bytes)

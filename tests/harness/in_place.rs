@@ -2,6 +2,7 @@
 //! can take its place, so it is written where it is.
 
 use std::fs::{self, File};
+use std::io::Write;
 
 use super::crash::{is_killed, kill, report};
 use super::fixture::{BASELINE, full};
@@ -65,6 +66,13 @@ fn a_memory_that_is_a_mount_point_is_written_in_place_and_put_back() {
     let mounted = Mounted::new();
     let fleet = &mounted.scene.fleet;
     let before = mounted.bytes();
+    // Foreseen, whatever the last reset was like.
+    for words in [&["reset", "scout", "--dry-run"][..], &["doctor"]] {
+        let output = fleet.run(words);
+        assert!(output.status.success(), "{}", said(&output));
+        let foreseen = said(&output).contains("written in place");
+        assert!(foreseen, "{words:?}: {}", said(&output));
+    }
     let output = fleet.run(RESET);
     assert!(output.status.success(), "{}", said(&output));
     assert!(
@@ -144,4 +152,154 @@ fn points() -> Vec<Call> {
     assert!(output.status.success(), "{}", said(&output));
     calls.retain(Call::changes);
     calls
+}
+
+impl Mounted {
+    /// Runs a reset in which the calls of this name fail from the `nth` on, or
+    /// the `nth` alone; answers what was said, and how many failed.
+    fn fails(&self, name: &str, nth: usize, on: bool) -> (String, usize) {
+        let options = trace::inject(name, "error=EIO", nth, on);
+        let output = trace::run(&self.scene.fleet, &self.scene.log, &options, RESET);
+        assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+        let log = fs::read_to_string(&self.scene.log).unwrap();
+        (said(&output), log.matches("(INJECTED)").count())
+    }
+
+    /// What is left are the memory's copy, the new file, and their record; the
+    /// next run puts it right and finds nothing that was not archived.
+    fn is_left_to_the_next_run(&self) {
+        let fleet = &self.scene.fleet;
+        let litter = fleet.litter("scout");
+        assert_eq!(litter.len(), 2, "{litter:?}");
+        let copies = litter.iter().filter(|name| name.contains("-copy"));
+        assert_eq!(copies.count(), 1, "{litter:?}");
+        assert_eq!(fleet.pending().len(), 1);
+        let output = fleet.run(RESET);
+        assert!(output.status.success(), "{}", said(&output));
+        self.is_reset().unwrap();
+        let entries = fleet.entries("scout");
+        assert_eq!(entries.len(), 1, "{:?}", entries.keys());
+    }
+}
+
+#[test]
+fn what_cannot_be_written_in_place_is_put_back() {
+    if !may_mount("in_place::what_cannot_be_written_in_place_is_put_back") || !can_trace() {
+        return;
+    }
+    let mounted = Mounted::new();
+    let fleet = &mounted.scene.fleet;
+    let before = mounted.bytes();
+    let (said, failed) = mounted.fails("ftruncate", 1, false);
+    assert_eq!(failed, 1);
+    assert!(
+        said.contains("cannot cut") && said.contains("it is as it was"),
+        "{said}"
+    );
+    assert_eq!(mounted.bytes(), before);
+    assert!(mounted.is_archived());
+    assert!(
+        fleet.litter("scout").is_empty(),
+        "{:?}",
+        fleet.litter("scout")
+    );
+    assert!(fleet.pending().is_empty());
+    assert!(fleet.run(RESET).status.success());
+    mounted.is_reset().unwrap();
+    drop(mounted.mount);
+}
+
+#[test]
+fn what_can_be_neither_written_nor_put_back_is_left_to_the_next_run() {
+    let name = "in_place::what_can_be_neither_written_nor_put_back_is_left_to_the_next_run";
+    if !may_mount(name) || !can_trace() {
+        return;
+    }
+    let mounted = Mounted::new();
+    let (said, failed) = mounted.fails("ftruncate", 1, true);
+    assert_eq!(failed, 2, "once to write it, once to put it back");
+    assert!(said.contains("half written"), "{said}");
+    mounted.is_left_to_the_next_run();
+    drop(mounted.mount);
+}
+
+#[test]
+fn what_was_written_in_place_and_not_synced_is_left_to_the_next_run() {
+    let name = "in_place::what_was_written_in_place_and_not_synced_is_left_to_the_next_run";
+    if !may_mount(name) || !can_trace() {
+        return;
+    }
+    let points = points();
+    let cut = points.iter().position(|call| call.name == "ftruncate");
+    let mut behind = points[cut.unwrap()..].iter();
+    let sync = behind.find(|call| call.name == "fsync").unwrap();
+    let mounted = Mounted::new();
+    let (said, _) = mounted.fails("fsync", sync.nth, false);
+    assert!(said.contains("perhaps not on the disk"), "{said}");
+    assert_eq!(mounted.bytes(), BASELINE.as_bytes());
+    mounted.is_left_to_the_next_run();
+    drop(mounted.mount);
+}
+
+#[test]
+fn what_an_agent_writes_into_a_half_written_memory_is_archived() {
+    let name = "in_place::what_an_agent_writes_into_a_half_written_memory_is_archived";
+    if !may_mount(name) || !can_trace() {
+        return;
+    }
+    let mounted = Mounted::new();
+    let fleet = &mounted.scene.fleet;
+    mounted.fails("ftruncate", 1, true);
+    let memory = fs::OpenOptions::new()
+        .append(true)
+        .open(fleet.memory("scout"));
+    memory.unwrap().write_all(b"- since then\n").unwrap();
+    let output = fleet.run(RESET);
+    assert!(output.status.success(), "{}", said(&output));
+    mounted.is_reset().unwrap();
+    let entries = fleet.entries("scout");
+    let late = entries
+        .values()
+        .any(|bytes| bytes.ends_with(b"- since then\n"));
+    assert!(late, "{:?}", entries.keys());
+    drop(mounted.mount);
+}
+
+#[test]
+fn a_kill_while_a_half_written_memory_is_put_right_is_put_right_itself() {
+    let name = "in_place::a_kill_while_a_half_written_memory_is_put_right_is_put_right_itself";
+    if !may_mount(name) || !can_trace() {
+        return;
+    }
+    let half_written = || {
+        let mounted = Mounted::new();
+        mounted.fails("ftruncate", 1, true);
+        mounted
+    };
+    let mounted = half_written();
+    let (_, mut points) = trace::record(&mounted.scene.fleet, &mounted.scene.log, RESET);
+    points.retain(Call::changes);
+    let chosen = match full() {
+        true => points.clone(),
+        false => sample(&points, 15),
+    };
+    let mut failures = Vec::new();
+    for point in &chosen {
+        let mounted = half_written();
+        kill(&mounted.scene, point, RESET);
+        let output = mounted.scene.fleet.run(RESET);
+        let ended = match output.status.success() {
+            true => mounted.is_reset(),
+            false => Err(said(&output)),
+        };
+        if let Err(why) = ended {
+            failures.push(format!("killed at {}: {why}", point.text));
+        }
+    }
+    println!(
+        "in place, half written: killed at {} of {} points",
+        chosen.len(),
+        points.len()
+    );
+    report("in place, half written", &failures);
 }

@@ -64,3 +64,44 @@ pub fn become_user(id: u32) {
     };
     assert!(!refused, "{}", io::Error::last_os_error());
 }
+
+/// Chooses the signal of a descriptor (`asm-generic/fcntl.h`); the libc crate
+/// lacks it.
+const F_SETSIG: libc::c_int = 10;
+
+/// A write lease on a file, by which its holder keeps everybody else from opening
+/// it.
+pub struct Lease(File);
+
+impl Lease {
+    pub fn take(file: File) -> io::Result<Lease> {
+        let lease = Lease(file);
+        match lease.set(libc::F_WRLCK) {
+            true => Ok(lease),
+            false => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Lets whoever waits open the file, and takes a new lease if nobody is
+    /// quicker. True when somebody had waited.
+    pub fn renew(&self) -> bool {
+        // SAFETY: it takes no argument.
+        let kind = unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_GETLEASE) };
+        let wanted = kind != libc::F_WRLCK;
+        if wanted {
+            self.set(libc::F_UNLCK);
+            self.set(libc::F_WRLCK);
+        }
+        wanted
+    }
+
+    fn set(&self, kind: libc::c_int) -> bool {
+        let file = self.0.as_raw_fd();
+        // SAFETY: these take numbers. The signal that is chosen is ignored; the
+        // usual one, which is back after each lease, would end this process.
+        unsafe {
+            libc::fcntl(file, F_SETSIG, libc::SIGURG);
+            libc::fcntl(file, libc::F_SETLEASE, kind) == 0
+        }
+    }
+}

@@ -7,9 +7,11 @@
 // A harness stops where it must not go on, and says what it tried.
 #![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
 
+mod calls;
 mod crash;
 mod faults;
 mod fixture;
+mod folders;
 mod hostile;
 mod in_place;
 mod kernel;

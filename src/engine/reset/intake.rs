@@ -67,7 +67,7 @@ impl<'a> Run<'a> {
             Object::Absent => event.before = Some(Standing::Absent),
             Object::Odd(odd) => event.before = Some(Standing::Odd(odd.clone())),
             Object::File(_) => {
-                let file = folder.read(&mut |bytes| intake.take(&mut reading, bytes))?;
+                let file = folder.wait_and_read(&mut |bytes| intake.take(&mut reading, bytes))?;
                 inode = file.stamp.inode;
                 attributes = Some(file.attributes);
                 event.note = (file.dropped > 0).then(|| {

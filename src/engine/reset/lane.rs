@@ -243,12 +243,15 @@ impl<'r, 'a> Lane<'r, 'a> {
             ..
         } = turn;
         drop(folder);
+        if let Trouble::HalfWritten(error) = trouble {
+            return self.refused(error, event, waiting.lock);
+        }
         if let Err(error) = self.run.recover(agent) {
             self.run.trouble(error.context(&agent.name));
         }
         match trouble {
             Trouble::Moved(_) if waiting.attempts < ATTEMPTS => self.queue.push_front(waiting),
-            Trouble::Moved(error) | Trouble::Stop(error) => {
+            Trouble::Moved(error) | Trouble::HalfWritten(error) | Trouble::Stop(error) => {
                 self.refused(error, event, waiting.lock);
             }
         }

@@ -62,6 +62,8 @@ pub(super) struct Archived {
 pub(super) enum Trouble {
     /// The agent replaced its file in between; it can be tried again.
     Moved(Error),
+    /// The memory is not whole, which is for the next run to put right.
+    HalfWritten(Error),
     /// Anything else.
     Stop(Error),
 }
@@ -76,6 +78,7 @@ impl From<TransportError> for Trouble {
     fn from(error: TransportError) -> Trouble {
         match error.cause {
             Cause::Moved => Trouble::Moved(error.into()),
+            Cause::HalfWritten => Trouble::HalfWritten(error.into()),
             _ => Trouble::Stop(error.into()),
         }
     }

@@ -1,22 +1,21 @@
 //! A memory that is a mount point of its own, as containers make them: no other
 //! file can take its place, so it is written where it is, while nobody else has
-//! it open. A crash in the middle leaves it half written; the copy and the staged
+//! it open. What cannot be written is put back. A crash in the middle leaves it
+//! half written, and so does a disk that takes neither; the copy and the staged
 //! file that stand beside it then tell the next run to do it again.
 
 use std::fs::File as StdFile;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{self, Mode, OFlags};
 
 use super::{LocalFolder, exists, identify, moved, refused, unfinished};
-use crate::digest::{Digest, Hasher};
 use crate::durable::{self, NewFile};
 use crate::error::{Error, Kind, PathContext};
 use crate::sys::{self, Lease};
-use crate::transport::{Folder, Identity, Method, Object, Swapped, TransportError};
+use crate::transport::{Cause, Folder, Identity, Method, Object, Swapped, TransportError};
 
 /// The largest memory that is written in place: so much is written, but not
 /// synced, in a moment.
@@ -41,7 +40,8 @@ pub(super) fn is_copy(staged: &str, name: &str) -> bool {
 
 impl LocalFolder {
     /// Copies the memory aside and writes the staged file's content into it.
-    /// Whoever opens the memory while it is written waits.
+    /// Whoever opens the memory while it is written waits. What cannot be written
+    /// is put back from the copy.
     pub(super) fn write_in_place(
         &self,
         staged: &str,
@@ -57,54 +57,124 @@ impl LocalFolder {
         if length.max(self.stat(&memory, &path)?.st_size as u64) > LARGEST {
             return Err(self.stuck("and too large to be written while everybody else waits"));
         }
-        let random = durable::random_name().map_err(refused)?;
-        let copy = format!("{staged}{COPY}{random}");
-        let copied = self.copy_aside(&memory, staged, &copy)?;
+        let earlier = self.copy_of_half(&memory, &source, staged)?;
+        let is_new = earlier.is_none();
+        let (copy_name, copy) = match earlier {
+            Some(earlier) => earlier,
+            None => self.copy_aside(&memory, staged)?,
+        };
         // From here on nothing waits for the disk: the kernel lets a lease that
         // somebody waits for last only so long.
         let alone = self.keep_alone(&memory);
-        let began = self.clock.instant();
-        let same = alone.and_then(|()| Ok(self.digest(&memory, &path)? == copied));
+        let end = self.clock.instant() + LONGEST;
+        let same = alone.and_then(|()| self.is_known(&memory, &source, &copy));
         if !matches!(same, Ok(true)) {
-            // Nothing was written: the memory itself is all there is.
-            self.remove(&copy)?;
+            // Nothing was written: the memory itself is all there is. But one that
+            // is half written already needs its copy.
+            if is_new {
+                self.remove(&copy_name)?;
+            }
             return Err(same.err().unwrap_or_else(|| moved(&path)));
         }
-        let in_time = || match self.clock.instant().duration_since(began) < LONGEST {
-            true => Ok(()),
-            false => Err(self.stuck("and writing it takes too long")),
-        };
-        let mut offset = 0;
-        let written = self.read_all(&source, &self.at(staged), &mut |bytes| {
-            in_time()?;
-            memory.write_all_at(bytes, offset).path("write", &path)?;
-            offset += bytes.len() as u64;
-            Ok(())
-        });
-        written?;
-        in_time()?;
-        fs::ftruncate(&memory, offset)
-            .path("cut", &path)
-            .map_err(refused)?;
+        let written = self.fill(&memory, &source, Some(end));
+        let put_back = written
+            .as_ref()
+            .err()
+            .map(|_| self.fill(&memory, &copy, None));
         sys::release_lease(memory.as_fd());
-        fs::fsync(&memory).path("sync", &path).map_err(refused)?;
+        let synced = fs::fsync(&memory).path("sync", &path);
         // Nobody may have it open for writing when it is settled, nor we.
         self.identified.replace(None);
-        // The staged file stays until it is marked that it was written: the two
-        // beside each other tell a run that was cut short.
-        Ok(Swapped {
-            method: Method::InPlace,
-            displaced: vec![copy, staged.to_string()],
-        })
+        match (written, put_back, synced) {
+            // The staged file stays until it is marked that it was written: the
+            // two beside each other tell a run that was cut short.
+            (Ok(()), _, Ok(())) => Ok(Swapped {
+                method: Method::InPlace,
+                displaced: vec![copy_name, staged.to_string()],
+            }),
+            (Err(error), Some(Ok(())), Ok(())) => {
+                self.remove(&copy_name)?;
+                Err(refused(error.hint("it is as it was")))
+            }
+            // A failed sync is final, so nothing is put back after it.
+            (Ok(()), _, Err(error)) => Err(self.half(
+                "was written in place, but is perhaps not on the disk",
+                &error,
+            )),
+            (Err(error), _, _) => Err(self.half(
+                &format!("is perhaps half written, and what it held is in {copy_name} beside it"),
+                &error,
+            )),
+        }
     }
 
-    fn digest(&self, file: &StdFile, path: &Path) -> Result<Digest, TransportError> {
-        let mut hasher = Hasher::default();
-        self.read_all(file, path, &mut |bytes| {
-            hasher.update(bytes);
+    /// Writes one file's content over the other's, in time.
+    fn fill(&self, to: &StdFile, from: &StdFile, end: Option<Instant>) -> Result<(), Error> {
+        let path = self.memory();
+        let in_time = || match end.is_some_and(|end| self.clock.instant() >= end) {
+            true => Err(Error::from(self.stuck("and writing it takes too long"))),
+            false => Ok(()),
+        };
+        let mut offset = 0;
+        self.read_all(from, &path, &mut |bytes| {
+            in_time()?;
+            to.write_all_at(bytes, offset).path("write", &path)?;
+            offset += bytes.len() as u64;
             Ok(())
         })?;
-        Ok(hasher.finish())
+        in_time()?;
+        fs::ftruncate(to, offset).path("cut", &path)
+    }
+
+    /// The copy that a swap made which was cut short, if there is nothing in the
+    /// memory by now that is in neither that nor the staged file: what an agent
+    /// added since needs a copy of its own.
+    fn copy_of_half(
+        &self,
+        memory: &StdFile,
+        source: &StdFile,
+        staged: &str,
+    ) -> Result<Option<(String, StdFile)>, TransportError> {
+        for name in self.displaced_names(staged)? {
+            if is_copy(staged, &name)
+                && let Some(copy) = self.open(name.as_ref())?
+                && self.is_known(memory, source, &copy)?
+            {
+                return Ok(Some((name, copy)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the memory begins as `source` does and goes on as `copy` does, as it
+    /// is after the one was written over the other, or a part of it, or nothing.
+    fn is_known(
+        &self,
+        memory: &StdFile,
+        source: &StdFile,
+        copy: &StdFile,
+    ) -> Result<bool, TransportError> {
+        let path = self.memory();
+        let (mut offset, mut new, mut known) = (0, true, true);
+        self.read_all(memory, &path, &mut |bytes| {
+            let mut from = 0;
+            if new {
+                from = common(source, offset, bytes).path("compare", &path)?;
+                new = from == bytes.len();
+            }
+            let rest = &bytes[from..];
+            let same = common(copy, offset + from as u64, rest).path("compare", &path)?;
+            known &= same == rest.len();
+            offset += bytes.len() as u64;
+            Ok(())
+        })?;
+        Ok(known)
+    }
+
+    fn half(&self, what: &str, why: &Error) -> TransportError {
+        let message = format!("{} {what}: {}", self.memory().display(), why.message());
+        let error = Error::new(Kind::Host, message).hint("the next run writes it again");
+        TransportError::new(Cause::HalfWritten, error)
     }
 
     /// Opens the memory for reading and writing.
@@ -114,7 +184,7 @@ impl LocalFolder {
             OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = fs::openat(&*self.fd, &self.name, flags, Mode::empty())
             .path("write", &path)
-            .map_err(refused)?;
+            .map_err(|error| self.explained(error))?;
         let file = StdFile::from(file);
         let stat = self.stat(&file, &path)?;
         let object = self.classify(&self.name, &stat).path("look at", &path);
@@ -147,32 +217,45 @@ impl LocalFolder {
             "cannot replace {}: it is a mount point of its own, {why}",
             self.memory().display()
         );
-        let hint = "mount the folder it lies in instead of the file; nothing was changed";
+        let hint = "mount the folder it lies in instead of the file";
         refused(Error::new(Kind::Host, message).hint(hint))
     }
 
-    /// Puts a copy of the memory on the disk, under a name beside it, and says
-    /// what is in it.
+    /// Puts a copy of the memory on the disk, under a name beside it.
     fn copy_aside(
         &self,
         memory: &StdFile,
         staged: &str,
-        copy: &str,
-    ) -> Result<Digest, TransportError> {
+    ) -> Result<(String, StdFile), TransportError> {
+        let random = durable::random_name().map_err(refused)?;
+        let name = format!("{staged}{COPY}{random}");
         let mode = Mode::RUSR | Mode::WUSR;
-        let name = || Ok(unfinished(staged));
-        let mut file =
-            NewFile::create_as(&self.fd, &self.path, mode, name, self.help).map_err(refused)?;
-        let mut hasher = Hasher::default();
-        self.read_all(memory, &self.memory(), &mut |bytes| {
-            hasher.update(bytes);
-            file.write(bytes)
-        })?;
+        let unfinished = || Ok(unfinished(staged));
+        let mut file = NewFile::create_as(&self.fd, &self.path, mode, unfinished, self.help)
+            .map_err(refused)?;
+        self.read_all(memory, &self.memory(), &mut |bytes| file.write(bytes))?;
         file.content().sync().map_err(refused)?;
-        if !file.link(copy.as_ref()).map_err(refused)? {
-            return Err(exists(&self.at(copy)));
+        if !file.link(name.as_ref()).map_err(refused)? {
+            return Err(exists(&self.at(&name)));
         }
         file.folder().sync().map_err(refused)?;
-        Ok(hasher.finish())
+        let copy = file.file().try_clone().path("open", &self.at(&name));
+        Ok((name, copy.map_err(refused)?))
     }
+}
+
+/// How many of these bytes stand at this place of a file.
+fn common(file: &StdFile, offset: u64, bytes: &[u8]) -> std::io::Result<usize> {
+    let mut there = vec![0; bytes.len()];
+    let mut filled = 0;
+    while filled < there.len() {
+        match file.read_at(&mut there[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let pairs = there[..filled].iter().zip(bytes);
+    Ok(pairs.take_while(|(a, b)| a == b).count())
 }

@@ -1,0 +1,81 @@
+//! What can be told of a swap without trying it, by the flags of memory and
+//! folder (statx(2)). Kernels and file systems that know none of them tell of
+//! nothing.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use rustix::fs::{self, AtFlags, FileType, Statx, StatxAttributes, StatxFlags};
+
+use super::{LocalFolder, refused};
+use crate::error::{Error, Kind};
+use crate::transport::{Outlook, TransportError};
+
+impl LocalFolder {
+    pub(super) fn look_ahead(&self) -> Outlook {
+        let path = self.memory();
+        let memory = self.flags(&self.name);
+        let folder = self.flags(OsStr::new(""));
+        let (mut causes, mut commands) = (Vec::new(), Vec::new());
+        let parts = [
+            ("it", path.as_path(), &memory),
+            ("its folder", &self.path, &folder),
+        ];
+        for (what, path, found) in parts {
+            if let Some((word, flags)) = found.as_ref().and_then(fixed) {
+                causes.push(format!("{what} is {word}"));
+                commands.push(format!("chattr -{flags} {}", path.display()));
+            }
+        }
+        let mounted = memory.filter(|it| it.stx_attributes.contains(StatxAttributes::MOUNT_ROOT));
+        let is_file =
+            |it: &Statx| FileType::from_raw_mode(it.stx_mode.into()) == FileType::RegularFile;
+        if mounted.as_ref().is_some_and(|it| !is_file(it)) {
+            causes.push("what is mounted there is no file".to_string());
+            commands.push(format!("umount {}", path.display()));
+        }
+        match (causes.is_empty(), mounted) {
+            (true, None) => Outlook::Clear,
+            (true, Some(_)) => Outlook::InPlace,
+            (false, _) => Outlook::Refused(cannot(&path, &causes, &commands)),
+        }
+    }
+
+    /// The reason for an error, where it can be told, in its place.
+    pub(super) fn explained(&self, error: Error) -> TransportError {
+        refused(match self.look_ahead() {
+            Outlook::Refused(reason) => reason,
+            _ => error,
+        })
+    }
+
+    /// What is known of `name`; of the folder itself where that is empty.
+    fn flags(&self, name: &OsStr) -> Option<Statx> {
+        let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
+        fs::statx(&*self.fd, name, how, StatxFlags::TYPE).ok()
+    }
+}
+
+/// What keeps a file or folder as it is, and the letters of chattr(1) for it.
+fn fixed(found: &Statx) -> Option<(&'static str, &'static str)> {
+    let has = |flag| found.stx_attributes.contains(flag);
+    match (
+        has(StatxAttributes::IMMUTABLE),
+        has(StatxAttributes::APPEND),
+    ) {
+        (true, true) => Some(("immutable and append-only", "ia")),
+        (true, false) => Some(("immutable", "i")),
+        (false, true) => Some(("append-only", "a")),
+        (false, false) => None,
+    }
+}
+
+fn cannot(memory: &Path, causes: &[String], commands: &[String]) -> Error {
+    let message = format!(
+        "cannot replace {}: {}",
+        memory.display(),
+        causes.join(" and ")
+    );
+    let hint = format!("{} lets it be replaced", commands.join(" && "));
+    Error::new(Kind::Host, message).hint(hint)
+}
