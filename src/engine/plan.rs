@@ -429,10 +429,7 @@ impl Engine {
 
     /// What replacing an agent's memory would meet.
     fn outlook(&self, agent: &Agent) -> Result<Outlook> {
-        match &agent.place {
-            Place::Local { memory } => Ok(self.transport().open(memory)?.outlook()),
-            Place::Remote { .. } => Ok(Outlook::Clear),
-        }
+        Ok(self.open(agent)?.outlook())
     }
 
     /// What an undo would do.
