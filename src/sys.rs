@@ -1,9 +1,12 @@
 //! Kernel calls that no safe crate wraps: file leases, open-file-description
-//! locks and sync_file_range. The only unsafe code of this crate.
+//! locks, sync_file_range, and what happens between fork and exec. The only unsafe
+//! code of this crate.
 #![allow(unsafe_code)]
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// What a file lease request came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,5 +156,16 @@ pub fn written_back(file: BorrowedFd<'_>) -> rustix::io::Result<()> {
             rustix::io::Errno::from_io_error(&io::Error::last_os_error())
                 .unwrap_or(rustix::io::Errno::IO),
         ),
+    }
+}
+
+/// Gives a process that is about to be started a session of its own (setsid(2)):
+/// it has no terminal then, and no key pressed at ours ends it.
+pub fn own_session(command: &mut Command) {
+    let begin = || rustix::process::setsid().map(drop).map_err(io::Error::from);
+    // SAFETY: between fork and exec it makes one system call and touches no
+    // memory that another thread could hold.
+    unsafe {
+        command.pre_exec(begin);
     }
 }

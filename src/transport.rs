@@ -6,6 +6,7 @@
 
 pub mod fake;
 pub mod local;
+pub mod sftp;
 mod xattrs;
 
 use std::fmt;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Host;
-use crate::digest::Digest;
+use crate::digest::{Digest, Hasher};
 pub use crate::durable::Unsynced;
 use crate::error::{Error, Kind};
 
@@ -97,6 +98,26 @@ pub trait Folder: Send {
     /// up by that.
     fn wait_and_read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
         self.read(sink)
+    }
+
+    /// Whether the memory begins with `size` bytes of this content, read anew: an
+    /// agent may have written below it already.
+    fn begins_with(&self, content: Digest, size: u64) -> Result<bool, TransportError> {
+        if !matches!(self.look()?, Object::File(_)) {
+            return Ok(false);
+        }
+        let (mut hasher, mut left) = (Hasher::default(), size);
+        let read = self.read(&mut |bytes| {
+            let count = left.min(bytes.len() as u64);
+            hasher.update(&bytes[..count as usize]);
+            left -= count;
+            Ok(())
+        });
+        match read {
+            Ok(_) => Ok(left == 0 && hasher.finish() == content),
+            Err(error) if error.cause == Cause::Moved => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// What a memory that is created here should look like, so that the agent

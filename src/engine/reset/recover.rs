@@ -15,7 +15,7 @@ use crate::durable::{self, NewFile, Unsynced};
 use crate::engine::Engine;
 use crate::engine::ledger::{Act, Event, Outcome, Record, Standing};
 use crate::error::{Error, Kind, PathContext, Result};
-use crate::transport::{Cause, Folder, Method, Object, Odd, Settled};
+use crate::transport::{Folder, Method, Object, Odd, Settled};
 
 /// The record of a transaction: what an interrupted run left, and what it was
 /// about. `<archive_dir>/.shepherd/tx/AGENT.RANDOM.json`, gone when its last
@@ -266,23 +266,9 @@ impl Run<'_> {
 
     /// Whether the memory begins with what a run installed, read anew.
     pub(super) fn read_back(&self, folder: &dyn Folder, event: &Event) -> Result<bool, Error> {
-        let Some(Standing::File { sha256, size, .. }) = event.after else {
-            return Ok(folder.look()? == Object::Absent);
-        };
-        let (mut hasher, mut left) = (Hasher::default(), size);
-        if !matches!(folder.look()?, Object::File(_)) {
-            return Ok(false);
-        }
-        let read = folder.read(&mut |bytes| {
-            let count = left.min(bytes.len() as u64);
-            hasher.update(&bytes[..count as usize]);
-            left -= count;
-            Ok(())
-        });
-        match read {
-            Ok(_) => Ok(left == 0 && hasher.finish() == sha256),
-            Err(error) if error.cause == Cause::Moved => Ok(false),
-            Err(error) => Err(error.into()),
+        match event.after {
+            Some(Standing::File { sha256, size, .. }) => Ok(folder.begins_with(sha256, size)?),
+            _ => Ok(folder.look()? == Object::Absent),
         }
     }
 
@@ -483,6 +469,16 @@ impl Run<'_> {
                     Ok(Some(folder.swap(staged, built)?.method))
                 }
                 _ if folder.half_written(staged)? => Ok(Some(folder.swap(staged, built)?.method)),
+                // The new file has two names for a moment where it gets the
+                // memory's by a link.
+                _ if self.read_back(folder, event)? => {
+                    let names = folder.displaced_names(staged)?;
+                    Ok(match names.iter().any(|name| name != staged) {
+                        true => Some(Method::TakeAway),
+                        false if event.before == Some(Standing::Absent) => Some(Method::Create),
+                        false => None,
+                    })
+                }
                 _ => Ok(None),
             };
         }

@@ -1,0 +1,58 @@
+//! Memories on other hosts: SFTP version 3 (draft-ietf-secsh-filexfer-02) with
+//! OpenSSH's extensions (its file PROTOCOL), over a child of the operator's own
+//! ssh. One session for each host, which everybody shares.
+
+mod folder;
+mod host;
+pub mod session;
+pub mod ssh;
+pub mod wire;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub use host::Sftp;
+
+use super::{Transport, Transports};
+use crate::clock::Clock;
+use crate::config::Host;
+
+/// This machine's disks by one transport, hosts by sessions.
+pub struct Everywhere {
+    here: Arc<dyn Transport>,
+    dial: Arc<dyn ssh::Dial>,
+    clock: Arc<dyn Clock>,
+    hosts: Mutex<HashMap<Host, Arc<Sftp>>>,
+}
+
+impl Everywhere {
+    /// No host is connected to before it is asked for.
+    pub fn new(
+        here: Arc<dyn Transport>,
+        dial: Arc<dyn ssh::Dial>,
+        clock: Arc<dyn Clock>,
+    ) -> Everywhere {
+        Everywhere {
+            here,
+            dial,
+            clock,
+            hosts: Mutex::default(),
+        }
+    }
+}
+
+impl Transports for Everywhere {
+    fn to(&self, host: Option<&Host>) -> Arc<dyn Transport> {
+        let Some(host) = host else {
+            return Arc::clone(&self.here);
+        };
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = hosts.get(host) {
+            return known.clone();
+        }
+        let new = Sftp::new(host.clone(), self.dial.clone(), self.clock.clone());
+        let new = Arc::new(new);
+        hosts.insert(host.clone(), new.clone());
+        new
+    }
+}

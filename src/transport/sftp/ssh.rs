@@ -1,0 +1,343 @@
+//! The ssh child of a host: how it is started, and what its words mean.
+//!
+//! It is the operator's own ssh, so that everything their setup knows works:
+//! `Match` and `Include`, jump hosts, agents, certificates, hardware keys,
+//! known_hosts with all its rules. The options below keep it from doing more than
+//! carry bytes, and from asking anybody who is not there.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::session::{Broken, Link};
+use crate::clock::Clock;
+use crate::config::Host;
+use crate::error::{Error, Kind};
+use crate::sys;
+use crate::transport::{Cause, TransportError};
+
+/// How long a child may take to end by itself, and again when asked to.
+const ENDING: Duration = Duration::from_secs(1);
+
+/// Opens a stream of bytes to the SFTP server of a host.
+pub trait Dial: Send + Sync {
+    /// Begins to connect; what comes of it shows in the session.
+    ///
+    /// # Errors
+    /// What keeps it from beginning.
+    fn dial(&self, host: &Host) -> Result<Dialed, TransportError>;
+}
+
+/// A stream to a server, and the process that carries it, if there is one.
+pub struct Dialed {
+    /// The stream.
+    pub link: Link,
+    /// The process, ended when this is dropped.
+    pub child: Option<Carrier>,
+}
+
+/// The process behind a session. Dropping it ends it: it sees the end of its
+/// input first, because the session is gone by then.
+pub struct Carrier {
+    child: Child,
+    clock: Arc<dyn Clock>,
+}
+
+impl Carrier {
+    /// Takes charge of a process.
+    pub fn new(child: Child, clock: Arc<dyn Clock>) -> Carrier {
+        Carrier { child, clock }
+    }
+
+    /// Waits a moment for its end; whether it came.
+    fn ends_within(&mut self, limit: Duration) -> bool {
+        let end = self.clock.instant() + limit;
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if self.clock.instant() >= end {
+                return false;
+            }
+            self.clock.sleep(Duration::from_millis(5));
+        }
+        true
+    }
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        if self.ends_within(ENDING) {
+            return;
+        }
+        // TERM lets ssh end what it has started itself: a jump host's ssh, a
+        // proxy command.
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        if !self.ends_within(ENDING) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Dials by the operator's ssh.
+pub struct Ssh {
+    program: PathBuf,
+    clock: Arc<dyn Clock>,
+    /// Goes before everything else, for instance `-F` and a file.
+    arguments: Vec<OsString>,
+}
+
+impl Ssh {
+    /// The ssh that `PATH` leads to. It never prompts.
+    pub fn new(clock: Arc<dyn Clock>) -> Ssh {
+        Ssh {
+            program: "ssh".into(),
+            clock,
+            arguments: Vec::new(),
+        }
+    }
+
+    /// Another program, or arguments that go before ours.
+    #[must_use]
+    pub fn with(mut self, program: impl Into<PathBuf>, arguments: Vec<OsString>) -> Ssh {
+        self.program = program.into();
+        self.arguments = arguments;
+        self
+    }
+
+    /// The command that connects to a host.
+    fn command(&self, host: &Host) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments);
+        // No terminal, no X, no agent of ours for that side, no escapes.
+        command.args(["-T", "-x", "-a", "-e", "none"]);
+        for option in [
+            "ClearAllForwardings=yes",
+            "PermitLocalCommand=no",
+            // The user's own would make it refuse to start.
+            "RemoteCommand=none",
+            "RequestTTY=no",
+            // Uses a running master, and leaves none behind.
+            "ControlMaster=no",
+            "ServerAliveInterval=5",
+            "ServerAliveCountMax=3",
+            // Keeps every reason, and hides the server's banner.
+            "LogLevel=ERROR",
+            "BatchMode=yes",
+            "StrictHostKeyChecking=yes",
+        ] {
+            command.args(["-o", option]);
+        }
+        command.args(["-o", &format!("ConnectTimeout={}", host.timeout.max(1))]);
+        if let Some(user) = &host.user {
+            command.args(["-l", user]);
+        }
+        if let Some(port) = host.port {
+            command.args(["-p", &port.to_string()]);
+        }
+        if let Some(identity) = &host.identity_file {
+            command.arg("-i").arg(identity);
+        }
+        command.args(["-s", "--", &host.name, "sftp"]);
+        // A jump host's ssh gets none of these options: it must find nobody to
+        // ask, either.
+        command.env("SSH_ASKPASS_REQUIRE", "never");
+        command
+    }
+}
+
+impl Dial for Ssh {
+    fn dial(&self, host: &Host) -> Result<Dialed, TransportError> {
+        let mut command = self.command(host);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stderr(Stdio::piped());
+        // Of its own, so that an interrupt at the keyboard does not end it in the
+        // middle of an agent, and so that it has no terminal to ask at.
+        sys::own_session(&mut command);
+        let mut child = command.spawn().map_err(|error| self.not_started(&error))?;
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let carrier = Carrier::new(child, self.clock.clone());
+        let (Some(input), Some(output), Some(errors)) = pipes else {
+            let error = Error::new(Kind::Internal, "ssh was started without pipes");
+            return Err(TransportError::new(Cause::Refused, error));
+        };
+        Ok(Dialed {
+            link: Link {
+                input: OwnedFd::from(input),
+                output: OwnedFd::from(output),
+                errors: Some(OwnedFd::from(errors)),
+            },
+            child: Some(carrier),
+        })
+    }
+}
+
+impl Ssh {
+    fn not_started(&self, error: &io::Error) -> TransportError {
+        let error = match error.kind() {
+            io::ErrorKind::NotFound => Error::new(
+                Kind::Host,
+                "ssh is not installed here, and agents on other hosts are reached by it",
+            )
+            .hint("install OpenSSH's client: `apt-get install openssh-client`"),
+            _ => Error::io("start", &self.program, error),
+        };
+        TransportError::new(Cause::Refused, error)
+    }
+}
+
+/// Why a session ended or never began, from what ssh said before the server
+/// answered.
+pub(super) fn explain(host: &Host, broken: &Broken) -> TransportError {
+    let said = String::from_utf8_lossy(&broken.heard.before);
+    let lines: Vec<&str> = said.lines().map(str::trim_end).collect();
+    if !broken.greeted
+        && let Some(found) = lines.iter().rev().find_map(|line| Reason::of(line))
+    {
+        // The last line tells how it ended, but a key that is not the known one
+        // is the reason of whatever came after.
+        let key = lines
+            .iter()
+            .find_map(|line| Reason::of(line).filter(Reason::is_key));
+        return key.unwrap_or(found).tell(host);
+    }
+    let last = lines.iter().rev().find(|line| !line.is_empty());
+    let why = match last {
+        Some(line) if !broken.greeted => format!("{broken}: {}", cut(line)),
+        _ => broken.to_string(),
+    };
+    let message = match broken.greeted {
+        true => format!("{}: {why}", host.name),
+        false => format!("{} did not answer: {why}", host.name),
+    };
+    TransportError::new(Cause::Unreachable, Error::new(Kind::Host, message))
+}
+
+/// What a line of ssh's means. The texts are those of OpenSSH 7.6 to 10
+/// (sshconnect.c, sshconnect2.c, ssh.c, kex.c, packet.c, clientloop.c), which
+/// are not translated.
+enum Reason<'l> {
+    /// Another key than the known one, or a revoked one.
+    Changed,
+    /// No key is known.
+    Unknown,
+    /// The server refuses the user.
+    Refused(&'l str),
+    /// The setup of ssh is wrong.
+    Setup(&'l str),
+    /// There is no SFTP server.
+    NoServer,
+    /// It could not be reached.
+    Away(&'l str),
+}
+
+impl<'l> Reason<'l> {
+    fn of(line: &'l str) -> Option<Reason<'l>> {
+        let has = |text: &str| line.contains(text);
+        Some(
+            if has("REMOTE HOST IDENTIFICATION HAS CHANGED")
+                || has("REVOKED HOST KEY DETECTED")
+                || has("has changed and you have requested strict checking")
+                || has("was revoked and you have requested strict checking")
+                || has("differs from the key for the IP address")
+            {
+                Reason::Changed
+            } else if has("host key is known for") && has("strict checking") {
+                Reason::Unknown
+            } else if line == "Host key verification failed." {
+                Reason::Unknown
+            } else if has("Permission denied (")
+                || has("Too many authentication failures")
+                || line == "Authentication failed."
+            {
+                Reason::Refused(line)
+            } else if has("Bad configuration option")
+                || has("terminating, ")
+                || has("Bad owner or permissions on")
+                || has("hostname contains invalid characters")
+                || line.starts_with("command-line: line")
+            {
+                Reason::Setup(line)
+            } else if has("subsystem request failed") {
+                Reason::NoServer
+            } else if line.starts_with("ssh: ")
+                || has("timed out")
+                || has("Connection closed by")
+                || has("Connection reset by")
+                || has("Unable to negotiate with")
+                || line.starts_with("kex_exchange_identification:")
+            {
+                Reason::Away(line)
+            } else {
+                return None;
+            },
+        )
+    }
+
+    fn is_key(&self) -> bool {
+        matches!(self, Reason::Changed | Reason::Unknown)
+    }
+
+    fn tell(&self, host: &Host) -> TransportError {
+        let name = &host.name;
+        let login = match &host.user {
+            Some(user) => format!("{user}@{name}"),
+            None => name.clone(),
+        };
+        let (cause, message, hint) = match self {
+            Reason::Changed => (
+                Cause::HostKey,
+                format!(
+                    "{name} shows another host key than the one that is known, or a revoked one; nothing was read or sent"
+                ),
+                format!(
+                    "find out why before anything else; if the host was really set up anew: `ssh-keygen -R {name}`, then `ssh {login}`"
+                ),
+            ),
+            Reason::Unknown => (
+                Cause::Refused,
+                format!("{name} shows a host key that is not known here"),
+                format!("connect once by hand and compare the fingerprint: `ssh {login}`"),
+            ),
+            Reason::Refused(line) => (
+                Cause::Refused,
+                format!("{name} does not let us in: {}", cut(line)),
+                format!(
+                    "`ssh {login}` has to work without asking anything; see `ssh-add -l` and identity_file"
+                ),
+            ),
+            Reason::Setup(line) => (
+                Cause::Refused,
+                format!("ssh does not accept its configuration: {}", cut(line)),
+                format!("`ssh -G {name}` shows what it makes of it"),
+            ),
+            Reason::NoServer => (
+                Cause::Refused,
+                format!("{name} has no SFTP server"),
+                "the host's sshd_config needs a line `Subsystem sftp internal-sftp`".to_string(),
+            ),
+            Reason::Away(line) => (
+                Cause::Unreachable,
+                format!("{name} cannot be reached: {}", cut(line)),
+                format!("try `ssh {login}`"),
+            ),
+        };
+        TransportError::new(cause, Error::new(Kind::Host, message).hint(hint))
+    }
+}
+
+/// The beginning of a line that somebody else wrote.
+fn cut(line: &str) -> &str {
+    const MOST: usize = 300;
+    match line.char_indices().nth(MOST) {
+        Some((end, _)) => &line[..end],
+        None => line,
+    }
+}
