@@ -4,6 +4,7 @@
 
 mod folder;
 mod host;
+mod pump;
 pub mod session;
 pub mod ssh;
 pub mod wire;

@@ -5,16 +5,20 @@ use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use memory_shepherd::digest::Digest;
 use memory_shepherd::error::{Error, Kind};
 use memory_shepherd::transport::fake::Fake;
 use memory_shepherd::transport::local::Local;
+use memory_shepherd::transport::sftp::Sftp;
 use memory_shepherd::transport::{
     Attributes, Cause, Folder, Identity, Method, Object, Odd, Settled, Transport,
 };
 use tempfile::TempDir;
 
+use super::servers::{host, sftp_server};
 use super::world::{TestClock, names};
 
 pub const NEW: &str = ".shepherd-new";
@@ -40,6 +44,12 @@ pub trait Ground {
     fn writer(&self, name: &str) -> Writer;
     fn attributes(&self, name: &str) -> Attributes;
 
+    /// Lets so much time pass that a second look tells something; false where
+    /// one look is enough.
+    fn wait(&self) -> bool {
+        false
+    }
+
     fn memory(&self) -> PathBuf {
         self.folder().join("MEMORY.md")
     }
@@ -54,10 +64,13 @@ pub trait Ground {
     }
 }
 
-pub struct OnDisk {
+pub struct OnDisk<T = Local> {
     pub dir: TempDir,
-    pub transport: Local,
+    pub transport: T,
     pub exchanges: bool,
+    pub clock: Arc<TestClock>,
+    /// Where nobody can see who has a file open, it is looked at twice.
+    pub looks_twice: bool,
 }
 
 impl OnDisk {
@@ -69,11 +82,19 @@ impl OnDisk {
         OnDisk {
             dir,
             transport: match exchanges {
-                true => Local::new(clock),
-                false => Local::without_kernel_help(clock),
+                true => Local::new(clock.clone()),
+                false => Local::without_kernel_help(clock.clone()),
             },
             exchanges,
+            clock,
+            looks_twice: false,
         }
+    }
+}
+
+impl<T> OnDisk<T> {
+    fn folder(&self) -> PathBuf {
+        self.dir.path().canonicalize().unwrap().join("agent")
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -81,13 +102,13 @@ impl OnDisk {
     }
 }
 
-impl Ground for OnDisk {
+impl<T: Transport> Ground for OnDisk<T> {
     fn transport(&self) -> &dyn Transport {
         &self.transport
     }
 
     fn folder(&self) -> PathBuf {
-        self.dir.path().canonicalize().unwrap().join("agent")
+        OnDisk::folder(self)
     }
 
     fn alias(&self) -> PathBuf {
@@ -96,6 +117,11 @@ impl Ground for OnDisk {
 
     fn exchanges(&self) -> bool {
         self.exchanges
+    }
+
+    fn wait(&self) -> bool {
+        self.clock.advance(Duration::from_millis(250));
+        self.looks_twice
     }
 
     fn write(&self, name: &str, bytes: &[u8]) {
@@ -162,6 +188,22 @@ impl Ground for OnDisk {
             xattrs: Vec::new(),
         }
     }
+}
+
+/// Over SFTP with OpenSSH's server, as a child.
+fn remote() -> Option<OnDisk<Sftp>> {
+    let server = sftp_server()?;
+    let dir = TempDir::new().unwrap();
+    fs::create_dir(dir.path().join("agent")).unwrap();
+    symlink("agent", dir.path().join("alias")).unwrap();
+    let clock = TestClock::new();
+    Some(OnDisk {
+        dir,
+        transport: Sftp::new(host("remote"), Arc::new(server), clock.clone()),
+        exchanges: false,
+        clock,
+        looks_twice: true,
+    })
 }
 
 struct InMemory(Fake);
@@ -232,41 +274,63 @@ impl Ground for InMemory {
 }
 
 macro_rules! contract {
-    ($($case:ident)*) => {
+    (everywhere { $($case:ident)* } here { $($here:ident)* } far { $($far:ident)* }) => {
         mod local {
             $(#[test] fn $case() { super::$case(&super::OnDisk::new(true)); })*
+            $(#[test] fn $here() { super::$here(&super::OnDisk::new(true)); })*
         }
         mod without_kernel_help {
             $(#[test] fn $case() { super::$case(&super::OnDisk::new(false)); })*
+            $(#[test] fn $here() { super::$here(&super::OnDisk::new(false)); })*
         }
         mod fake {
             $(#[test] fn $case() { super::$case(&super::InMemory::new()); })*
+            $(#[test] fn $here() { super::$here(&super::InMemory::new()); })*
+        }
+        mod sftp_server {
+            $(#[test] fn $case() {
+                if let Some(ground) = super::remote() {
+                    super::$case(&ground);
+                }
+            })*
+            $(#[test] fn $far() {
+                if let Some(ground) = super::remote() {
+                    super::$far(&ground);
+                }
+            })*
         }
     };
 }
 
 contract! {
-    absent_is_said_only_of_an_existing_folder
-    a_path_through_a_link_is_refused
-    probes_answer_in_order_each_for_itself
-    odd_objects_are_told_and_never_read
-    a_file_is_read_to_its_end
-    an_error_of_the_sink_ends_the_read_and_comes_back
-    a_staged_file_is_exact
-    a_failed_stage_leaves_nothing
-    an_existing_name_is_not_staged_over
-    a_swap_displaces_exactly_what_stood_there
-    a_swap_displaces_whatever_stood_there
-    a_swap_into_an_empty_place_creates
-    a_swap_of_nothing_fails
-    a_swap_of_what_an_agent_put_at_the_staged_name_is_no_success
-    a_memory_is_taken_away
-    settling_inspects_and_removes
-    settling_waits_for_a_writer_and_reads_what_it_wrote
-    settling_leaves_the_file_when_the_inspection_fails
-    settling_removes_odd_objects_and_keeps_folders
-    names_are_told
-    extended_attributes_are_kept
+    everywhere {
+        absent_is_said_only_of_an_existing_folder
+        a_path_through_a_link_is_refused
+        probes_answer_in_order_each_for_itself
+        odd_objects_are_told_and_never_read
+        a_file_is_read_to_its_end
+        an_error_of_the_sink_ends_the_read_and_comes_back
+        a_staged_file_is_exact
+        a_failed_stage_leaves_nothing
+        an_existing_name_is_not_staged_over
+        a_swap_displaces_exactly_what_stood_there
+        a_swap_displaces_whatever_stood_there
+        a_swap_into_an_empty_place_creates
+        a_swap_of_nothing_fails
+        a_swap_of_what_an_agent_put_at_the_staged_name_is_no_success
+        a_memory_is_taken_away
+        settling_inspects_and_removes
+        settling_leaves_the_file_when_the_inspection_fails
+        settling_removes_odd_objects_and_keeps_folders
+        names_are_told
+    }
+    here {
+        settling_waits_for_a_writer_and_reads_what_it_wrote
+        extended_attributes_are_kept
+    }
+    far {
+        settling_looks_twice_and_finds_what_a_writer_left
+    }
 }
 
 pub fn read(folder: &dyn Folder) -> Vec<u8> {
@@ -300,6 +364,17 @@ pub fn settle(folder: &dyn Folder, name: &str) -> (Settled, Vec<Vec<u8>>) {
         Ok(())
     });
     (settled.unwrap(), seen)
+}
+
+/// The same, with the second look where one is not enough.
+fn settle_wholly(ground: &dyn Ground, folder: &dyn Folder, name: &str) -> (Settled, Vec<Vec<u8>>) {
+    match settle(folder, name) {
+        (Settled::Open, seen) if ground.wait() => {
+            let (settled, more) = settle(folder, name);
+            (settled, [seen, more].concat())
+        }
+        settled => settled,
+    }
 }
 
 fn absent_is_said_only_of_an_existing_folder(ground: &dyn Ground) {
@@ -567,12 +642,12 @@ fn a_memory_is_taken_away(ground: &dyn Ground) {
 fn settling_inspects_and_removes(ground: &dyn Ground) {
     ground.write("displaced", b"content");
     let folder = ground.open();
-    let (settled, seen) = settle(folder.as_ref(), "displaced");
+    let (settled, seen) = settle_wholly(ground, folder.as_ref(), "displaced");
     assert_eq!(settled, Settled::Removed { watched: true });
     assert_eq!(seen, [b"content"]);
     assert!(ground.names().is_empty());
     // What is gone is settled.
-    let (settled, seen) = settle(folder.as_ref(), "displaced");
+    let (settled, seen) = settle_wholly(ground, folder.as_ref(), "displaced");
     assert_eq!(settled, Settled::Removed { watched: true });
     assert!(seen.is_empty());
 }
@@ -597,18 +672,48 @@ fn settling_waits_for_a_writer_and_reads_what_it_wrote(ground: &dyn Ground) {
     assert_eq!(ground.names(), ["MEMORY.md"]);
 }
 
+fn settling_looks_twice_and_finds_what_a_writer_left(ground: &dyn Ground) {
+    ground.write("MEMORY.md", b"old");
+    let folder = ground.open();
+    let mut writer = ground.writer("MEMORY.md");
+    let new = stage(ground, folder.as_ref(), b"new");
+    let displaced = folder.swap(NEW, new).unwrap().displaced.remove(0);
+    // The swap has looked for the first time.
+    assert_eq!(
+        settle(folder.as_ref(), &displaced),
+        (Settled::Open, Vec::new()),
+        "it is too early to tell"
+    );
+    writer(b" and late");
+    assert!(ground.wait());
+    let (settled, seen) = settle(folder.as_ref(), &displaced);
+    assert_eq!(settled, Settled::Open, "it has changed since");
+    assert_eq!(seen, [b"old and late"]);
+    assert!(ground.wait());
+    let (settled, seen) = settle(folder.as_ref(), &displaced);
+    assert_eq!(settled, Settled::Removed { watched: true });
+    assert_eq!(seen, [b"old and late"]);
+    assert_eq!(ground.names(), ["MEMORY.md"]);
+}
+
 fn settling_leaves_the_file_when_the_inspection_fails(ground: &dyn Ground) {
     ground.write("displaced", b"content");
     let folder = ground.open();
-    let settled = folder.settle("displaced", &mut |_| {
-        Err(Error::new(Kind::Host, "disk full"))
-    });
+    let fail = || {
+        folder.settle("displaced", &mut |_| {
+            Err(Error::new(Kind::Host, "disk full"))
+        })
+    };
+    let settled = match fail() {
+        Ok(Settled::Open) if ground.wait() => fail(),
+        settled => settled,
+    };
     assert_eq!(Error::from(settled.unwrap_err()).message(), "disk full");
     assert_eq!(ground.bytes("displaced").unwrap(), b"content");
     // No lease is left behind: a writer can open it at once.
     ground.writer("displaced")(b"!");
-    let (_, seen) = settle(folder.as_ref(), "displaced");
-    assert_eq!(seen, [b"content!"]);
+    let (_, seen) = settle_wholly(ground, folder.as_ref(), "displaced");
+    assert_eq!(seen.last().unwrap(), b"content!");
 }
 
 fn settling_removes_odd_objects_and_keeps_folders(ground: &dyn Ground) {

@@ -24,6 +24,7 @@ mod ledger;
 mod original;
 mod regressions;
 mod screenshots;
+mod servers;
 mod terminal;
 mod undo;
 mod world;

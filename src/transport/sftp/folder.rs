@@ -13,26 +13,17 @@ use std::time::{Duration, Instant};
 
 use super::host::{
     Answer, Connection, DIRECTORY, LOOK, REGULAR, attrs, bytes, code, file, kind, look_at, lstat,
-    real_path_of,
 };
+use super::pump::{AHEAD, Held, LARGEST, PIECE, Pump};
 use super::wire::{Attrs, Reply, Request, flags, status};
 use crate::clock::Clock;
 use crate::digest::{Digest, Hasher};
 use crate::durable;
 use crate::error::{Error, Kind};
 use crate::transport::{
-    Attributes, Cause, File, Folder, Identity, Method, Object, Odd, Reader, Settled, Sink, Stamp,
+    Attributes, Cause, File, Folder, Identity, Method, Object, Reader, Settled, Sink, Stamp,
     Swapped, TransportError, Unsynced,
 };
-
-/// Bytes of one request. Every server has to take it.
-const PIECE: u32 = 32 * 1024;
-
-/// Requests that are under way for one file.
-const AHEAD: u64 = 24;
-
-/// No memory on a host that claims more is read.
-const LARGEST: u64 = 16 << 20;
 
 /// How long a displaced file must stay as it is before it goes: nobody can see
 /// who has it open.
@@ -44,7 +35,7 @@ const ATTEMPTS: usize = 16;
 /// The most names of a folder that are listed.
 const NAMES: usize = 100_000;
 
-type Handle = Vec<u8>;
+pub(super) type Handle = Vec<u8>;
 
 /// The folder of one memory.
 pub(super) struct SftpFolder {
@@ -90,7 +81,6 @@ impl SftpFolder {
     ) -> Result<SftpFolder, TransportError> {
         let path = memory.parent().unwrap_or(Path::new("/")).to_path_buf();
         let mut batch = look_at(memory).to_vec();
-        batch.push(Request::RealPath { path: bytes(&path) });
         batch.push(Request::Open {
             path: bytes(&path),
             flags: flags::READ,
@@ -99,9 +89,8 @@ impl SftpFolder {
         let mut answers = host.ask(batch)?;
         // Most servers do not open folders so; then they cannot be synced.
         let folder = answers.pop().and_then(handle);
-        let real = real_path_of(answers.pop());
         let object = host.object(memory, &answers);
-        let owner = answers.first().and_then(attrs).copied().unwrap_or_default();
+        let owner = answers.get(1).and_then(attrs).copied().unwrap_or_default();
         let opened = SftpFolder {
             memory: memory.to_path_buf(),
             folder,
@@ -114,20 +103,11 @@ impl SftpFolder {
             path,
             host,
         };
-        match real {
-            Some(real) if real == opened.path => {}
-            Some(real) => return Err(opened.host.through_a_link(&opened.path, Some(&real))),
-            None => {
-                // A folder that is not there has no real path, either.
-                object?;
-                return Err(opened.host.odd_answer("resolve", &opened.path));
-            }
-        }
         match object {
-            Ok(object) => drop(opened.looked.replace(Some(object))),
-            // The folder is there; what is wrong with the memory is told to
-            // whoever looks.
-            Err(error) if error.cause != Cause::NoFolder => {}
+            Ok(object) => {
+                let object = opened.host.with_target(memory, object)?;
+                opened.looked.replace(Some(object));
+            }
             Err(error) => return Err(error),
         }
         Ok(opened)
@@ -175,79 +155,66 @@ impl SftpFolder {
         size: u64,
         sink: Sink<'_>,
     ) -> Result<(u64, Attrs), TransportError> {
-        let most = (2 * size.min(LARGEST)).max(LARGEST);
-        let mut offset = 0;
+        let mut pump = Pump::new(handle, path, size);
         loop {
-            let mut batch = Vec::new();
-            let mut at = offset;
-            while at < size && (batch.len() as u64) < AHEAD {
-                let length = u64::from(PIECE).min(size - at) as u32;
-                batch.push(Request::Read {
-                    handle: handle.clone(),
-                    offset: at,
-                    length,
-                });
-                at += u64::from(length);
-            }
-            if at >= size {
-                // What it has grown by meanwhile, or that it ends there.
-                batch.push(Request::Read {
-                    handle: handle.clone(),
-                    offset: at,
-                    length: PIECE,
-                });
-            }
-            let reads = batch.len();
-            batch.push(Request::Fstat {
-                handle: handle.clone(),
-            });
-            let answers = self.host.ask(batch)?;
-            let after = match answers.get(reads).and_then(attrs) {
-                Some(attrs) => *attrs,
-                None => return Err(self.host.odd_answer("look at", path)),
-            };
-            let mut expected = offset;
-            for answer in &answers[..reads] {
-                match answer {
-                    // Behind a short one, what was asked for next is not what
-                    // comes next.
-                    Ok(Reply::Data(_)) if expected != offset => break,
-                    Ok(Reply::Data(data)) => {
-                        sink(data)?;
-                        expected = match offset < size {
-                            true => offset + u64::from(PIECE).min(size - offset),
-                            false => offset + data.len() as u64,
-                        };
-                        offset += data.len() as u64;
-                    }
-                    Ok(Reply::Status {
-                        code: status::EOF, ..
-                    }) => return Ok((offset, after)),
-                    Ok(Reply::Status { code, .. }) => {
-                        return Err(self.host.failed("read", path, *code));
-                    }
-                    _ => return Err(self.host.odd_answer("read", path)),
-                }
-            }
-            if offset >= most {
-                return Ok((offset, after));
+            let answers = self.host.ask(pump.next())?;
+            if let Some(after) = pump.take(&self.host, &answers, sink)? {
+                return Ok((pump.offset, after));
             }
         }
     }
 
-    /// Reads an open file; what it holds, and how much.
-    fn digest_of(
+    /// Reads several open files at the same time, and asks for something more
+    /// with the first bytes of them. One result for each file.
+    fn digests_of(
         &self,
-        handle: &Handle,
-        path: &Path,
-        size: u64,
-    ) -> Result<(Digest, u64, Attrs), TransportError> {
-        let mut hasher = Hasher::default();
-        let (read, after) = self.pump(handle, path, size, &mut |bytes| {
-            hasher.update(bytes);
-            Ok(())
-        })?;
-        Ok((hasher.finish(), read, after))
+        files: &[(&Handle, &Path, u64)],
+        more: Vec<Request>,
+    ) -> Result<(Vec<Held>, Vec<Answer>), TransportError> {
+        let mut pumps: Vec<_> = files
+            .iter()
+            .map(|(handle, path, size)| (Pump::new(handle, path, *size), Hasher::default(), None))
+            .collect();
+        let mut more = Some(more);
+        let mut rest = Vec::new();
+        while more.is_some() || pumps.iter().any(|(.., after)| after.is_none()) {
+            let mut batch = Vec::new();
+            let mut counts = Vec::new();
+            for (pump, _, after) in &mut pumps {
+                let next = after.is_none().then(|| pump.next()).unwrap_or_default();
+                counts.push(next.len());
+                batch.extend(next);
+            }
+            let first = more.take();
+            batch.extend(first.iter().flatten().cloned());
+            let answers = self.host.ask(batch)?;
+            let mut left = answers.as_slice();
+            for ((pump, hasher, after), count) in pumps.iter_mut().zip(counts) {
+                let (mine, others) = left.split_at(count.min(left.len()));
+                left = others;
+                if after.is_none() {
+                    let mut take = |bytes: &[u8]| {
+                        hasher.update(bytes);
+                        Ok(())
+                    };
+                    *after = pump.take(&self.host, mine, &mut take)?;
+                }
+            }
+            if first.is_some() {
+                rest = left.to_vec();
+            }
+        }
+        let held = pumps.into_iter().map(|(pump, hasher, after)| Held {
+            content: hasher.finish(),
+            size: pump.offset,
+            after: after.unwrap_or_default(),
+        });
+        Ok((held.collect(), rest))
+    }
+
+    fn digest_of(&self, handle: &Handle, path: &Path, size: u64) -> Result<Held, TransportError> {
+        let (mut held, _) = self.digests_of(&[(handle, path, size)], Vec::new())?;
+        held.pop().ok_or_else(|| self.host.odd_answer("read", path))
     }
 
     /// A regular file at a name, open, with its attributes; none where something
@@ -353,7 +320,11 @@ impl SftpFolder {
         let result = self.are_written(&answers[..writes], answers.get(synced), path);
         let read = result.and_then(|()| self.digest_of(&back, path, size));
         self.close(back);
-        let (found, read, after) = read?;
+        let Held {
+            content: found,
+            size: read,
+            after,
+        } = read?;
         if (found, read) != (content, size) {
             let why = "what was written is not what is read back";
             return Err(self.host.refused("write", path, why));
@@ -411,79 +382,85 @@ impl SftpFolder {
             .try_for_each(|answer| self.is_ok(answer, verb, path))
     }
 
-    /// Looks at a displaced file through a handle, and remembers what it saw.
-    fn look_at_displaced(
-        &self,
-        name: &str,
-        handle: Handle,
-        size: u64,
-    ) -> Result<(), TransportError> {
-        let (content, size, _) = self.digest_of(&handle, &self.at(name), size)?;
+    /// Remembers what a displaced file held.
+    fn saw(&self, name: &str, handle: Handle, held: &Held) {
         let seen = Seen {
             handle,
-            content,
-            size,
+            content: held.content,
+            size: held.size,
             at: self.clock.instant(),
         };
-        self.displaced.borrow_mut().insert(name.to_string(), seen);
-        Ok(())
+        let mut displaced = self.displaced.borrow_mut();
+        displaced.insert(name.to_string(), seen);
     }
 
-    /// After the exchange of names: what stands at the memory's name, read; what
-    /// was displaced, looked at for the first time; the staged name goes.
+    /// After the exchange of names: reads what stands at the memory's name, looks
+    /// at what was displaced for the first time, and removes the staged name.
     fn look_after(
         &self,
         staged: &str,
-        displaced: &[String],
+        displaced: Option<&String>,
         new: New,
     ) -> Result<(), TransportError> {
-        let last = displaced.last().map(|name| self.at(name));
+        let aside = displaced.map(|name| self.at(name));
         let mut batch = vec![lstat(&self.memory), self.open_file(&self.memory)];
-        if let Some(path) = &last {
-            batch.push(lstat(path));
-            batch.push(self.open_file(path));
+        if let Some(path) = &aside {
+            batch.extend([lstat(path), self.open_file(path)]);
         }
         batch.extend(self.sync_folder());
         let mut answers = self.host.ask(batch)?.into_iter();
-        let (found, opened) = (answers.next(), answers.next());
-        let memory = self.opened(opened, &self.memory)?;
-        let regular = found
-            .as_ref()
-            .and_then(attrs)
-            .is_some_and(|attrs| kind(attrs) == Some(REGULAR));
-        let read = match regular {
-            true => self.digest_of(&memory, &self.memory, new.size).map(Some),
-            false => Ok(None),
-        };
-        self.close(memory);
-        if let (Some(path), Some(name)) = (&last, displaced.last()) {
+        let mut opened = || {
             let (found, opened) = (answers.next(), answers.next());
-            let stands = found.as_ref().and_then(attrs);
-            if stands.is_none() {
-                let why = "the server says that it was renamed, and it is not there";
-                return Err(self.host.refused("displace", path, why));
-            }
-            let size = stands
+            let found = found.as_ref().and_then(attrs).copied();
+            let size = found
                 .filter(|attrs| kind(attrs) == Some(REGULAR))
                 .and_then(|attrs| attrs.size);
-            match (size, opened.and_then(handle)) {
-                (Some(size), Some(handle)) => self.look_at_displaced(name, handle, size)?,
+            (found.is_some(), size, opened.and_then(handle))
+        };
+        let (_, size, memory) = opened();
+        let (stands, old_size, old) = match &aside {
+            Some(_) => opened(),
+            None => (true, None, None),
+        };
+        let mut files = Vec::new();
+        if let (Some(size), Some(handle)) = (size, &memory) {
+            files.push((handle, self.memory.as_path(), size));
+        }
+        if let (Some(size), Some(handle), Some(path)) = (old_size, &old, &aside) {
+            files.push((handle, path.as_path(), size));
+        }
+        let remove = Request::Remove {
+            path: bytes(&self.at(staged)),
+        };
+        let read = self.digests_of(&files, vec![remove]);
+        let read_memory = size.is_some() && memory.is_some();
+        if let Some(handle) = memory {
+            self.close(handle);
+        }
+        let (mut held, _) = read.inspect_err(|_| {
+            if let Some(handle) = &old {
+                self.close(handle.clone());
+            }
+        })?;
+        if let (Some(name), Some(handle)) = (displaced, old) {
+            match old_size.and_then(|_| held.pop()) {
+                Some(held) => self.saw(name, handle, &held),
                 // Whatever it is, settling looks at it anew.
-                (None, Some(handle)) => self.close(handle),
-                _ => {}
+                None => self.close(handle),
             }
         }
-        self.host.tell(vec![Request::Remove {
-            path: bytes(&self.at(staged)),
-        }]);
-        match read? {
-            Some((content, size, after)) if (content, size) == (new.content, new.size) => {
-                let stamp = file(&after).map(|file| file.stamp);
-                self.installed.set(stamp.map(|stamp| (content, stamp)));
+        if let (false, Some(path)) = (stands, &aside) {
+            let why = "the server says that it was renamed, and it is not there";
+            return Err(self.host.refused("displace", path, why));
+        }
+        match held.pop().filter(|_| read_memory) {
+            Some(held) if (held.content, held.size) == (new.content, new.size) => {
+                let stamp = file(&held.after).map(|file| file.stamp);
+                self.installed.set(stamp.map(|stamp| (held.content, stamp)));
                 Ok(())
             }
             // An agent may have begun to write to it already.
-            Some((_, size, _)) if size > new.size && self.begins_with(new.content, new.size)? => {
+            Some(held) if held.size > new.size && self.begins_with(new.content, new.size)? => {
                 Ok(())
             }
             _ => Err(moved(&self.host, &self.memory)),
@@ -548,17 +525,8 @@ impl Folder for SftpFolder {
         }
         let answers = self.host.ask(look_at(&self.memory).to_vec())?;
         debug_assert_eq!(answers.len(), LOOK, "one for each");
-        match self.host.object(&self.memory, &answers)? {
-            Object::Odd(Odd::Symlink(_)) => {
-                let path = bytes(&self.memory);
-                let target = match self.ask_one(Request::ReadLink { path })? {
-                    Ok(Reply::Names(mut names)) => names.pop().map(|name| name.name),
-                    _ => None,
-                };
-                Ok(Object::Odd(Odd::Symlink(target.unwrap_or_default())))
-            }
-            object => Ok(object),
-        }
+        let object = self.host.object(&self.memory, &answers)?;
+        self.host.with_target(&self.memory, object)
     }
 
     fn read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
@@ -703,7 +671,7 @@ impl Folder for SftpFolder {
             }
             match code(linked) {
                 Some(status::OK) => {
-                    self.look_after(staged, &displaced, new)?;
+                    self.look_after(staged, displaced.last(), new)?;
                     let method = match displaced.is_empty() {
                         true => Method::Create,
                         false => Method::TakeAway,
@@ -756,7 +724,8 @@ impl Folder for SftpFolder {
                     let Some(found) = attrs(&found) else {
                         return Err(self.host.odd_answer("look at", &path));
                     };
-                    let Object::Odd(odd) = self.host.described(&path, found, None)? else {
+                    let object = self.host.described(&path, found, None)?;
+                    let Object::Odd(odd) = self.host.with_target(&path, object)? else {
                         return Err(self.host.odd_answer("look at", &path));
                     };
                     self.remove(displaced)?;
@@ -764,7 +733,8 @@ impl Folder for SftpFolder {
                 }
             }
             if let Some((handle, found)) = self.open_regular(&path)? {
-                self.look_at_displaced(displaced, handle, found.size.unwrap_or(0))?;
+                let held = self.digest_of(&handle, &path, found.size.unwrap_or(0))?;
+                self.saw(displaced, handle, &held);
             }
             return Ok(Settled::Open);
         };
@@ -876,10 +846,13 @@ impl Folder for SftpFolder {
         };
         let read = self.digest_of(&handle, &path, found.size.unwrap_or(0));
         self.close(handle);
-        let (found, size, _) = read?;
-        self.new
-            .set((found == content).then_some(New { content, size }));
-        Ok((found == content).then_some(Identity {
+        let held = read?;
+        let same = held.content == content;
+        self.new.set(same.then_some(New {
+            content,
+            size: held.size,
+        }));
+        Ok(same.then_some(Identity {
             device: 0,
             inode: 0,
         }))
@@ -916,7 +889,7 @@ impl SftpFolder {
         };
         let read = self.digest_of(&handle, &path, found.size.unwrap_or(0));
         self.close(handle);
-        let (content, size, _) = read?;
+        let Held { content, size, .. } = read?;
         Ok(New { content, size })
     }
 }

@@ -140,7 +140,10 @@ impl Transport for Sftp {
             Ok(replies) => {
                 let looks = replies.chunks(LOOK).zip(&paths);
                 looks
-                    .map(|(replies, path)| connection.object(path, replies))
+                    .map(|(replies, path)| {
+                        let object = connection.object(path, replies)?;
+                        connection.with_target(path, object)
+                    })
                     .collect()
             }
             Err(error) => memories.iter().map(|_| Err(error.clone())).collect(),
@@ -155,13 +158,21 @@ impl Transport for Sftp {
     }
 }
 
-/// The requests of a look at a memory: its folder from outside and from inside,
-/// so that "no such file" can be believed, then the memory itself.
-pub(super) const LOOK: usize = 3;
+/// The requests of a look at a memory: where its folder really is, the folder
+/// from outside and from inside, so that "no such file" can be believed, then the
+/// memory itself.
+pub(super) const LOOK: usize = 4;
 
 pub(super) fn look_at(memory: &Path) -> [Request; LOOK] {
     let folder = memory.parent().unwrap_or(Path::new("/"));
-    [lstat(folder), lstat(&folder.join(".")), lstat(memory)]
+    [
+        Request::RealPath {
+            path: bytes(folder),
+        },
+        lstat(folder),
+        lstat(&folder.join(".")),
+        lstat(memory),
+    ]
 }
 
 pub(super) fn bytes(path: &Path) -> Vec<u8> {
@@ -220,8 +231,8 @@ impl Connection {
             path: path.to_vec(),
         }])?;
         let shown = String::from_utf8_lossy(path).into_owned();
-        let answer = answers.into_iter().next();
-        real_path_of(answer).ok_or_else(|| self.odd_answer("resolve", Path::new(&shown)))
+        let real = answers.first().and_then(real_path_of);
+        real.ok_or_else(|| self.odd_answer("resolve", Path::new(&shown)))
     }
 
     /// Where a configured path is: one that begins with `~/` or is not absolute
@@ -240,7 +251,7 @@ impl Connection {
         memory: &Path,
         answers: &[Answer],
     ) -> Result<Object, TransportError> {
-        let [outside, inside, file] = answers else {
+        let [real, outside, inside, file] = answers else {
             return Err(self.odd_answer("look at", memory));
         };
         let folder = memory.parent().unwrap_or(Path::new("/"));
@@ -256,7 +267,11 @@ impl Connection {
             (_, Some(found)) if kind(found) == Some(SYMLINK) => {
                 return Err(self.through_a_link(folder, None));
             }
-            (_, Some(found)) if kind(found) == Some(DIRECTORY) => {}
+            (_, Some(found)) if kind(found) == Some(DIRECTORY) => match real_path_of(real) {
+                Some(real) if real == folder => {}
+                Some(real) => return Err(self.through_a_link(folder, Some(&real))),
+                None => return Err(self.odd_answer("resolve", folder)),
+            },
             (_, Some(_)) => return Err(self.refused("use", folder, "it is not a folder")),
             (Some(other), _) => return Err(self.failed("look at", folder, other)),
             (None, None) => return Err(self.odd_answer("look at", folder)),
@@ -272,6 +287,23 @@ impl Connection {
             (_, Some(found)) => self.described(memory, found, attrs(outside)),
             (None, None) => Err(self.odd_answer("look at", memory)),
         }
+    }
+
+    /// An object, with its target if it is a link.
+    pub(super) fn with_target(
+        &self,
+        memory: &Path,
+        object: Object,
+    ) -> Result<Object, TransportError> {
+        let Object::Odd(Odd::Symlink(_)) = object else {
+            return Ok(object);
+        };
+        let path = bytes(memory);
+        let target = match self.ask(vec![Request::ReadLink { path }])?.pop() {
+            Some(Ok(Reply::Names(mut names))) => names.pop().map(|name| name.name),
+            _ => None,
+        };
+        Ok(Object::Odd(Odd::Symlink(target.unwrap_or_default())))
     }
 
     /// What a file's attributes say that it is.
@@ -406,9 +438,9 @@ pub(super) fn attrs(answer: &Answer) -> Option<&Attrs> {
     }
 }
 
-pub(super) fn real_path_of(answer: Option<Answer>) -> Option<PathBuf> {
+fn real_path_of(answer: &Answer) -> Option<PathBuf> {
     match answer {
-        Some(Ok(Reply::Names(names))) => {
+        Ok(Reply::Names(names)) => {
             let [name] = names.as_slice() else {
                 return None;
             };
