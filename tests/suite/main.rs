@@ -23,6 +23,7 @@ mod fuzz;
 mod ledger;
 mod original;
 mod regressions;
+mod remote;
 mod screenshots;
 mod servers;
 mod terminal;

@@ -19,7 +19,10 @@ use memory_shepherd::engine::{
     UndoMode, UndoTarget,
 };
 use memory_shepherd::error::Error;
+use memory_shepherd::transport::Transports;
 use memory_shepherd::transport::local::Local;
+use memory_shepherd::transport::sftp::Everywhere;
+use memory_shepherd::transport::sftp::ssh::Dial;
 use memory_shepherd::transport::{
     Attributes, File, Folder, Identity, Object, Only, Reader, Settled, Sink, Swapped, Transport,
     TransportError, Unsynced,
@@ -130,6 +133,17 @@ impl World {
         self.agents.insert(agent.to_string(), lines.to_string());
     }
 
+    /// Adds an agent whose folder is reached as one of a host.
+    pub fn add_remote(&mut self, agent: &str, host: &str, lines: &str) {
+        let memory = self.memory(agent);
+        let lines = format!(
+            "remote_host = {host}\nremote_memory = {}\n{lines}",
+            memory.display()
+        );
+        self.add(agent, &lines);
+        self.set_baseline(agent, BASELINE);
+    }
+
     /// Drops an agent from the config.
     pub fn without(mut self, agent: &str) -> World {
         self.agents.remove(agent);
@@ -221,7 +235,7 @@ impl World {
         let mut text = format!("[general]\n{}", self.general);
         for (agent, lines) in &self.agents {
             text.push_str(&format!("[{agent}]\n{lines}\n"));
-            if !lines.contains("memory_file") {
+            if !lines.contains("memory_file") && !lines.contains("remote_memory") {
                 text.push_str(&format!("memory_file = agents/{agent}/MEMORY.md\n"));
             }
             if !lines.contains("baseline") {
@@ -267,10 +281,26 @@ impl World {
         transport: Arc<dyn Transport>,
         archive_group: Option<u32>,
     ) -> Engine {
+        self.engine_through(clock, Arc::new(Only(transport)), archive_group)
+    }
+
+    /// An engine that reaches hosts, too, by a dial.
+    pub fn engine_dialling(&self, dial: Arc<dyn Dial>) -> Engine {
+        let clock = self.clock.clone();
+        let everywhere = Everywhere::new(self.local(), dial, clock.clone());
+        self.engine_through(clock, Arc::new(everywhere), None)
+    }
+
+    fn engine_through(
+        &self,
+        clock: Arc<dyn Clock>,
+        transports: Arc<dyn Transports>,
+        archive_group: Option<u32>,
+    ) -> Engine {
         Engine::new(Setup {
             config: self.config(),
             clock,
-            transports: Arc::new(Only(transport)),
+            transports,
             user: "tester".to_string(),
             trigger: Trigger::Cli,
             archive_group,
