@@ -30,8 +30,9 @@ use crate::demo;
 use crate::digest::Digest;
 use crate::engine::{Engine, Setup, Trigger, UndoMode};
 use crate::error::{Error, Kind, Result};
-use crate::transport::Only;
 use crate::transport::local::Local;
+use crate::transport::sftp::Everywhere;
+use crate::transport::sftp::ssh::Ssh;
 use output::{Color, Failure, Output, Settings};
 
 /// The end of every help text: a contract with scripts and timers.
@@ -569,9 +570,11 @@ impl Context<'_> {
 
 fn engine_of(config: Config, trigger: Trigger, user: &str, archive_group: Option<u32>) -> Engine {
     let clock = Arc::new(clock::System);
+    let here = Arc::new(Local::new(clock.clone()));
+    let dial = Arc::new(Ssh::new(clock.clone()));
     Engine::new(Setup {
         config,
-        transports: Arc::new(Only(Arc::new(Local::new(clock.clone())))),
+        transports: Arc::new(Everywhere::new(here, dial, clock.clone())),
         clock,
         user: user.to_string(),
         trigger,
