@@ -5,6 +5,7 @@
 //! Console and command line call the methods of [`Engine`] and nothing below.
 
 mod fleet;
+mod hosts;
 mod ledger;
 mod lock;
 mod log;
@@ -204,8 +205,8 @@ impl Engine {
 
     /// An agent with the bytes that a person may want to read.
     pub fn detail(&self, agent: &Agent) -> Detail {
-        let mut shelf = Shelf::new(&self.config().general);
-        let seen = self.see(agent, true, &mut shelf);
+        let shelf = Mutex::new(Shelf::new(&self.config().general));
+        let seen = self.see(agent, true, None, &shelf);
         let content = seen.observation.content.as_ref();
         Detail {
             operator_part: seen.operator_part,

@@ -165,7 +165,7 @@ impl Context<'_> {
         }
         let asked = |name: &String| names.is_empty() || names.contains(name);
         let agents = config.agents.iter().filter(|agent| asked(&agent.name));
-        let mut seen: Vec<Observation> = agents.map(|agent| engine.observe(agent)).collect();
+        let mut seen = engine.observe_all(&agents.collect::<Vec<_>>());
         seen.sort_by_key(|seen| seen.state);
         let ledger_error = seen.iter().find_map(|seen| seen.ledger_error.clone());
         let status = Status {

@@ -1,12 +1,14 @@
 //! What an agent looks like now: its state, why, and what could be done.
 
 use std::fmt;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
+use super::hosts;
 use super::ledger::{Act, Outcome};
 use super::memory::{self, Baseline, Boundary, Rule};
 use super::{Engine, History};
@@ -381,6 +383,9 @@ enum Look {
     File(Box<Verdict>, Option<Bytes>),
 }
 
+/// What a probe answered.
+type Probed = Result<Object, TransportError>;
+
 /// The bytes that were judged.
 struct Bytes {
     head: Vec<u8>,
@@ -403,12 +408,44 @@ pub(super) struct Seen {
 impl Engine {
     /// Looks at an agent. Reads its memory only if its stamp changed.
     pub fn observe(&self, agent: &Agent) -> Observation {
-        let mut shelf = Shelf::new(&self.config().general);
-        self.see(agent, false, &mut shelf).observation
+        let shelf = Mutex::new(Shelf::new(&self.config().general));
+        self.see(agent, false, None, &shelf).observation
     }
 
-    /// The same; with `bytes`, the memory is read in any case, and kept.
-    pub(super) fn see<'c>(&'c self, agent: &'c Agent, bytes: bool, shelf: &mut Shelf<'c>) -> Seen {
+    /// Looks at many agents, the agents of a host and several hosts at the same
+    /// time. The answers are in their order.
+    pub fn observe_all(&self, agents: &[&Agent]) -> Vec<Observation> {
+        let shelf = Mutex::new(Shelf::new(&self.config().general));
+        let look = |agent, probed| self.see(agent, false, probed, &shelf).observation;
+        hosts::for_each(
+            agents,
+            |agent| look(agent, None),
+            |agents| {
+                let probed = self.probe(agents).into_iter().map(Some);
+                let probed = agents.iter().copied().zip(probed).collect();
+                hosts::at_once(probed, |(agent, probed)| look(agent, probed))
+            },
+        )
+    }
+
+    /// What stands at the memories of some agents of one host.
+    fn probe(&self, agents: &[&Agent]) -> Vec<Probed> {
+        let Some(first) = agents.first() else {
+            return Vec::new();
+        };
+        let memories: Vec<&Path> = agents.iter().map(|agent| agent.place.memory()).collect();
+        self.transport(&first.place).probe(&memories)
+    }
+
+    /// The same; with `bytes`, the memory is read in any case, and kept. `probed`
+    /// is what was found at its name a moment ago.
+    pub(super) fn see<'c>(
+        &'c self,
+        agent: &'c Agent,
+        bytes: bool,
+        probed: Option<Probed>,
+        shelf: &Mutex<Shelf<'c>>,
+    ) -> Seen {
         let generation = self.next_generation();
         let (history, ledger_error) = match self.history(&agent.name) {
             Ok(history) => (history, None),
@@ -424,7 +461,10 @@ impl Engine {
         let observation = &mut seen.observation;
         observation.last.clone_from(&history.last);
         observation.ledger_error = ledger_error;
-        let loaded = shelf.load(agent);
+        let loaded = shelf
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .load(agent);
         seen.baseline = loaded.as_ref().ok().map(Arc::clone);
         observation.baseline = loaded.as_ref().ok().map(|baseline| baseline.digest());
         // Without a usable baseline the memory is still shown against the one
@@ -445,7 +485,7 @@ impl Engine {
                 why: error.to_string(),
             });
         }
-        match self.look(agent, against, &earlier, &history, bytes) {
+        match self.look(agent, against, &earlier, &history, bytes, probed) {
             Ok(Look::Absent) => {
                 observation.absent = true;
                 conditions.push((State::Missing, "no memory file".to_string()));
@@ -546,12 +586,14 @@ impl Engine {
         earlier: &[Arc<Baseline>],
         history: &History,
         bytes: bool,
+        probed: Option<Probed>,
     ) -> Result<Look, TransportError> {
         // Who reads it in any case need not ask first, from afar.
         let folder = bytes.then(|| self.open(agent)).transpose()?;
-        let object = match &folder {
-            Some(folder) => folder.look()?,
-            None => self.object(&agent.place)?,
+        let object = match (&folder, probed) {
+            (Some(folder), _) => folder.look()?,
+            (None, Some(probed)) => probed?,
+            (None, None) => self.object(&agent.place)?,
         };
         let file = match object {
             Object::Absent => return Ok(Look::Absent),

@@ -1,9 +1,13 @@
 //! A plan: what a reset or an undo would do to which agents, bound to what was
 //! seen when it was made. Making one changes nothing.
 
+use std::collections::HashMap;
+use std::sync::Mutex;
+
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
+use super::hosts;
 use super::ledger::{Act, Standing};
 use super::memory::{Boundary, Rule};
 use super::observe::{Protection, Seen, State, WINDOW, host, shares};
@@ -259,20 +263,25 @@ impl Engine {
     /// # Errors
     /// An agent that is not configured.
     pub fn plan_reset(&self, names: &[String], unlocked: bool) -> Result<Plan> {
-        let mut shelf = Shelf::new(&self.config().general);
+        let shelf = Mutex::new(Shelf::new(&self.config().general));
+        let agents = unique(names).map(|name| self.agent(name));
+        let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
+        let plan = |agent| {
+            let seen = self.see(agent, true, None, &shelf);
+            let step = self.reset_step(agent, &seen, unlocked);
+            step.map_err(|(kind, why)| Skipped {
+                agent: agent.name.clone(),
+                state: seen.observation.state,
+                why,
+                kind,
+            })
+        };
         let mut steps = Vec::new();
         let mut skipped = Vec::new();
-        for name in unique(names) {
-            let agent = self.agent(name)?;
-            let seen = self.see(agent, true, &mut shelf);
-            match self.reset_step(agent, &seen, unlocked) {
+        for planned in each(&agents, plan) {
+            match planned {
                 Ok(step) => steps.push(step),
-                Err((kind, why)) => skipped.push(Skipped {
-                    agent: agent.name.clone(),
-                    state: seen.observation.state,
-                    why,
-                    kind,
-                }),
+                Err(skip) => skipped.push(skip),
             }
         }
         let count = steps.len() + skipped.len();
@@ -458,20 +467,27 @@ impl Engine {
                 .map(|name| (name.to_string(), undo::last(&records, name, true)))
                 .collect(),
         };
-        let mut shelf = Shelf::new(&self.config().general);
+        let shelf = Mutex::new(Shelf::new(&self.config().general));
+        let agents = wanted.iter().map(|(name, _)| self.agent(name));
+        let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
+        let undone: HashMap<String, Option<&Record>> = wanted.into_iter().collect();
+        let plan = |agent| {
+            let seen = self.see(agent, true, None, &shelf);
+            let record = undone.get(&agent.name).copied().flatten();
+            let step = self.undo_step(agent, &seen, record, &records, mode, unlocked);
+            step.map_err(|error| Skipped {
+                agent: agent.name.clone(),
+                state: seen.observation.state,
+                why: error.to_string(),
+                kind: Some(error.kind()),
+            })
+        };
         let mut steps = Vec::new();
         let mut skipped = Vec::new();
-        for (name, record) in wanted {
-            let agent = self.agent(&name)?;
-            let seen = self.see(agent, true, &mut shelf);
-            match self.undo_step(agent, &seen, record, &records, mode, unlocked) {
+        for planned in each(&agents, plan) {
+            match planned {
                 Ok(step) => steps.push(step),
-                Err(error) => skipped.push(Skipped {
-                    agent: name,
-                    state: seen.observation.state,
-                    why: error.to_string(),
-                    kind: Some(error.kind()),
-                }),
+                Err(skip) => skipped.push(skip),
             }
         }
         Ok(Plan::new(Act::Undo, self, steps, skipped))
@@ -531,6 +547,15 @@ impl Engine {
         });
         Ok(step)
     }
+}
+
+/// Plans each of these; those of a host at the same time.
+fn each<'a>(
+    agents: &[&'a Agent],
+    plan: impl Fn(&'a Agent) -> Result<Step, Skipped> + Sync,
+) -> Vec<Result<Step, Skipped>> {
+    let batch = |agents: &[&'a Agent]| hosts::at_once(agents.to_vec(), &plan);
+    hosts::for_each(agents, &plan, batch)
 }
 
 /// Names in order, each once.

@@ -40,13 +40,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Instant;
 
 use lane::Lane;
 pub use recover::UNCLAIMED;
 pub use report::{AgentResult, Progress, Report, Stage};
 
+use super::hosts::side_by_side;
 use super::ledger::{Act, Event, Outcome};
 use super::plan::Plan;
 use super::{Engine, Trigger};
@@ -55,9 +55,6 @@ use crate::config::Host;
 use crate::digest::Digest;
 use crate::durable;
 use crate::error::{Error, Kind};
-
-/// How many hosts are worked on at the same time.
-const HOSTS: usize = 16;
 
 /// Whoever listens to a run.
 type Listener<'a> = &'a mut (dyn FnMut(Progress) + Send);
@@ -125,29 +122,9 @@ impl Engine {
                 }
             }
         }
-        let mut results = Vec::new();
-        let waiting = Mutex::new(hosts.into_values());
-        let next = || {
-            waiting
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .next()
-        };
-        let work = || {
-            let lanes = std::iter::from_fn(next);
-            lanes.flat_map(Lane::run).collect::<Vec<_>>()
-        };
-        thread::scope(|scope| {
-            let count = waiting.lock().map_or(0, |lanes| lanes.len());
-            let threads: Vec<_> = (0..count.min(HOSTS)).map(|_| scope.spawn(work)).collect();
-            results.extend(here.run());
-            for thread in threads {
-                match thread.join() {
-                    Ok(more) => results.extend(more),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-            }
-        });
+        let lanes = hosts.into_values().collect();
+        let (mut results, others) = side_by_side(|| here.run(), lanes, Lane::run);
+        results.extend(others.into_iter().flatten());
         run.finish(results, began)
     }
 }

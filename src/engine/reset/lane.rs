@@ -1,9 +1,7 @@
 //! The agents of one host, or of this machine, on their way through a run.
 
 use std::collections::{HashMap, VecDeque};
-use std::panic::resume_unwind;
 use std::path::PathBuf;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::intake::Taken;
@@ -12,6 +10,7 @@ use super::steps::{Archived, Began, Trouble, Turn, Waiting};
 use super::{AgentResult, Progress, Run, Stage, millis};
 use crate::config::{Agent, Host};
 use crate::durable::Flush;
+use crate::engine::hosts;
 use crate::engine::ledger::{Act, Event, Outcome, Standing};
 use crate::engine::lock::Lock;
 use crate::engine::plan::{EQUAL, Skipped, Step};
@@ -170,19 +169,10 @@ impl<'r, 'a> Lane<'r, 'a> {
     /// Does this for each: one after the other on this machine, and all at once
     /// where each waits for answers of the same host.
     fn at_once<T: Send, U: Send>(&self, items: Vec<T>, act: impl Fn(T) -> U + Sync) -> Vec<U> {
-        if self.host.is_none() || items.len() < 2 {
-            return items.into_iter().map(act).collect();
+        match self.host {
+            None => items.into_iter().map(act).collect(),
+            Some(_) => hosts::at_once(items, act),
         }
-        let act = &act;
-        thread::scope(|scope| {
-            let threads: Vec<_> = items
-                .into_iter()
-                .map(|item| scope.spawn(move || act(item)))
-                .collect();
-            let done = threads.into_iter().map(|thread| thread.join());
-            done.map(|done| done.unwrap_or_else(|panic| resume_unwind(panic)))
-                .collect()
-        })
     }
 
     /// Takes a step with each of these; those that cannot go on leave.
