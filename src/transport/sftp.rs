@@ -6,7 +6,9 @@ mod folder;
 mod host;
 mod pump;
 pub mod session;
+mod settle;
 pub mod ssh;
+mod stage;
 pub mod wire;
 
 use std::collections::HashMap;

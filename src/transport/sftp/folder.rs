@@ -9,12 +9,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::host::{
-    Answer, Connection, DIRECTORY, LOOK, REGULAR, attrs, bytes, code, file, kind, look_at, lstat,
-};
-use super::pump::{AHEAD, Held, LARGEST, PIECE, Pump};
+use super::host::{Answer, Connection, LOOK, REGULAR, attrs, bytes, code, kind, look_at, lstat};
+use super::pump::{Held, LARGEST, Pump};
 use super::wire::{Attrs, Reply, Request, flags, status};
 use crate::clock::Clock;
 use crate::digest::{Digest, Hasher};
@@ -24,10 +22,6 @@ use crate::transport::{
     Attributes, Cause, File, Folder, Identity, Method, Object, Reader, Settled, Sink, Stamp,
     Swapped, TransportError, Unsynced,
 };
-
-/// How long a displaced file must stay as it is before it goes: nobody can see
-/// who has it open.
-const QUIET: Duration = Duration::from_millis(250);
 
 /// How often a swap starts over because the agent has made a new file.
 const ATTEMPTS: usize = 16;
@@ -39,37 +33,37 @@ pub(super) type Handle = Vec<u8>;
 
 /// The folder of one memory.
 pub(super) struct SftpFolder {
-    host: Arc<Connection>,
-    clock: Arc<dyn Clock>,
-    path: PathBuf,
-    memory: PathBuf,
+    pub(super) host: Arc<Connection>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) path: PathBuf,
+    pub(super) memory: PathBuf,
     /// The folder itself, to be synced, where the server can.
-    folder: Option<Handle>,
+    pub(super) folder: Option<Handle>,
     /// Who owns it, and its mode.
-    owner: Attrs,
+    pub(super) owner: Attrs,
     /// What the look of its opening found, for whoever asks first.
-    looked: RefCell<Option<Object>>,
+    pub(super) looked: RefCell<Option<Object>>,
     /// What was staged.
-    new: Cell<Option<New>>,
+    pub(super) new: Cell<Option<New>>,
     /// Displaced files, as they were looked at.
-    displaced: RefCell<HashMap<String, Seen>>,
+    pub(super) displaced: RefCell<HashMap<String, Seen>>,
     /// What the memory was when it was read after a swap.
-    installed: Cell<Option<(Digest, Stamp)>>,
+    pub(super) installed: Cell<Option<(Digest, Stamp)>>,
 }
 
 /// A staged file.
 #[derive(Clone, Copy)]
-struct New {
-    content: Digest,
-    size: u64,
+pub(super) struct New {
+    pub(super) content: Digest,
+    pub(super) size: u64,
 }
 
 /// A displaced file, open, and what it held when it was looked at.
-struct Seen {
-    handle: Handle,
-    content: Digest,
-    size: u64,
-    at: Instant,
+pub(super) struct Seen {
+    pub(super) handle: Handle,
+    pub(super) content: Digest,
+    pub(super) size: u64,
+    pub(super) at: Instant,
 }
 
 impl SftpFolder {
@@ -113,19 +107,19 @@ impl SftpFolder {
         Ok(opened)
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    pub(super) fn at(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
     /// One answer for one request.
-    fn ask_one(&self, request: Request) -> Result<Answer, TransportError> {
+    pub(super) fn ask_one(&self, request: Request) -> Result<Answer, TransportError> {
         let mut answers = self.host.ask(vec![request])?;
         answers
             .pop()
             .ok_or_else(|| self.host.odd_answer("use", &self.path))
     }
 
-    fn open_file(&self, path: &Path) -> Request {
+    pub(super) fn open_file(&self, path: &Path) -> Request {
         Request::Open {
             path: bytes(path),
             flags: flags::READ,
@@ -134,7 +128,11 @@ impl SftpFolder {
     }
 
     /// The handle that a request to open a file was answered with.
-    fn opened(&self, answer: Option<Answer>, path: &Path) -> Result<Handle, TransportError> {
+    pub(super) fn opened(
+        &self,
+        answer: Option<Answer>,
+        path: &Path,
+    ) -> Result<Handle, TransportError> {
         match &answer {
             Some(Ok(Reply::Status { code, .. })) => Err(match *code {
                 status::NO_SUCH_FILE => moved(&self.host, path),
@@ -148,7 +146,7 @@ impl SftpFolder {
 
     /// Reads an open file to its end; `size` is what it claims. Its attributes
     /// are those after the last byte.
-    fn pump(
+    pub(super) fn pump(
         &self,
         handle: &Handle,
         path: &Path,
@@ -166,7 +164,7 @@ impl SftpFolder {
 
     /// Reads several open files at the same time, and asks for something more
     /// with the first bytes of them. One result for each file.
-    fn digests_of(
+    pub(super) fn digests_of(
         &self,
         files: &[(&Handle, &Path, u64)],
         more: Vec<Request>,
@@ -181,7 +179,10 @@ impl SftpFolder {
             let mut batch = Vec::new();
             let mut counts = Vec::new();
             for (pump, _, after) in &mut pumps {
-                let next = after.is_none().then(|| pump.next()).unwrap_or_default();
+                let next = match after {
+                    None => pump.next(),
+                    Some(_) => Vec::new(),
+                };
                 counts.push(next.len());
                 batch.extend(next);
             }
@@ -212,14 +213,22 @@ impl SftpFolder {
         Ok((held.collect(), rest))
     }
 
-    fn digest_of(&self, handle: &Handle, path: &Path, size: u64) -> Result<Held, TransportError> {
+    pub(super) fn digest_of(
+        &self,
+        handle: &Handle,
+        path: &Path,
+        size: u64,
+    ) -> Result<Held, TransportError> {
         let (mut held, _) = self.digests_of(&[(handle, path, size)], Vec::new())?;
         held.pop().ok_or_else(|| self.host.odd_answer("read", path))
     }
 
     /// A regular file at a name, open, with its attributes; none where something
     /// else stands there.
-    fn open_regular(&self, path: &Path) -> Result<Option<(Handle, Attrs)>, TransportError> {
+    pub(super) fn open_regular(
+        &self,
+        path: &Path,
+    ) -> Result<Option<(Handle, Attrs)>, TransportError> {
         let found = self.ask_one(lstat(path))?;
         let regular = attrs(&found).is_some_and(|attrs| kind(attrs) == Some(REGULAR));
         match code(&found) {
@@ -242,12 +251,12 @@ impl SftpFolder {
         }
     }
 
-    fn close(&self, handle: Handle) {
+    pub(super) fn close(&self, handle: Handle) {
         self.host.tell(vec![Request::Close { handle }]);
     }
 
     /// Requests that put what was changed in the folder on the disk there.
-    fn sync_folder(&self) -> Vec<Request> {
+    pub(super) fn sync_folder(&self) -> Vec<Request> {
         let handle = self.folder.clone().filter(|_| self.host.extensions().fsync);
         handle
             .map(|handle| Request::Fsync { handle })
@@ -255,119 +264,12 @@ impl SftpFolder {
             .collect()
     }
 
-    /// Writes a new file behind a handle, puts it on the disk there, and reads it
-    /// back through another: servers exist that acknowledge and keep nothing.
-    fn write_new(
+    pub(super) fn is_ok(
         &self,
-        handle: &Handle,
-        path: &Path,
-        content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
-        attributes: &Attributes,
-    ) -> Result<New, TransportError> {
-        let mut hasher = Hasher::default();
-        let mut size = 0;
-        let mut queue: Vec<Request> = Vec::new();
-        let mut failed = None;
-        let fed = content(&mut |data| {
-            hasher.update(data);
-            for piece in data.chunks(PIECE as usize) {
-                queue.push(Request::Write {
-                    handle: handle.clone(),
-                    offset: size,
-                    bytes: piece.to_vec(),
-                });
-                size += piece.len() as u64;
-                if queue.len() as u64 >= AHEAD {
-                    let done = self.all_ok(std::mem::take(&mut queue), "write", path);
-                    done.map_err(|error| {
-                        failed = Some(error.clone());
-                        Error::from(error)
-                    })?;
-                }
-            }
-            Ok(())
-        });
-        match (fed, failed) {
-            (_, Some(error)) => return Err(error),
-            (fed, None) => fed?,
-        }
-        let content = hasher.finish();
-        let writes = queue.len();
-        let set = |attrs| Request::Fsetstat {
-            handle: handle.clone(),
-            attrs,
-        };
-        queue.push(set(Attrs {
-            owner: Some((attributes.uid, attributes.gid)),
-            ..Attrs::default()
-        }));
-        queue.push(set(Attrs {
-            mode: Some(attributes.mode),
-            ..Attrs::default()
-        }));
-        let synced = queue.len();
-        if self.host.extensions().fsync {
-            queue.push(Request::Fsync {
-                handle: handle.clone(),
-            });
-        }
-        queue.push(Request::Close {
-            handle: handle.clone(),
-        });
-        queue.push(self.open_file(path));
-        let mut answers = self.host.ask(queue)?;
-        let back = self.opened(answers.pop(), path)?;
-        let result = self.are_written(&answers[..writes], answers.get(synced), path);
-        let read = result.and_then(|()| self.digest_of(&back, path, size));
-        self.close(back);
-        let Held {
-            content: found,
-            size: read,
-            after,
-        } = read?;
-        if (found, read) != (content, size) {
-            let why = "what was written is not what is read back";
-            return Err(self.host.refused("write", path, why));
-        }
-        let ours = (after.owner, after.mode.map(|mode| mode & 0o7777));
-        if ours
-            != (
-                Some((attributes.uid, attributes.gid)),
-                Some(attributes.mode),
-            )
-        {
-            let message = format!(
-                "{}:{} belongs to {}:{} with mode {:04o}, and a new file cannot be given the same over SFTP",
-                self.host.host(),
-                self.memory.display(),
-                attributes.uid,
-                attributes.gid,
-                attributes.mode
-            );
-            let error = Error::new(Kind::Host, message);
-            let error = error.hint("log in as the agent's own user: remote_user");
-            return Err(TransportError::new(Cause::Refused, error));
-        }
-        Ok(New { content, size })
-    }
-
-    /// Owner and mode are looked at instead.
-    fn are_written(
-        &self,
-        writes: &[Answer],
-        sync: Option<&Answer>,
+        answer: &Answer,
+        verb: &str,
         path: &Path,
     ) -> Result<(), TransportError> {
-        for answer in writes {
-            self.is_ok(answer, "write", path)?;
-        }
-        match sync {
-            Some(sync) if self.host.extensions().fsync => self.is_ok(sync, "sync", path),
-            _ => Ok(()),
-        }
-    }
-
-    fn is_ok(&self, answer: &Answer, verb: &str, path: &Path) -> Result<(), TransportError> {
         match code(answer) {
             Some(status::OK) => Ok(()),
             Some(code) => Err(self.host.failed(verb, path, code)),
@@ -375,96 +277,16 @@ impl SftpFolder {
         }
     }
 
-    fn all_ok(&self, batch: Vec<Request>, verb: &str, path: &Path) -> Result<(), TransportError> {
+    pub(super) fn all_ok(
+        &self,
+        batch: Vec<Request>,
+        verb: &str,
+        path: &Path,
+    ) -> Result<(), TransportError> {
         let answers = self.host.ask(batch)?;
         answers
             .iter()
             .try_for_each(|answer| self.is_ok(answer, verb, path))
-    }
-
-    /// Remembers what a displaced file held.
-    fn saw(&self, name: &str, handle: Handle, held: &Held) {
-        let seen = Seen {
-            handle,
-            content: held.content,
-            size: held.size,
-            at: self.clock.instant(),
-        };
-        let mut displaced = self.displaced.borrow_mut();
-        displaced.insert(name.to_string(), seen);
-    }
-
-    /// After the exchange of names: reads what stands at the memory's name, looks
-    /// at what was displaced for the first time, and removes the staged name.
-    fn look_after(
-        &self,
-        staged: &str,
-        displaced: Option<&String>,
-        new: New,
-    ) -> Result<(), TransportError> {
-        let aside = displaced.map(|name| self.at(name));
-        let mut batch = vec![lstat(&self.memory), self.open_file(&self.memory)];
-        if let Some(path) = &aside {
-            batch.extend([lstat(path), self.open_file(path)]);
-        }
-        batch.extend(self.sync_folder());
-        let mut answers = self.host.ask(batch)?.into_iter();
-        let mut opened = || {
-            let (found, opened) = (answers.next(), answers.next());
-            let found = found.as_ref().and_then(attrs).copied();
-            let size = found
-                .filter(|attrs| kind(attrs) == Some(REGULAR))
-                .and_then(|attrs| attrs.size);
-            (found.is_some(), size, opened.and_then(handle))
-        };
-        let (_, size, memory) = opened();
-        let (stands, old_size, old) = match &aside {
-            Some(_) => opened(),
-            None => (true, None, None),
-        };
-        let mut files = Vec::new();
-        if let (Some(size), Some(handle)) = (size, &memory) {
-            files.push((handle, self.memory.as_path(), size));
-        }
-        if let (Some(size), Some(handle), Some(path)) = (old_size, &old, &aside) {
-            files.push((handle, path.as_path(), size));
-        }
-        let remove = Request::Remove {
-            path: bytes(&self.at(staged)),
-        };
-        let read = self.digests_of(&files, vec![remove]);
-        let read_memory = size.is_some() && memory.is_some();
-        if let Some(handle) = memory {
-            self.close(handle);
-        }
-        let (mut held, _) = read.inspect_err(|_| {
-            if let Some(handle) = &old {
-                self.close(handle.clone());
-            }
-        })?;
-        if let (Some(name), Some(handle)) = (displaced, old) {
-            match old_size.and_then(|_| held.pop()) {
-                Some(held) => self.saw(name, handle, &held),
-                // Whatever it is, settling looks at it anew.
-                None => self.close(handle),
-            }
-        }
-        if let (false, Some(path)) = (stands, &aside) {
-            let why = "the server says that it was renamed, and it is not there";
-            return Err(self.host.refused("displace", path, why));
-        }
-        match held.pop().filter(|_| read_memory) {
-            Some(held) if (held.content, held.size) == (new.content, new.size) => {
-                let stamp = file(&held.after).map(|file| file.stamp);
-                self.installed.set(stamp.map(|stamp| (held.content, stamp)));
-                Ok(())
-            }
-            // An agent may have begun to write to it already.
-            Some(held) if held.size > new.size && self.begins_with(new.content, new.size)? => {
-                Ok(())
-            }
-            _ => Err(moved(&self.host, &self.memory)),
-        }
     }
 
     fn list(&self) -> Result<Vec<Vec<u8>>, TransportError> {
@@ -711,108 +533,7 @@ impl Folder for SftpFolder {
         displaced: &str,
         inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
     ) -> Result<Settled, TransportError> {
-        let path = self.at(displaced);
-        let seen = self.displaced.borrow_mut().remove(displaced);
-        let Some(seen) = seen else {
-            let found = self.ask_one(lstat(&path))?;
-            match (code(&found), attrs(&found).and_then(kind)) {
-                (Some(status::NO_SUCH_FILE), _) => return Ok(Settled::Removed { watched: true }),
-                (Some(code), _) => return Err(self.host.failed("look at", &path, code)),
-                (None, Some(DIRECTORY)) => return Ok(Settled::Kept),
-                (None, Some(REGULAR)) => {}
-                (None, _) => {
-                    let Some(found) = attrs(&found) else {
-                        return Err(self.host.odd_answer("look at", &path));
-                    };
-                    let object = self.host.described(&path, found, None)?;
-                    let Object::Odd(odd) = self.host.with_target(&path, object)? else {
-                        return Err(self.host.odd_answer("look at", &path));
-                    };
-                    self.remove(displaced)?;
-                    return Ok(Settled::Odd(odd));
-                }
-            }
-            if let Some((handle, found)) = self.open_regular(&path)? {
-                let held = self.digest_of(&handle, &path, found.size.unwrap_or(0))?;
-                self.saw(displaced, handle, &held);
-            }
-            return Ok(Settled::Open);
-        };
-        if self.clock.instant().duration_since(seen.at) < QUIET {
-            self.displaced
-                .borrow_mut()
-                .insert(displaced.to_string(), seen);
-            return Ok(Settled::Open);
-        }
-        let handle = seen.handle.clone();
-        let last = Cell::new((seen.content, seen.size));
-        let read = |sink: Sink<'_>| {
-            let mut hasher = Hasher::default();
-            let (size, after) = self.pump(&handle, &path, last.get().1, &mut |bytes| {
-                hasher.update(bytes);
-                sink(bytes)
-            })?;
-            last.set((hasher.finish(), size));
-            file(&after).ok_or_else(|| self.host.odd_answer("look at", &path))
-        };
-        let inspected = inspect(&read);
-        let (content, size) = last.get();
-        let again = Seen {
-            handle: handle.clone(),
-            content,
-            size,
-            at: self.clock.instant(),
-        };
-        if inspected.is_err() || content != seen.content {
-            self.displaced
-                .borrow_mut()
-                .insert(displaced.to_string(), again);
-            inspected?;
-            return Ok(Settled::Open);
-        }
-        // Removed, and looked at once more: what a writer left in between is
-        // still behind the handle.
-        let mut batch = vec![
-            Request::Remove { path: bytes(&path) },
-            Request::Fstat {
-                handle: handle.clone(),
-            },
-            Request::Read {
-                handle: handle.clone(),
-                offset: size,
-                length: 1,
-            },
-        ];
-        batch.extend(self.sync_folder());
-        let answers = self.host.ask(batch)?;
-        match answers.first().and_then(code) {
-            Some(status::OK | status::NO_SUCH_FILE) => {}
-            Some(code) => {
-                self.displaced
-                    .borrow_mut()
-                    .insert(displaced.to_string(), again);
-                return Err(self.host.failed("remove", &path, code));
-            }
-            None => return Err(self.host.odd_answer("remove", &path)),
-        }
-        let same = answers.get(1).and_then(attrs).and_then(|attrs| attrs.size) == Some(size)
-            && answers.get(2).and_then(code) == Some(status::EOF);
-        let settled = match same {
-            true => Settled::Removed { watched: true },
-            false => match inspect(&read) {
-                Ok(()) => Settled::Removed { watched: true },
-                Err(why) => Settled::Lost(Error::new(
-                    Kind::Partial.worst(why.kind()),
-                    format!(
-                        "{} was removed, and what was written to it in that instant may be lost: {}",
-                        path.display(),
-                        why.message()
-                    ),
-                )),
-            },
-        };
-        self.close(handle);
-        Ok(settled)
+        self.settle_file(displaced, inspect)
     }
 
     fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
@@ -894,7 +615,7 @@ impl SftpFolder {
     }
 }
 
-fn handle(answer: Answer) -> Option<Handle> {
+pub(super) fn handle(answer: Answer) -> Option<Handle> {
     match answer {
         Ok(Reply::Handle(handle)) => Some(handle),
         _ => None,
@@ -905,7 +626,7 @@ fn refused(error: Error) -> TransportError {
     TransportError::new(Cause::Refused, error)
 }
 
-fn moved(host: &Connection, path: &Path) -> TransportError {
+pub(super) fn moved(host: &Connection, path: &Path) -> TransportError {
     let message = format!(
         "{}:{} was replaced by somebody else meanwhile",
         host.host(),
