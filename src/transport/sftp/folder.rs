@@ -43,6 +43,8 @@ pub(super) struct SftpFolder {
     pub(super) owner: Attrs,
     /// What the look of its opening found, for whoever asks first.
     pub(super) looked: RefCell<Option<Object>>,
+    /// What the last look found, for a read that follows it at once.
+    pub(super) size: Cell<Option<u64>>,
     /// What was staged.
     pub(super) new: Cell<Option<New>>,
     /// Displaced files, as they were looked at.
@@ -90,6 +92,7 @@ impl SftpFolder {
             folder,
             owner,
             looked: RefCell::new(None),
+            size: Cell::new(None),
             new: Cell::new(None),
             displaced: RefCell::default(),
             installed: Cell::new(None),
@@ -100,6 +103,7 @@ impl SftpFolder {
         match object {
             Ok(object) => {
                 let object = opened.host.with_target(memory, object)?;
+                opened.size.set(size_of(&object));
                 opened.looked.replace(Some(object));
             }
             Err(error) => return Err(error),
@@ -348,25 +352,20 @@ impl Folder for SftpFolder {
         let answers = self.host.ask(look_at(&self.memory).to_vec())?;
         debug_assert_eq!(answers.len(), LOOK, "one for each");
         let object = self.host.object(&self.memory, &answers)?;
+        self.size.set(size_of(&object));
         self.host.with_target(&self.memory, object)
     }
 
     fn read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
-        let answers = self.host.ask(vec![lstat(&self.memory)])?;
-        let size = match answers.first().map(|answer| (code(answer), attrs(answer))) {
-            Some((Some(status::NO_SUCH_FILE), _)) => return Err(moved(&self.host, &self.memory)),
-            Some((Some(code), _)) => return Err(self.host.failed("look at", &self.memory, code)),
-            Some((None, Some(found))) => {
-                match self
-                    .host
-                    .described(&self.memory, found, Some(&self.owner))?
-                {
-                    Object::File(file) => file.stamp.size,
-                    _ => return Err(moved(&self.host, &self.memory)),
-                }
-            }
-            _ => return Err(self.host.odd_answer("look at", &self.memory)),
+        // Opening would follow a link, and hang on a FIFO.
+        let size = match self.size.take() {
+            Some(size) => size,
+            None => match self.look()? {
+                Object::File(file) => file.stamp.size,
+                _ => return Err(moved(&self.host, &self.memory)),
+            },
         };
+        self.size.set(None);
         if size > LARGEST {
             let why =
                 format!("it has {size} bytes, more than the 16 MiB that are read from a host");
@@ -612,6 +611,14 @@ impl SftpFolder {
         self.close(handle);
         let Held { content, size, .. } = read?;
         Ok(New { content, size })
+    }
+}
+
+/// The size of a file that may be read.
+fn size_of(object: &Object) -> Option<u64> {
+    match object {
+        Object::File(file) => Some(file.stamp.size),
+        _ => None,
     }
 }
 

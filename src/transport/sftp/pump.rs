@@ -11,6 +11,10 @@ use crate::transport::{Sink, TransportError};
 /// Bytes of one request. Every server has to take it.
 pub(super) const PIECE: u32 = 32 * 1024;
 
+/// Bytes that are asked for behind the end of a file. It counts as under way,
+/// and there are many files.
+const PROBE: u32 = 1024;
+
 /// Requests that are under way for one file.
 pub(super) const AHEAD: u64 = 24;
 
@@ -61,7 +65,7 @@ impl<'p> Pump<'p> {
         for _ in 0..AHEAD {
             if at >= self.size {
                 // What it has grown by meanwhile, or that it ends there.
-                read(at, PIECE);
+                read(at, PROBE);
                 break;
             }
             let length = u64::from(PIECE).min(self.size - at);

@@ -249,9 +249,9 @@ impl<'l> Reason<'l> {
                 || has("differs from the key for the IP address")
             {
                 Reason::Changed
-            } else if has("host key is known for") && has("strict checking") {
-                Reason::Unknown
-            } else if line == "Host key verification failed." {
+            } else if (has("host key is known for") && has("strict checking"))
+                || line == "Host key verification failed."
+            {
                 Reason::Unknown
             } else if has("Permission denied (")
                 || has("Too many authentication failures")
