@@ -154,13 +154,27 @@ impl Terminal {
         })
     }
 
+    /// Waits until the screen shows exactly this; else says where it differs.
+    #[track_caller]
+    pub fn wait_for_grid(&mut self, what: &str, expected: &[Vec<Seen>]) {
+        let end = Instant::now() + limit();
+        while self.is_half_drawn() || grid(self.screen()) != expected {
+            if Instant::now() > end {
+                assert_same_grid(&grid(self.screen()), expected, what);
+                panic!("{what}: a frame has begun and does not end");
+            }
+            self.take(Duration::from_millis(10));
+        }
+    }
+
     /// Takes in output until none came for a while.
     pub fn wait_for_quiet(&mut self) {
         let end = Instant::now() + limit();
         while self.take(Duration::from_millis(120)) && Instant::now() < end {}
     }
 
-    /// Waits for the end of the program, and takes in the rest of its output.
+    /// Waits for the end of the program, and takes in the rest of its output: there
+    /// is none left once the reader has seen the end of it.
     #[track_caller]
     pub fn wait_for_exit(&mut self) -> ExitStatus {
         let mut ended = None;
@@ -168,7 +182,12 @@ impl Terminal {
             ended = terminal.child.try_wait().unwrap();
             ended.is_some()
         });
-        while self.take(Duration::from_millis(20)) {}
+        self.wait("the end of its output", |terminal| {
+            let reader = terminal.reader.as_ref();
+            let ended = reader.is_none_or(JoinHandle::is_finished);
+            while terminal.take(Duration::ZERO) {}
+            ended
+        });
         ended.unwrap()
     }
 
