@@ -182,6 +182,20 @@ fn a_storm_of_sizes_ends_exact() {
 }
 
 #[test]
+fn a_size_that_comes_back_at_once_is_drawn_anew() {
+    let site = site();
+    let mut terminal = fleet(&site);
+    terminal.wait_for_quiet();
+    let expected = grid(terminal.screen());
+    // Two changes, which the kernel may tell as one: the size is what it was, and
+    // what the terminal showed is cut.
+    terminal.cut(20, 5);
+    terminal.signal(Signal::WINCH);
+    terminal.wait_for_grid("the size that came back", &expected);
+    leaves(terminal);
+}
+
+#[test]
 fn signals_that_end_it_give_the_terminal_back() {
     for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT] {
         let site = site();

@@ -94,6 +94,15 @@ impl Terminal {
         self.emulator.screen_mut().set_size(rows, columns);
     }
 
+    /// Has this size for an instant that the program does not see, and keeps what
+    /// fits into it.
+    pub fn cut(&mut self, columns: u16, rows: u16) {
+        let (was_rows, was_columns) = self.screen().size();
+        let screen = self.emulator.screen_mut();
+        screen.set_size(rows, columns);
+        screen.set_size(was_rows, was_columns);
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.process_id().unwrap()
     }
