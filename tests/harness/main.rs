@@ -17,6 +17,7 @@ mod mounts;
 mod power;
 mod races;
 mod scene;
+mod settling;
 // What a terminal shows, as the other test binary reads it.
 #[allow(dead_code)]
 #[path = "../suite/terminal.rs"]

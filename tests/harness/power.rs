@@ -11,20 +11,19 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, PipeReader, Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::crash::report;
 use super::fixture::{full, has};
 use super::mounts::{Mount, may_mount};
 use super::scene::{Had, Scene, crowd, said};
-use super::trace::{self, Call, can_trace, inject, sample};
+use super::trace::{self, Call, Stepper, can_trace, inject, sample};
 
 const RESET: &[&str] = &["reset", "--all"];
 
@@ -143,7 +142,13 @@ impl Bench {
     fn shoot(&self, names: &BTreeSet<String>, words: &[&str], shelf: &str) -> (Vec<Shot>, usize) {
         let shelf = self.folder.path().join(shelf);
         fs::create_dir(&shelf).unwrap();
-        let mut run = Stepper::start(&self.scene, names, words);
+        let set: Vec<&str> = names.iter().map(String::as_str).collect();
+        let set = set.join(",");
+        let options = [
+            format!("--trace={set}"),
+            format!("--inject={set}:signal=STOP"),
+        ];
+        let mut run = Stepper::start(&self.scene.fleet, &options, words);
         let mut shots = Vec::new();
         let mut last = None;
         let mut stops = 0;
@@ -300,73 +305,6 @@ fn sparse(from: &Path, to: &Path) {
             file.seek(SeekFrom::Start(at)).unwrap();
             file.write_all(&block).unwrap();
         }
-    }
-}
-
-/// The program under strace, which stops it behind every call of some names.
-struct Stepper {
-    child: Child,
-    log: BufReader<PipeReader>,
-    stopped: Option<Pid>,
-}
-
-impl Stepper {
-    fn start(scene: &Scene, names: &BTreeSet<String>, words: &[&str]) -> Stepper {
-        let set: Vec<&str> = names.iter().map(String::as_str).collect();
-        let set = set.join(",");
-        let options = [
-            format!("--trace={set}"),
-            format!("--inject={set}:signal=STOP"),
-        ];
-        // A pipe can be waited for; it ends when strace does.
-        let (reader, writer) = std::io::pipe().unwrap();
-        let wrapper = trace::wrapper(Path::new("/dev/stdin"), &options);
-        let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
-        let mut command = scene.fleet.command(&wrapper, words);
-        command.stdin(writer).stdout(Stdio::null());
-        command.stderr(Stdio::null());
-        Stepper {
-            child: command.spawn().unwrap(),
-            log: BufReader::new(reader),
-            stopped: None,
-        }
-    }
-
-    /// Waits until the program is stopped; the call behind which it is, or None
-    /// when it has ended.
-    fn stop(&mut self) -> Option<String> {
-        let mut call = String::new();
-        loop {
-            let mut line = String::new();
-            if self.log.read_line(&mut line).unwrap() == 0 {
-                return None;
-            }
-            if line.contains("--- stopped by SIGSTOP ---") {
-                let pid = line.split(' ').next();
-                self.stopped = pid.and_then(|pid| Pid::from_raw(pid.parse().ok()?));
-                return Some(call);
-            }
-            if line.contains('(') {
-                call = line.trim_end().to_string();
-            }
-        }
-    }
-
-    fn go_on(&mut self) {
-        if let Some(pid) = self.stopped.take() {
-            // It may have been killed meanwhile, which is seen by what follows.
-            let _ = kill_process(pid, Signal::CONT);
-        }
-    }
-}
-
-impl Drop for Stepper {
-    fn drop(&mut self) {
-        if let Some(pid) = self.stopped {
-            let _ = kill_process(pid, Signal::KILL);
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
