@@ -14,6 +14,7 @@ mod hostile;
 mod in_place;
 mod kernel;
 mod mounts;
+mod order;
 mod power;
 mod races;
 mod scene;

@@ -204,11 +204,7 @@ pub struct Call {
 impl Call {
     /// Whether something on the disk is another after it.
     pub fn changes(&self) -> bool {
-        let by_argument = BY_ARGUMENT.iter().find(|(name, _)| *name == self.name);
-        match by_argument {
-            Some((_, words)) => words.iter().any(|word| self.text.contains(word)),
-            None => CHANGING.contains(&self.name.as_str()),
-        }
+        changes(&self.name, &self.text)
     }
 
     /// Whether this harness knows what it does. Nobody sees what is written
@@ -220,6 +216,14 @@ impl Call {
             || HARMLESS.contains(&name)
             || BY_ARGUMENT.iter().any(|(known, _)| *known == name)
             || name == "mmap" && !mapped
+    }
+}
+
+/// Whether a call of this name that is written so changes something on the disk.
+pub fn changes(name: &str, text: &str) -> bool {
+    match BY_ARGUMENT.iter().find(|(known, _)| *known == name) {
+        Some((_, words)) => words.iter().any(|word| text.contains(word)),
+        None => CHANGING.contains(&name),
     }
 }
 
