@@ -8,10 +8,8 @@ use std::fmt::{self, Display};
 use std::fs;
 use std::path::Path;
 
-use super::scene::{Had, Scene, crowd, said};
+use super::scene::{Had, RESET, Scene, crowd, is_ok};
 use super::trace::{self, can_trace};
-
-const RESET: &[&str] = &["reset", "--all"];
 
 /// The rows of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -276,7 +274,7 @@ impl<'s> Disk<'s> {
 fn keeps_the_table(cast: &[(&str, Had)], flush: &str, often: usize) -> BTreeSet<String> {
     let scene = Scene::new(cast);
     let output = trace::run(&scene.fleet, &scene.log, &["-y".to_string()], RESET);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    is_ok(&output);
     let log = fs::read_to_string(&scene.log).unwrap();
     let lines: Vec<&str> = log.lines().collect();
     let disk = Disk::after(&scene, &lines);

@@ -22,10 +22,9 @@ use tempfile::TempDir;
 use super::crash::report;
 use super::fixture::{full, has};
 use super::mounts::{Mount, may_mount};
-use super::scene::{Had, Scene, crowd, said};
+use super::scene::{Had, RESET, Scene, crowd};
+use super::tools::ground;
 use super::trace::{self, Call, Stepper, can_trace, inject, sample};
-
-const RESET: &[&str] = &["reset", "--all"];
 
 /// How long the program may take from one call to the next.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -79,12 +78,7 @@ struct Shot {
 
 impl Bench {
     fn new(setup: &Setup) -> Bench {
-        let folder = match Path::new("/dev/shm").is_dir() {
-            true => tempfile::tempdir_in("/dev/shm"),
-            false => tempfile::tempdir(),
-        };
-        let folder = folder.unwrap();
-        let root = folder.path().canonicalize().unwrap();
+        let (folder, root) = ground(true);
         let count = if setup.two { 2 } else { 1 };
         let disks: Vec<PathBuf> = (0..count).map(|i| root.join(format!("disk{i}"))).collect();
         let places: Vec<PathBuf> = (0..count).map(|i| root.join(format!("at{i}"))).collect();
@@ -94,8 +88,7 @@ impl Bench {
         let archive = places.last().unwrap().join("archives");
         let scene = Scene::at(&fleet, &archive, &root.join("log"), &setup.cast);
         if setup.reset {
-            let output = scene.fleet.run(RESET);
-            assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+            scene.does(RESET);
         }
         let bench = Bench {
             scene,
@@ -122,10 +115,7 @@ impl Bench {
 
     /// The calls of such a run that change something.
     fn calls(&self) -> Vec<Call> {
-        let (output, mut calls) = trace::record(&self.scene.fleet, &self.scene.log, self.words());
-        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-        calls.retain(Call::changes);
-        calls
+        trace::changing(&self.scene, self.words())
     }
 
     /// The names of those calls.

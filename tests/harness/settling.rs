@@ -9,11 +9,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use super::fixture::{BASELINE, is_root};
-use super::scene::{Had, Scene};
+use super::scene::{Had, RESET, Scene};
 use super::tools::wait_for;
 use super::trace::{self, Call, Stepper, can_trace};
-
-const RESET: &[&str] = &["reset", "--all"];
 
 const LATE: &[u8] = b"- late\n";
 

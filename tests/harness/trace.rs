@@ -12,6 +12,7 @@ use std::process::{Child, Output, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::fixture::{Fleet, has};
+use super::scene::{Scene, is_ok};
 
 /// How long any run may take, in seconds; one that hangs is a failure.
 const PATIENCE: &str = "60";
@@ -265,6 +266,16 @@ pub fn run(fleet: &Fleet, log: &Path, options: &[String], arguments: &[&str]) ->
 /// All calls of a run that nobody disturbs.
 pub fn record(fleet: &Fleet, log: &Path, arguments: &[&str]) -> (Output, Vec<Call>) {
     record_with(fleet, log, &[], arguments)
+}
+
+/// The calls that change something of a run that nobody disturbs, and that ends
+/// well.
+#[track_caller]
+pub fn changing(scene: &Scene, arguments: &[&str]) -> Vec<Call> {
+    let (output, mut calls) = record(&scene.fleet, &scene.log, arguments);
+    is_ok(&output);
+    calls.retain(Call::changes);
+    calls
 }
 
 /// All calls of a run to which these options are done.
