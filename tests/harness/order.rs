@@ -106,6 +106,8 @@ fn parent(path: &str) -> &str {
 struct Disk<'s> {
     scene: &'s Scene,
     unsynced: BTreeSet<String>,
+    /// Files of the archive that were made with their names.
+    created: BTreeSet<String>,
     /// Which file has a name beside a memory.
     staged: BTreeMap<String, String>,
     /// Which record is whose.
@@ -123,6 +125,7 @@ impl<'s> Disk<'s> {
         let mut disk = Disk {
             scene,
             unsynced: BTreeSet::new(),
+            created: BTreeSet::new(),
             staged: BTreeMap::new(),
             records: BTreeMap::new(),
             marked: BTreeSet::new(),
@@ -154,7 +157,7 @@ impl<'s> Disk<'s> {
     fn take(&mut self, step: &Step) {
         match step.name.as_str() {
             "openat" if step.text.contains("O_TMPFILE") => self.is_touched(&step.path(0)),
-            "openat" | "openat2" if step.text.contains("O_CREAT") => self.name_at(step.path(0)),
+            "openat" | "openat2" if step.text.contains("O_CREAT") => self.create(step.path(0)),
             "write" | "pwrite64" | "writev" | "ftruncate" | "fchmod" | "fchown" | "fsetxattr"
             | "fremovexattr" => self.write(step),
             "mkdirat" => self.name_at(step.path(0)),
@@ -200,6 +203,16 @@ impl<'s> Disk<'s> {
         let promised = |it: &&String| self.in_archive(it).is_some() || Path::new(it) == parent;
         let early: Vec<String> = self.unsynced.iter().filter(promised).cloned().collect();
         early.iter().for_each(|what| self.needs(Row::Names, what));
+    }
+
+    /// A file was opened, and made if there was none.
+    fn create(&mut self, path: String) {
+        // Locks and `reset.log` are made again where a power cut takes them.
+        let own = Path::new(&path).starts_with(&self.scene.fleet.archive);
+        let counts = self.in_archive(&path).is_some() || path.ends_with("/ledger.jsonl");
+        if !own || counts && self.created.insert(path.clone()) {
+            self.name_at(path);
+        }
     }
 
     /// A name was made or removed there.
@@ -265,7 +278,10 @@ impl<'s> Disk<'s> {
             self.needs(Row::Removal, &ledger);
             self.needs(Row::Removal, own.to_str().unwrap());
         }
-        self.name_at(path.to_string());
+        // A record that comes back is settled again, and finds nothing.
+        if below.is_none() {
+            self.name_at(path.to_string());
+        }
     }
 }
 
