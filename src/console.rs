@@ -297,9 +297,11 @@ impl Console {
                 }
                 Input::Terminal(TerminalEvent::Paste(text)) => Msg::Paste(text),
                 // The library loses a change of size that comes together with a
-                // key, so the signal is listened to as well; what counts is the
-                // size now.
-                Input::Terminal(TerminalEvent::Resize(..)) | Input::Signal(SIGWINCH) => {
+                // key, so the signal is listened to instead; what counts is the
+                // size now. It may be the one before, with another in between that
+                // cut what was shown.
+                Input::Signal(SIGWINCH) => {
+                    screen.forget();
                     Msg::Resize(screen.size().0, screen.size().1)
                 }
                 Input::Signal(SIGTSTP) => {

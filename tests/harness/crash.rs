@@ -14,10 +14,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use super::fixture::{BASELINE, apart, full, is_apart};
-use super::scene::{Checked, Had, KEPT, Scene, check, crowd, said};
+use super::scene::{Checked, Had, KEPT, RESET, Scene, check, crowd, is_ok, said};
 use super::trace::{self, Call, can_trace, inject, sample};
-
-const RESET: &[&str] = &["reset", "--all"];
 
 /// More calls of one name than an undisturbed run made are tried, up to so many.
 const MORE: usize = 20;
@@ -70,10 +68,7 @@ impl Sweep<'_> {
     fn points(&self) -> Vec<Call> {
         let scene = (self.scene)();
         let words = (self.run)(&scene);
-        let (output, mut calls) = trace::record(&scene.fleet, &scene.log, &words_of(&words));
-        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-        calls.retain(Call::changes);
-        calls
+        trace::changing(&scene, &words_of(&words))
     }
 
     /// Kills a run in a new scene there; None when it ended by itself.
@@ -197,8 +192,7 @@ fn a_kill_at_any_call_of_a_run_over_many_agents_loses_nothing() {
 
 fn reset_first(had: &Had) -> Scene {
     let scene = Scene::new(&[("scout", had.clone())]);
-    let output = scene.fleet.run(RESET);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    scene.does(RESET);
     scene
 }
 
@@ -264,8 +258,7 @@ fn a_kill_at_any_call_of_an_undone_undo_loses_nothing() {
         name: "undo of an undo",
         scene: &|| {
             let scene = reset_first(&had);
-            let output = scene.fleet.run(&["undo", "scout"]);
-            assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+            scene.does(&["undo", "scout"]);
             scene
         },
         run: &|scene| {
@@ -324,15 +317,12 @@ fn a_kill_at_any_call_of_retention_deletes_nothing_else() {
 /// Kills runs, and then the runs that put things right; gives the number of
 /// pairs.
 fn kill_twice(cast: &[(&str, Had)], first: usize, second: usize) -> usize {
-    let scene = Scene::new(cast);
-    let (_, mut calls) = trace::record(&scene.fleet, &scene.log, RESET);
-    calls.retain(Call::changes);
+    let calls = trace::changing(&Scene::new(cast), RESET);
     let (mut pairs, mut failures) = (0, Vec::new());
     for (turn, one) in sample(&calls, first).iter().enumerate() {
         let scene = Scene::new(cast);
         kill(&scene, one, RESET);
-        let (_, mut calls) = trace::record(&scene.fleet, &scene.log, RESET);
-        calls.retain(Call::changes);
+        let calls = trace::changing(&scene, RESET);
         // Others each time, so that together they are nearly all of them.
         let skipped = calls.into_iter().skip(turn % 7).collect::<Vec<_>>();
         for two in sample(&skipped, second) {
@@ -404,7 +394,9 @@ impl LateWriter {
 
 /// Kills a run at each point while an agent writes late; gives how many kills.
 fn sweep_with_late_writer(cast: &[(&str, Had)], writer: &str, holds: bool, most: usize) -> usize {
-    let points = points_before_waiting(cast);
+    // Those of a run with nobody who writes: those of one that waits for a writer
+    // are never the same.
+    let points = trace::changing(&Scene::new(cast), RESET);
     let (mut killed, mut failures) = (0, Vec::new());
     for point in sample(&points, most) {
         let mut scene = Scene::new(cast);
@@ -420,15 +412,6 @@ fn sweep_with_late_writer(cast: &[(&str, Had)], writer: &str, holds: bool, most:
     }
     report("with a late writer", &failures);
     killed
-}
-
-/// The points of a run with nobody who writes: those of one that waits for a
-/// writer are never the same.
-fn points_before_waiting(cast: &[(&str, Had)]) -> Vec<Call> {
-    let scene = Scene::new(cast);
-    let (_, mut calls) = trace::record(&scene.fleet, &scene.log, RESET);
-    calls.retain(Call::changes);
-    calls
 }
 
 #[test]
@@ -461,14 +444,14 @@ fn a_version_that_has_gone_is_made_and_synced_again() {
         return;
     }
     let scene = Scene::new(&[("scout", Had::scratch("- note\n"))]);
-    assert!(scene.fleet.run(RESET).status.success());
+    scene.does(RESET);
     let versions = scene.fleet.archive.join(".shepherd/baselines");
     fs::remove_dir_all(&versions).unwrap();
     fs::create_dir(&versions).unwrap();
     fs::write(scene.fleet.memory("scout"), format!("{BASELINE}- again\n")).unwrap();
     let options = ["-y", "-e", "trace=fsync,renameat2"].map(ToString::to_string);
     let output = trace::run(&scene.fleet, &scene.log, &options, RESET);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    is_ok(&output);
     let log = fs::read_to_string(&scene.log).unwrap();
     let before = &log[..log.find("renameat2(").unwrap()];
     assert!(
@@ -497,7 +480,7 @@ fn an_entry_of_a_killed_run_is_synced_before_it_is_relied_on() {
     assert!(is_killed(&kill(&scene, sync.unwrap(), RESET)));
     let options = ["-y", "-e", "trace=fsync,renameat2"].map(ToString::to_string);
     let output = trace::run(&scene.fleet, &scene.log, &options, RESET);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    is_ok(&output);
     let entries = scene.fleet.entries("scout");
     assert_eq!(
         entries.len(),

@@ -11,7 +11,8 @@ use tempfile::TempDir;
 use super::crash::report;
 use super::fixture::{BASELINE, full};
 use super::mounts::{Mount, may_mount};
-use super::scene::{Checked, Had, Scene, check, crowd, said};
+use super::scene::{Checked, Had, Scene, check, crowd, is_ok, said};
+use super::tools::ground;
 use super::trace::{self, Call, can_trace, inject, sample};
 
 const RESET: &[&str] = &["reset", "--all", "--json"];
@@ -123,7 +124,7 @@ fn all_are_reset(scene: &Scene) -> Checked {
 fn calls(cast: &[(&str, Had)]) -> Vec<Call> {
     let scene = Scene::new(cast);
     let (output, calls) = trace::record(&scene.fleet, &scene.log, RESET);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    is_ok(&output);
     own(&calls).to_vec()
 }
 
@@ -302,8 +303,7 @@ struct Small {
 
 impl Small {
     fn new(place: &str, options: &str) -> Small {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().canonicalize().unwrap();
+        let (folder, root) = ground(false);
         let fleet = root.join("fleet");
         let options = format!("mode=755,{options}");
         let words = ["-t", "tmpfs", "-o", &options, "none"];
@@ -397,11 +397,9 @@ fn read_only(place: &str, reset: bool) -> Checked {
     let bench = Small::new("", "size=16M");
     let scene = &bench.scene;
     if reset {
-        let output = scene.fleet.run(RESET);
-        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        scene.does(RESET);
         for agent in scene.fleet.agents() {
-            let output = scene.fleet.run(&["undo", agent]);
-            assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+            scene.does(&["undo", agent]);
         }
     }
     let at = scene.fleet.root.join(place);

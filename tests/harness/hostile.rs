@@ -134,7 +134,7 @@ impl Scene {
     /// One run, which ends soon.
     #[track_caller]
     pub fn reset(&self) -> Ended {
-        let ended = Running::start(self.fleet.command(&[], &["reset", "scout"])).end_within(SOON);
+        let ended = Running::on(&self.fleet, &["reset", "scout"]).end_within(SOON);
         says_nothing_raw(&ended);
         ended
     }
@@ -528,7 +528,7 @@ fn hostile_names_beside_the_memory_stay_and_reach_no_terminal() {
         &["doctor"],
         &["reset", "scout"],
     ] {
-        let ended = Running::start(scene.fleet.command(&[], verb)).end_within(SOON);
+        let ended = Running::on(&scene.fleet, verb).end_within(SOON);
         says_nothing_raw(&ended);
     }
     scene.is_unharmed();

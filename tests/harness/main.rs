@@ -16,9 +16,11 @@ mod hostile;
 mod in_place;
 mod kernel;
 mod mounts;
+mod order;
 mod power;
 mod races;
 mod scene;
+mod settling;
 // What a terminal shows, as the other test binary reads it.
 #[allow(dead_code)]
 #[path = "../suite/terminal.rs"]

@@ -11,22 +11,20 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, PipeReader, Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use super::crash::report;
 use super::fixture::{full, has};
 use super::mounts::{Mount, may_mount};
-use super::scene::{Had, Scene, crowd, said};
-use super::trace::{self, Call, can_trace, inject, sample};
-
-const RESET: &[&str] = &["reset", "--all"];
+use super::scene::{Had, RESET, Scene, crowd};
+use super::tools::ground;
+use super::trace::{self, Call, Stepper, can_trace, inject, sample};
 
 /// How long the program may take from one call to the next.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -80,12 +78,7 @@ struct Shot {
 
 impl Bench {
     fn new(setup: &Setup) -> Bench {
-        let folder = match Path::new("/dev/shm").is_dir() {
-            true => tempfile::tempdir_in("/dev/shm"),
-            false => tempfile::tempdir(),
-        };
-        let folder = folder.unwrap();
-        let root = folder.path().canonicalize().unwrap();
+        let (folder, root) = ground(true);
         let count = if setup.two { 2 } else { 1 };
         let disks: Vec<PathBuf> = (0..count).map(|i| root.join(format!("disk{i}"))).collect();
         let places: Vec<PathBuf> = (0..count).map(|i| root.join(format!("at{i}"))).collect();
@@ -95,8 +88,7 @@ impl Bench {
         let archive = places.last().unwrap().join("archives");
         let scene = Scene::at(&fleet, &archive, &root.join("log"), &setup.cast);
         if setup.reset {
-            let output = scene.fleet.run(RESET);
-            assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+            scene.does(RESET);
         }
         let bench = Bench {
             scene,
@@ -123,10 +115,7 @@ impl Bench {
 
     /// The calls of such a run that change something.
     fn calls(&self) -> Vec<Call> {
-        let (output, mut calls) = trace::record(&self.scene.fleet, &self.scene.log, self.words());
-        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-        calls.retain(Call::changes);
-        calls
+        trace::changing(&self.scene, self.words())
     }
 
     /// The names of those calls.
@@ -143,7 +132,13 @@ impl Bench {
     fn shoot(&self, names: &BTreeSet<String>, words: &[&str], shelf: &str) -> (Vec<Shot>, usize) {
         let shelf = self.folder.path().join(shelf);
         fs::create_dir(&shelf).unwrap();
-        let mut run = Stepper::start(&self.scene, names, words);
+        let set: Vec<&str> = names.iter().map(String::as_str).collect();
+        let set = set.join(",");
+        let options = [
+            format!("--trace={set}"),
+            format!("--inject={set}:signal=STOP"),
+        ];
+        let mut run = Stepper::start(&self.scene.fleet, &options, words);
         let mut shots = Vec::new();
         let mut last = None;
         let mut stops = 0;
@@ -300,73 +295,6 @@ fn sparse(from: &Path, to: &Path) {
             file.seek(SeekFrom::Start(at)).unwrap();
             file.write_all(&block).unwrap();
         }
-    }
-}
-
-/// The program under strace, which stops it behind every call of some names.
-struct Stepper {
-    child: Child,
-    log: BufReader<PipeReader>,
-    stopped: Option<Pid>,
-}
-
-impl Stepper {
-    fn start(scene: &Scene, names: &BTreeSet<String>, words: &[&str]) -> Stepper {
-        let set: Vec<&str> = names.iter().map(String::as_str).collect();
-        let set = set.join(",");
-        let options = [
-            format!("--trace={set}"),
-            format!("--inject={set}:signal=STOP"),
-        ];
-        // A pipe can be waited for; it ends when strace does.
-        let (reader, writer) = std::io::pipe().unwrap();
-        let wrapper = trace::wrapper(Path::new("/dev/stdin"), &options);
-        let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
-        let mut command = scene.fleet.command(&wrapper, words);
-        command.stdin(writer).stdout(Stdio::null());
-        command.stderr(Stdio::null());
-        Stepper {
-            child: command.spawn().unwrap(),
-            log: BufReader::new(reader),
-            stopped: None,
-        }
-    }
-
-    /// Waits until the program is stopped; the call behind which it is, or None
-    /// when it has ended.
-    fn stop(&mut self) -> Option<String> {
-        let mut call = String::new();
-        loop {
-            let mut line = String::new();
-            if self.log.read_line(&mut line).unwrap() == 0 {
-                return None;
-            }
-            if line.contains("--- stopped by SIGSTOP ---") {
-                let pid = line.split(' ').next();
-                self.stopped = pid.and_then(|pid| Pid::from_raw(pid.parse().ok()?));
-                return Some(call);
-            }
-            if line.contains('(') {
-                call = line.trim_end().to_string();
-            }
-        }
-    }
-
-    fn go_on(&mut self) {
-        if let Some(pid) = self.stopped.take() {
-            // It may have been killed meanwhile, which is seen by what follows.
-            let _ = kill_process(pid, Signal::CONT);
-        }
-    }
-}
-
-impl Drop for Stepper {
-    fn drop(&mut self) {
-        if let Some(pid) = self.stopped {
-            let _ = kill_process(pid, Signal::KILL);
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -278,7 +278,7 @@ impl Ends {
     /// One run during a race: whatever happens, it ends, and a failure has a
     /// reason.
     fn run(&mut self, scene: &Scene, random: &mut Random, usual: &mut Duration) -> bool {
-        let mut run = Running::start(scene.fleet.command(&[], &["reset", "scout"]));
+        let mut run = Running::on(&scene.fleet, &["reset", "scout"]);
         self.runs += 1;
         if random.below(8) == 0 {
             let limit = usual.as_micros() as u64;

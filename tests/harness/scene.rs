@@ -13,6 +13,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use super::fixture::{BASELINE, Fleet, files, is_root};
+use super::tools::ground;
 
 /// What a check found wrong.
 pub type Checked = Result<(), String>;
@@ -25,6 +26,9 @@ const MODE: u32 = 0o640;
 
 /// A file that somebody put among the entries, and that is none.
 pub const KEPT: &str = "kept.md";
+
+/// The words of a reset of all.
+pub const RESET: &[&str] = &["reset", "--all"];
 
 /// What an agent had at its memory's name before a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -107,12 +111,7 @@ impl Scene {
     /// In a new folder, which is in main memory where there is such a place:
     /// kills and errors do not depend on the disk below.
     pub fn new(cast: &[(&str, Had)]) -> Scene {
-        let folder = match Path::new("/dev/shm").is_dir() {
-            true => tempfile::tempdir_in("/dev/shm"),
-            false => tempfile::tempdir(),
-        };
-        let folder = folder.unwrap();
-        let root = folder.path().canonicalize().unwrap();
+        let (folder, root) = ground(true);
         let fleet = root.join("fleet");
         let mut scene = Scene::at(&fleet, &fleet.join("archives"), &root.join("log"), cast);
         scene._folder = Some(folder);
@@ -136,6 +135,12 @@ impl Scene {
             scene.lay(agent, had);
         }
         scene
+    }
+
+    /// Runs the program with these words to its end, which has to be a good one.
+    #[track_caller]
+    pub fn does(&self, words: &[&str]) {
+        is_ok(&self.fleet.run(words));
     }
 
     fn lay(&self, agent: &str, had: &Had) {
@@ -319,7 +324,7 @@ impl Scene {
     pub fn put_right(&self) -> Checked {
         let left = self.has_left_overs();
         let before = self.records().len();
-        let output = self.fleet.run(&["reset", "--all"]);
+        let output = self.fleet.run(RESET);
         let said = said(&output);
         check(output.status.code() == Some(0), || {
             format!("the next run failed: {said}")
@@ -494,7 +499,7 @@ impl Scene {
                 .set_modified(long_ago)
                 .unwrap();
         }
-        self.fleet.run(&["reset", "--all"]);
+        self.fleet.run(RESET);
         temporary.retain(|path| path.exists());
         check(temporary.is_empty(), || {
             format!("never swept: {temporary:?}")
@@ -519,6 +524,12 @@ pub fn said(output: &Output) -> String {
     let out = String::from_utf8_lossy(&output.stdout);
     let err = String::from_utf8_lossy(&output.stderr);
     format!("{out}{err}")
+}
+
+/// That a run ended well.
+#[track_caller]
+pub fn is_ok(output: &Output) {
+    assert_eq!(output.status.code(), Some(0), "{}", said(output));
 }
 
 /// A name of a file that a killed run left before it got its own.

@@ -47,7 +47,7 @@ impl Scene {
     }
 
     fn start(&self, arguments: &[&str]) -> Running {
-        Running::start(self.fleet.command(&[], arguments))
+        Running::on(&self.fleet, arguments)
     }
 
     #[track_caller]

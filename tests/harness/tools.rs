@@ -11,6 +11,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use super::fixture::Fleet;
+
 /// Nothing that a run may do takes as long as this: whoever does hangs.
 pub const BOUND: Duration = Duration::from_secs(60);
 
@@ -81,6 +83,11 @@ pub struct Running {
 }
 
 impl Running {
+    /// The program with these arguments on a fleet.
+    pub fn on(fleet: &Fleet, arguments: &[&str]) -> Running {
+        Running::start(fleet.command(&[], arguments))
+    }
+
     pub fn start(mut command: Command) -> Running {
         let (out, err) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         let child = command

@@ -5,10 +5,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
+use std::io::{BufRead, BufReader, PipeReader};
 use std::path::Path;
-use std::process::Output;
+use std::process::{Child, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::fixture::{Fleet, has};
+use super::scene::{Scene, is_ok};
 
 /// How long any run may take, in seconds; one that hangs is a failure.
 const PATIENCE: &str = "60";
@@ -201,11 +205,7 @@ pub struct Call {
 impl Call {
     /// Whether something on the disk is another after it.
     pub fn changes(&self) -> bool {
-        let by_argument = BY_ARGUMENT.iter().find(|(name, _)| *name == self.name);
-        match by_argument {
-            Some((_, words)) => words.iter().any(|word| self.text.contains(word)),
-            None => CHANGING.contains(&self.name.as_str()),
-        }
+        changes(&self.name, &self.text)
     }
 
     /// Whether this harness knows what it does. Nobody sees what is written
@@ -217,6 +217,14 @@ impl Call {
             || HARMLESS.contains(&name)
             || BY_ARGUMENT.iter().any(|(known, _)| *known == name)
             || name == "mmap" && !mapped
+    }
+}
+
+/// Whether a call of this name that is written so changes something on the disk.
+pub fn changes(name: &str, text: &str) -> bool {
+    match BY_ARGUMENT.iter().find(|(known, _)| *known == name) {
+        Some((_, words)) => words.iter().any(|word| text.contains(word)),
+        None => CHANGING.contains(&name),
     }
 }
 
@@ -257,7 +265,27 @@ pub fn run(fleet: &Fleet, log: &Path, options: &[String], arguments: &[&str]) ->
 
 /// All calls of a run that nobody disturbs.
 pub fn record(fleet: &Fleet, log: &Path, arguments: &[&str]) -> (Output, Vec<Call>) {
-    let output = run(fleet, log, &[], arguments);
+    record_with(fleet, log, &[], arguments)
+}
+
+/// The calls that change something of a run that nobody disturbs, and that ends
+/// well.
+#[track_caller]
+pub fn changing(scene: &Scene, arguments: &[&str]) -> Vec<Call> {
+    let (output, mut calls) = record(&scene.fleet, &scene.log, arguments);
+    is_ok(&output);
+    calls.retain(Call::changes);
+    calls
+}
+
+/// All calls of a run to which these options are done.
+pub fn record_with(
+    fleet: &Fleet,
+    log: &Path,
+    options: &[String],
+    arguments: &[&str],
+) -> (Output, Vec<Call>) {
+    let output = run(fleet, log, options, arguments);
     let calls = calls(&fs::read_to_string(log).unwrap());
     let unknown: BTreeSet<&str> = calls
         .iter()
@@ -307,6 +335,68 @@ pub fn inject(name: &str, what: &str, nth: usize, on: bool) -> Vec<String> {
         format!("--trace={name}"),
         format!("--inject={name}:{what}:when={nth}{on}"),
     ]
+}
+
+/// The program under strace, which stops it behind some calls.
+pub struct Stepper {
+    child: Child,
+    log: BufReader<PipeReader>,
+    stopped: Option<Pid>,
+}
+
+impl Stepper {
+    /// With options that stop it.
+    pub fn start(fleet: &Fleet, options: &[String], arguments: &[&str]) -> Stepper {
+        // A pipe can be waited for; it ends when strace does.
+        let (reader, writer) = std::io::pipe().unwrap();
+        let wrapper = wrapper(Path::new("/dev/stdin"), options);
+        let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
+        let mut command = fleet.command(&wrapper, arguments);
+        command.stdin(writer).stdout(Stdio::null());
+        command.stderr(Stdio::null());
+        Stepper {
+            child: command.spawn().unwrap(),
+            log: BufReader::new(reader),
+            stopped: None,
+        }
+    }
+
+    /// Waits until the program is stopped; the call behind which it is, or None
+    /// when it has ended.
+    pub fn stop(&mut self) -> Option<String> {
+        let mut call = String::new();
+        loop {
+            let mut line = String::new();
+            if self.log.read_line(&mut line).unwrap() == 0 {
+                return None;
+            }
+            if line.contains("--- stopped by SIGSTOP ---") {
+                let pid = line.split(' ').next();
+                self.stopped = pid.and_then(|pid| Pid::from_raw(pid.parse().ok()?));
+                return Some(call);
+            }
+            if line.contains('(') {
+                call = line.trim_end().to_string();
+            }
+        }
+    }
+
+    pub fn go_on(&mut self) {
+        if let Some(pid) = self.stopped.take() {
+            // It may have been killed meanwhile, which is seen by what follows.
+            let _ = kill_process(pid, Signal::CONT);
+        }
+    }
+}
+
+impl Drop for Stepper {
+    fn drop(&mut self) {
+        if let Some(pid) = self.stopped {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 /// At most `most` of these, evenly spread, always the same ones; the first and

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use crate::fixture::{BASELINE, Fleet, files, full};
 use crate::kernel::Mapping;
+use crate::scene::RESET;
 use crate::tools::{Random, Running, alone, ground};
 
 const SEED: u64 = 20_260_314;
@@ -437,7 +438,7 @@ impl Round {
             0..4 => ["reset", name],
             _ => ["reset", "--all"],
         };
-        let mut run = Running::start(self.fleet.command(&[], &arguments));
+        let mut run = Running::on(&self.fleet, &arguments);
         self.tally.resets += 1;
         if self.random.below(10) < 4 {
             let limit = self.usual.as_micros() as u64 * 5 / 4;
@@ -474,7 +475,7 @@ impl Round {
 
     /// One undisturbed reset settles all there is.
     fn settle(&self) {
-        let ended = Running::start(self.fleet.command(&[], &["reset", "--all"])).end();
+        let ended = Running::on(&self.fleet, RESET).end();
         assert_eq!(ended.code, Some(0), "{ended:?}");
     }
 

@@ -94,6 +94,15 @@ impl Terminal {
         self.emulator.screen_mut().set_size(rows, columns);
     }
 
+    /// Has this size for an instant that the program does not see, and keeps what
+    /// fits into it.
+    pub fn cut(&mut self, columns: u16, rows: u16) {
+        let (was_rows, was_columns) = self.screen().size();
+        let screen = self.emulator.screen_mut();
+        screen.set_size(rows, columns);
+        screen.set_size(was_rows, was_columns);
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.process_id().unwrap()
     }
@@ -154,13 +163,27 @@ impl Terminal {
         })
     }
 
+    /// Waits until the screen shows exactly this; else says where it differs.
+    #[track_caller]
+    pub fn wait_for_grid(&mut self, what: &str, expected: &[Vec<Seen>]) {
+        let end = Instant::now() + limit();
+        while self.is_half_drawn() || grid(self.screen()) != expected {
+            if Instant::now() > end {
+                assert_same_grid(&grid(self.screen()), expected, what);
+                panic!("{what}: a frame has begun and does not end");
+            }
+            self.take(Duration::from_millis(10));
+        }
+    }
+
     /// Takes in output until none came for a while.
     pub fn wait_for_quiet(&mut self) {
         let end = Instant::now() + limit();
         while self.take(Duration::from_millis(120)) && Instant::now() < end {}
     }
 
-    /// Waits for the end of the program, and takes in the rest of its output.
+    /// Waits for the end of the program, and takes in the rest of its output: there
+    /// is none left once the reader has seen the end of it.
     #[track_caller]
     pub fn wait_for_exit(&mut self) -> ExitStatus {
         let mut ended = None;
@@ -168,7 +191,12 @@ impl Terminal {
             ended = terminal.child.try_wait().unwrap();
             ended.is_some()
         });
-        while self.take(Duration::from_millis(20)) {}
+        self.wait("the end of its output", |terminal| {
+            let reader = terminal.reader.as_ref();
+            let ended = reader.is_none_or(JoinHandle::is_finished);
+            while terminal.take(Duration::ZERO) {}
+            ended
+        });
         ended.unwrap()
     }
 

@@ -1,0 +1,361 @@
+//! The order of flushes: the table in `src/engine/reset.rs`, read off what the
+//! real program does. A file system may keep an order that nobody asked for, and
+//! one with a journal does where memory and archive share it, so that a flush can
+//! be missing and no power cut shows it. Here a flush that is missing is a breach.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Display};
+use std::fs;
+use std::path::Path;
+
+use super::scene::{Had, RESET, Scene, crowd, is_ok};
+use super::trace::{self, can_trace};
+
+/// The rows of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Row {
+    Content,
+    Names,
+    NewContent,
+    Exchange,
+    Mark,
+    Removal,
+}
+
+impl Row {
+    const ALL: [Row; 6] = [
+        Row::Content,
+        Row::Names,
+        Row::NewContent,
+        Row::Exchange,
+        Row::Mark,
+        Row::Removal,
+    ];
+}
+
+impl Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Row::Content => "before an entry gets its name",
+            Row::Names => "before anything in an agent's folder",
+            Row::NewContent => "before a new file takes a memory's place",
+            Row::Exchange => "before the mark that tells of it",
+            Row::Mark => "before a displaced file is settled",
+            Row::Removal => "before the transaction record goes",
+        })
+    }
+}
+
+/// A call with the files and folders that it is about.
+struct Step {
+    name: String,
+    /// The paths of its descriptors, in their order. A file that was made without a
+    /// name keeps the one that the kernel gives it.
+    open: Vec<String>,
+    /// The words between quotes.
+    words: Vec<String>,
+    text: String,
+}
+
+impl Step {
+    /// A line of a log of `strace -y`; none of what failed, or is no call.
+    fn new(line: &str) -> Option<Step> {
+        let (_, text) = line.split_once(' ')?;
+        let text = text.trim_start();
+        assert!(!text.contains("unfinished"), "several threads: {text}");
+        let (name, arguments) = text.split_once('(')?;
+        let (arguments, answer) = arguments.rsplit_once(" = ")?;
+        if answer.starts_with('-') {
+            return None;
+        }
+        // Quotes inside of words are written otherwise.
+        let arguments = arguments.replace("\\\"", "'");
+        let pieces = arguments.split('"').enumerate();
+        let outside = |at: usize| at.is_multiple_of(2);
+        let words = pieces.clone().filter(|(at, _)| !outside(*at));
+        let open = pieces.filter(|(at, _)| outside(*at)).flat_map(|(_, text)| {
+            let paths = text.split('<').skip(1);
+            paths.filter_map(|path| Some(path.split_once('>')?.0.to_string()))
+        });
+        Some(Step {
+            name: name.to_string(),
+            open: open.collect(),
+            words: words.map(|(_, word)| word.to_string()).collect(),
+            text: text.to_string(),
+        })
+    }
+
+    /// Where its word with this number leads to, seen from its descriptor with the
+    /// same number.
+    fn path(&self, at: usize) -> String {
+        let folder = self.open.get(at).map_or("", String::as_str);
+        let word = &self.words[at];
+        match word.as_str() {
+            "" | "." => folder.to_string(),
+            word if word.starts_with('/') => word.to_string(),
+            word => format!("{folder}/{word}"),
+        }
+    }
+}
+
+fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
+/// What a run changed and did not flush yet, and what it did too early.
+struct Disk<'s> {
+    scene: &'s Scene,
+    unsynced: BTreeSet<String>,
+    /// Files of the archive that were made with their names.
+    created: BTreeSet<String>,
+    /// Which file has a name beside a memory.
+    staged: BTreeMap<String, String>,
+    /// Which record is whose.
+    records: BTreeMap<String, String>,
+    /// Agents whose swap is marked.
+    marked: BTreeSet<String>,
+    /// How often each row was looked at.
+    seen: BTreeMap<Row, usize>,
+    breaches: BTreeSet<String>,
+}
+
+impl<'s> Disk<'s> {
+    /// Follows a run through its calls.
+    fn after(scene: &'s Scene, log: &[&str]) -> Disk<'s> {
+        let mut disk = Disk {
+            scene,
+            unsynced: BTreeSet::new(),
+            created: BTreeSet::new(),
+            staged: BTreeMap::new(),
+            records: BTreeMap::new(),
+            marked: BTreeSet::new(),
+            seen: BTreeMap::new(),
+            breaches: BTreeSet::new(),
+        };
+        for step in log.iter().filter_map(|line| Step::new(line)) {
+            disk.take(&step);
+        }
+        disk
+    }
+
+    fn in_agents<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let agents = self.scene.fleet.root.join("agents");
+        let below = path.strip_prefix(agents.to_str()?)?.strip_prefix('/')?;
+        below.split('/').next()
+    }
+
+    /// The path below the archive; none of what nobody relies on: locks and
+    /// `reset.log`. The ledger has a row of its own.
+    fn in_archive<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let below = path.strip_prefix(self.scene.fleet.archive.to_str()?)?;
+        let below = below.trim_start_matches('/');
+        let other = [".shepherd/locks", ".shepherd/ledger", "reset.log"];
+        let other = other.iter().any(|other| below.starts_with(other));
+        (!other).then_some(below)
+    }
+
+    fn take(&mut self, step: &Step) {
+        match step.name.as_str() {
+            "openat" if step.text.contains("O_TMPFILE") => self.is_touched(&step.path(0)),
+            "openat" | "openat2" if step.text.contains("O_CREAT") => self.create(step.path(0)),
+            "write" | "pwrite64" | "writev" | "ftruncate" | "fchmod" | "fchown" | "fsetxattr"
+            | "fremovexattr" => self.write(step),
+            "mkdirat" => self.name_at(step.path(0)),
+            "linkat" => self.link(step),
+            "renameat" | "renameat2" => self.rename(step),
+            "unlink" | "unlinkat" => self.remove(&step.path(0)),
+            "fsync" | "fdatasync" => drop(self.unsynced.remove(&step.open[0])),
+            // All that the scene has is on one file system.
+            "syncfs" => self.unsynced.clear(),
+            name => {
+                let ours = |path: &&String| Path::new(path).starts_with(&self.scene.fleet.root);
+                let paths = step.open.iter().chain(&step.words);
+                let tells = !trace::changes(name, &step.text) || !paths.clone().any(|it| ours(&it));
+                // These take and give rights, or are no more than hints.
+                let harmless = ["fcntl", "flock", "sync_file_range"].contains(&name);
+                assert!(tells || harmless, "say here what it does: {}", step.text);
+            }
+        }
+    }
+
+    /// Something that must be on the disk by now.
+    fn needs(&mut self, row: Row, what: &str) {
+        *self.seen.entry(row).or_default() += 1;
+        if self.unsynced.contains(what) {
+            let what = Path::new(what).strip_prefix(&self.scene.fleet.root);
+            let what = what.unwrap().display().to_string();
+            let what = match what.split_once("/#") {
+                Some((folder, _)) => format!("a file in {folder}"),
+                None if what.is_empty() => "the archive's parent".to_string(),
+                None => what,
+            };
+            self.breaches.insert(format!("{what} {row}"));
+        }
+    }
+
+    /// Something is done in this folder or to this file.
+    fn is_touched(&mut self, path: &str) {
+        if self.in_agents(path).is_none() {
+            return;
+        }
+        *self.seen.entry(Row::Names).or_default() += 1;
+        let parent = self.scene.fleet.archive.parent().unwrap();
+        let promised = |it: &&String| self.in_archive(it).is_some() || Path::new(it) == parent;
+        let early: Vec<String> = self.unsynced.iter().filter(promised).cloned().collect();
+        early.iter().for_each(|what| self.needs(Row::Names, what));
+    }
+
+    /// A file was opened, and made if there was none.
+    fn create(&mut self, path: String) {
+        // Locks and `reset.log` are made again where a power cut takes them.
+        let own = Path::new(&path).starts_with(&self.scene.fleet.archive);
+        let counts = self.in_archive(&path).is_some() || path.ends_with("/ledger.jsonl");
+        if !own || counts && self.created.insert(path.clone()) {
+            self.name_at(path);
+        }
+    }
+
+    /// A name was made or removed there.
+    fn name_at(&mut self, path: String) {
+        self.is_touched(&path);
+        self.unsynced.insert(parent(&path).to_string());
+    }
+
+    fn write(&mut self, step: &Step) {
+        let Some(file) = step.open.first().cloned() else {
+            return;
+        };
+        let marks = step.words.first();
+        let marks = marks.is_some_and(|text| text.starts_with("\\n{'swapped'"));
+        if let (true, Some(agent)) = (marks, self.records.get(&file).cloned()) {
+            let folder = self.scene.fleet.folder(&agent).display().to_string();
+            self.needs(Row::Exchange, &folder);
+            self.marked.insert(agent);
+        }
+        self.is_touched(&file);
+        self.unsynced.insert(file);
+    }
+
+    /// Gives a file without a name one, or a further one.
+    fn link(&mut self, step: &Step) {
+        let file = step.path(0);
+        let name = step.path(1);
+        match self.in_archive(&name) {
+            Some(below) if below.starts_with(".shepherd/tx/") => {
+                let agent = below.rsplit('/').next().and_then(|it| it.split_once('.'));
+                self.records.insert(file, agent.unwrap().0.to_string());
+            }
+            Some(_) => self.needs(Row::Content, &file),
+            None => drop(self.staged.insert(name.clone(), file)),
+        }
+        self.name_at(name);
+    }
+
+    fn rename(&mut self, step: &Step) {
+        let (from, to) = (step.path(0), step.path(1));
+        if to.ends_with("/MEMORY.md") {
+            let file = self.staged.get(&from).cloned().expect("it was staged");
+            self.needs(Row::NewContent, &file);
+        }
+        self.name_at(from);
+        self.name_at(to);
+    }
+
+    fn remove(&mut self, path: &str) {
+        if let Some(agent) = self.in_agents(path) {
+            assert!(self.marked.contains(agent), "{path} is not marked");
+            let records = self.records.clone();
+            let own = records.iter().filter(|(_, of)| *of == agent);
+            own.for_each(|(record, _)| self.needs(Row::Mark, record));
+        }
+        let below = self.in_archive(path);
+        if let Some(name) = below.and_then(|it| it.strip_prefix(".shepherd/tx/")) {
+            let (agent, _) = name.split_once('.').unwrap();
+            let folder = self.scene.fleet.folder(agent).display().to_string();
+            self.needs(Row::Removal, &folder);
+            let own = self.scene.fleet.archive.join(".shepherd");
+            let ledger = own.join("ledger.jsonl").display().to_string();
+            self.needs(Row::Removal, &ledger);
+            self.needs(Row::Removal, own.to_str().unwrap());
+        }
+        // A record that comes back is settled again, and finds nothing.
+        if below.is_none() {
+            self.name_at(path.to_string());
+        }
+    }
+}
+
+/// Every row is kept, and was looked at so often; gives what would be a breach if
+/// one of the flushes had been left out.
+fn keeps_the_table(cast: &[(&str, Had)], flush: &str, often: usize) -> BTreeSet<String> {
+    let scene = Scene::new(cast);
+    let output = trace::run(&scene.fleet, &scene.log, &["-y".to_string()], RESET);
+    is_ok(&output);
+    let log = fs::read_to_string(&scene.log).unwrap();
+    let lines: Vec<&str> = log.lines().collect();
+    let disk = Disk::after(&scene, &lines);
+    assert_eq!(disk.breaches, BTreeSet::new());
+    for row in Row::ALL {
+        let seen = disk.seen.get(&row).copied().unwrap_or_default();
+        assert!(seen >= often, "{row}: looked at {seen} times");
+    }
+    let is_flush = |line: &&&str| line.contains("sync(") || line.contains("syncfs(");
+    let flushes = lines.iter().filter(is_flush).count();
+    assert!(log.contains(flush), "no {flush} in\n{log}");
+    let mut breaches = BTreeSet::new();
+    for (at, line) in lines.iter().enumerate() {
+        if is_flush(&line) {
+            let without = [&lines[..at], &lines[at + 1..]].concat();
+            breaches.append(&mut Disk::after(&scene, &without).breaches);
+        }
+    }
+    println!(
+        "{flushes} flushes of {} agents keep their order",
+        cast.len()
+    );
+    breaches
+}
+
+#[test]
+fn a_reset_flushes_in_the_order_of_its_table() {
+    if !can_trace() {
+        return;
+    }
+    let cast = [("scout", Had::scratch("- note\n"))];
+    let breaches = keeps_the_table(&cast, "fsync(", 1);
+    let expected = [
+        "a file in agents/scout before a new file takes a memory's place",
+        "a file in archives/.shepherd/baselines before an entry gets its name",
+        "a file in archives/.shepherd/baselines before anything in an agent's folder",
+        "a file in archives/.shepherd/tx before a displaced file is settled",
+        "a file in archives/.shepherd/tx before anything in an agent's folder",
+        "a file in archives/scout before an entry gets its name",
+        "a file in archives/scout before anything in an agent's folder",
+        "agents/scout before the mark that tells of it",
+        "agents/scout before the transaction record goes",
+        "archives before anything in an agent's folder",
+        "archives/.shepherd before anything in an agent's folder",
+        "archives/.shepherd before the transaction record goes",
+        "archives/.shepherd/baselines before anything in an agent's folder",
+        "archives/.shepherd/ledger.jsonl before the transaction record goes",
+        "archives/.shepherd/tx before anything in an agent's folder",
+        "archives/scout before anything in an agent's folder",
+        "the archive's parent before anything in an agent's folder",
+    ];
+    let breaches: Vec<&str> = breaches.iter().map(String::as_str).collect();
+    assert_eq!(breaches, expected);
+}
+
+#[test]
+fn a_reset_of_many_flushes_in_the_order_of_its_table() {
+    if !can_trace() {
+        return;
+    }
+    let breaches = keeps_the_table(&crowd(), "syncfs(", 10);
+    // Which flush serves whom is told by the test of one.
+    for row in Row::ALL {
+        let row = row.to_string();
+        let seen = breaches.iter().any(|breach| breach.ends_with(&row));
+        assert!(seen, "nothing has to be flushed {row}: {breaches:#?}");
+    }
+}

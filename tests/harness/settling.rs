@@ -1,0 +1,129 @@
+//! The instant between the last look at a displaced file and its removal: what is
+//! written to it then is nowhere but behind a descriptor, and is archived from
+//! there. The program is stopped in that instant, so nothing depends on luck.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use super::fixture::{BASELINE, is_root};
+use super::scene::{Had, RESET, Scene};
+use super::tools::wait_for;
+use super::trace::{self, Call, Stepper, can_trace};
+
+const LATE: &[u8] = b"- late\n";
+
+fn notes() -> Scene {
+    Scene::new(&[("scout", Had::scratch("- note\n"))])
+}
+
+/// Stops a reset behind its last call before it removes what it displaced, and
+/// gives that file's path. `options` apply to the run.
+fn stop_before_removal(scene: &Scene, again: &Scene, options: &[String]) -> (Stepper, PathBuf) {
+    let calls = trace::record_with(&again.fleet, &again.log, options, RESET).1;
+    let removes = |call: &Call| call.name == "unlinkat" && call.text.contains(".shepherd-");
+    let removal = calls.iter().position(removes).unwrap();
+    let last = &calls[removal - 1];
+    let stop = format!("--inject={}:signal=STOP:when={}", last.name, last.nth);
+    let stop = [options, &[stop]].concat();
+    let mut run = Stepper::start(&scene.fleet, &stop, RESET);
+    run.stop().expect("it comes there");
+    let displaced = scene.fleet.litter("scout");
+    assert_eq!(displaced.len(), 1, "{displaced:?}");
+    (run, scene.fleet.folder("scout").join(&displaced[0]))
+}
+
+#[track_caller]
+fn goes_on_to_its_end(mut run: Stepper) {
+    run.go_on();
+    assert_eq!(run.stop(), None);
+}
+
+fn append_late(displaced: &Path) {
+    let mut file = File::options().append(true).open(displaced).unwrap();
+    file.write_all(LATE).unwrap();
+}
+
+/// That what came late has an entry of its own.
+#[track_caller]
+fn is_archived(scene: &mut Scene) {
+    scene.wrote("scout", LATE);
+    scene.is_settled().unwrap();
+    let records = scene.records();
+    let late = records[0]["late"].as_array().unwrap();
+    assert_eq!(late.len(), 1, "{records:#?}");
+    scene.can_be_undone().unwrap();
+}
+
+/// Whether somebody waits for a lease on this file to go. Whoever does counts as
+/// one that has it open already.
+fn is_waited_for(inode: u64) -> bool {
+    let locks = fs::read_to_string("/proc/locks").unwrap();
+    let file = format!(":{inode} ");
+    locks
+        .lines()
+        .any(|lock| lock.contains("BREAKING") && lock.contains(&file))
+}
+
+#[test]
+fn what_an_opener_writes_while_its_file_is_removed_is_archived() {
+    if !can_trace() {
+        return;
+    }
+    let mut scene = notes();
+    let (run, displaced) = stop_before_removal(&scene, &notes(), &[]);
+    let inode = fs::metadata(&displaced).unwrap().ino();
+    let writer = thread::spawn(move || append_late(&displaced));
+    wait_for("the writer to wait", || is_waited_for(inode));
+    goes_on_to_its_end(run);
+    writer.join().unwrap();
+    is_archived(&mut scene);
+}
+
+#[test]
+fn what_is_written_without_leases_while_its_file_is_removed_is_archived() {
+    if !can_trace() {
+        return;
+    }
+    // The first lease that is asked for is refused, as where there is no right to.
+    let again = notes();
+    let calls = trace::record(&again.fleet, &again.log, RESET).1;
+    let lease = |call: &&Call| call.text.contains("F_SETLEASE");
+    let lease = calls.iter().find(lease).unwrap();
+    let refused = format!("--inject=fcntl:error=EINVAL:when={}", lease.nth);
+    let mut scene = notes();
+    let (run, displaced) = stop_before_removal(&scene, &notes(), &[refused]);
+    append_late(&displaced);
+    goes_on_to_its_end(run);
+    is_archived(&mut scene);
+}
+
+/// A further name of somebody else's file is removed unread. If its other name has
+/// gone meanwhile, it was the last one.
+#[test]
+fn the_last_name_of_a_foreign_file_is_not_removed_unread() {
+    if !can_trace() {
+        return;
+    }
+    if !is_root() {
+        println!("skipped: only root has files that are somebody else's");
+        return;
+    }
+    let foreign = || {
+        let scene = Scene::new(&[("scout", Had::Nothing)]);
+        let other = scene.fleet.root.join("other");
+        fs::write(&other, LATE).unwrap();
+        fs::hard_link(&other, scene.fleet.memory("scout")).unwrap();
+        scene
+    };
+    let scene = foreign();
+    let (run, _) = stop_before_removal(&scene, &foreign(), &[]);
+    fs::remove_file(scene.fleet.root.join("other")).unwrap();
+    goes_on_to_its_end(run);
+    assert_eq!(scene.stands("scout").unwrap(), BASELINE.as_bytes());
+    let entries = scene.fleet.entries("scout");
+    assert!(entries.values().any(|entry| entry == LATE), "{entries:?}");
+    scene.is_tidy().unwrap();
+}

@@ -1,0 +1,127 @@
+//! Keys, and input that no hand typed.
+
+use memory_shepherd::console::command::TABLE;
+use memory_shepherd::console::keymap::{self, Code, Key};
+use memory_shepherd::console::model::{Screen, Sort};
+use memory_shepherd::console::update::{Effect, Msg};
+use memory_shepherd::engine::State;
+
+use super::{cursor, dirties};
+use crate::console_fleet::{four, plan};
+
+#[test]
+fn a_key_of_two_waits_for_the_second_and_a_wrong_second_counts_alone() {
+    let mut console = four();
+    console.press("G");
+    assert_eq!(cursor(&console), "alpha");
+    assert!(!dirties(&mut console, |console| drop(console.press("g"))));
+    console.press("g");
+    assert_eq!(cursor(&console), "charlie");
+    console.press("g j");
+    assert_eq!(cursor(&console), "bravo", "gj is no key, j is");
+    console.press("g x");
+    assert!(console.model.pending.is_empty());
+}
+
+#[test]
+fn unknown_keys_do_nothing() {
+    let mut console = four();
+    for key in ["x", "Q", "F5", "^e", "Tab", "Backspace", "%", "5"] {
+        console.press("j k");
+        let known = matches!(key, "5");
+        let mut effects = Vec::new();
+        let changed = dirties(&mut console, |console| effects = console.press(key));
+        assert_eq!((changed, effects), (known, vec![]), "{key}");
+    }
+}
+
+#[test]
+fn pasted_text_is_never_a_key() {
+    let mut console = four();
+    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+    assert_eq!(console.send(Msg::Paste("y".to_string())), []);
+    let mut typed = four();
+    typed.plan("X", plan(&[("charlie", State::Drifted)]));
+    assert_eq!(typed.send(Msg::Paste("reset 1\n".to_string())), []);
+    assert_eq!((typed.typed(), console.applied()), ("", vec![]));
+    let mut fleet = four();
+    assert_eq!(fleet.send(Msg::Paste("aXq".to_string())), []);
+    assert_eq!(
+        (fleet.model.screen, fleet.model.marks.len()),
+        (Screen::Fleet, 0)
+    );
+    fleet.press("?");
+    fleet.send(Msg::Paste("q".to_string()));
+    assert!(fleet.model.overlay.is_some());
+    fleet.press("Esc /");
+    fleet.send(Msg::Paste("bra\u{1b}vo\nX".to_string()));
+    assert_eq!(fleet.model.filter, "bravo", "a prompt takes one clean line");
+}
+
+#[test]
+fn many_printable_keys_at_once_only_move() {
+    let mut console = four();
+    let burst = |text: &str| Msg::Keys(text.chars().map(|c| Key::plain(Code::Char(c))).collect());
+    console.send(burst("jjjjjjjjj"));
+    assert_eq!(cursor(&console), "alpha", "a held key over a slow line");
+    console.send(burst("kkaXyAqq!z"));
+    assert_eq!(
+        cursor(&console),
+        "bravo",
+        "k moves, the rest does not count"
+    );
+    assert_eq!(
+        (console.model.screen, console.model.marks.len()),
+        (Screen::Fleet, 0)
+    );
+    assert!(console.said().contains("pasted"), "{}", console.said());
+    assert_eq!(console.effects, []);
+    // Eight are a quick hand's.
+    console.send(burst("kkkkkkka"));
+    assert_eq!(console.model.marks.len(), 4);
+    console.plan("gg A X", plan(&[("charlie", State::Drifted)]));
+    console.send(burst("reset 1  "));
+    assert_eq!(console.typed(), "");
+}
+
+#[test]
+fn help_and_palette_run_what_is_chosen_and_say_why_not() {
+    let mut console = four();
+    console.press("? /");
+    console.type_line("clear all marks");
+    console.press("Enter");
+    assert!(
+        console.said().contains("nothing is marked"),
+        "{}",
+        console.said()
+    );
+    assert_eq!(console.model.overlay, None);
+    console.press(":");
+    console.type_line("agent delta");
+    assert_eq!(console.press("Enter"), [Effect::Texts("delta".to_string())]);
+    console.press("q :");
+    console.type_line("sort size");
+    console.press("Enter");
+    assert_eq!(console.model.sort, Sort::Size);
+    console.press(":");
+    console.type_line("q");
+    assert_eq!(console.press("Enter"), [Effect::Cancel, Effect::Quit]);
+    let mut console = four();
+    assert_eq!(console.press(": x Backspace Backspace"), []);
+    assert_eq!(console.model.overlay, None, "one Backspace more closes it");
+}
+
+#[test]
+fn every_prefix_of_a_key_sequence_is_known_as_one() {
+    for spec in TABLE {
+        for text in spec.keys {
+            let sequence = keymap::parse(text).unwrap();
+            for length in 1..sequence.len() {
+                for context in spec.contexts {
+                    let meaning = keymap::meaning(*context, &sequence[..length]);
+                    assert_eq!(meaning, keymap::Meaning::Prefix, "{text}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The log, and what was said.
+
+use memory_shepherd::console::model::{Level, Stage};
+use memory_shepherd::console::update::{Effect, Msg};
+use memory_shepherd::engine::Outcome;
+
+use super::dirties;
+use crate::console_fleet::{Console, four, run};
+
+#[test]
+fn the_log_is_searched_and_a_run_of_it_opens_as_a_result() {
+    let mut console = four();
+    let runs = vec![
+        run("bbbb", 10, &[("delta", Outcome::Ok)]),
+        run(
+            "aaaa",
+            190,
+            &[("alpha", Outcome::Ok), ("bravo", Outcome::Failed)],
+        ),
+    ];
+    console.send(Msg::Log(Ok(runs.clone())));
+    assert!(!dirties(&mut console, |console| drop(
+        console.send(Msg::Log(Ok(runs)))
+    )));
+    assert_eq!(console.press("7"), [Effect::LoadLog]);
+    console.press("/");
+    console.type_line("AAAA");
+    console.press("Enter");
+    assert_eq!(console.said(), "1 hit");
+    console.press("Enter");
+    let Stage::Result(view) = &console.model.reset.stage else {
+        panic!("{:?}", console.model.reset.stage);
+    };
+    assert_eq!(
+        (view.run.as_str(), view.failed()),
+        ("aaaa", vec!["bravo".to_string()])
+    );
+    console.send(Msg::Log(Err("the chain is broken".to_string())));
+    assert_eq!(
+        console.model.ledger_error.as_deref(),
+        Some("the chain is broken")
+    );
+}
+
+#[test]
+fn the_log_keeps_its_row_when_something_is_said() {
+    let mut console = four();
+    let mut runs = vec![run("aaaa", 190, &[("alpha", Outcome::Ok)])];
+    console.send(Msg::Log(Ok(runs.clone())));
+    console.press("7 G");
+    let opens = |console: &mut Console| {
+        console.press("Enter");
+        match &console.model.reset.stage {
+            Stage::Result(view) => view.run.clone(),
+            stage => panic!("{stage:?}"),
+        }
+    };
+    console.send(Msg::Note(Level::Warn, "something".to_string()));
+    console.send(Msg::Note(Level::Warn, "something else".to_string()));
+    assert_eq!(opens(&mut console), "aaaa");
+    console.press("7");
+    runs.insert(0, run("bbbb", 10, &[("delta", Outcome::Ok)]));
+    console.send(Msg::Log(Ok(runs)));
+    assert_eq!(opens(&mut console), "aaaa");
+}
+
+#[test]
+fn what_is_said_twice_is_counted() {
+    let mut console = four();
+    for _ in 0..3 {
+        console.send(Msg::Note(Level::Warn, "again".to_string()));
+    }
+    assert_eq!(console.model.message.as_ref().unwrap().count, 3);
+    assert_eq!(console.model.log.messages[0].count, 3);
+}

@@ -1,0 +1,360 @@
+//! Plans: what has to be typed, and when they are void.
+
+use std::time::Duration;
+
+use memory_shepherd::console::model::{Form, Screen, Stage};
+use memory_shepherd::console::update::{DEAF, Effect, Msg, VALID};
+use memory_shepherd::engine::{Plan, State, UndoMode};
+use memory_shepherd::error::{Error, Kind};
+
+use super::{MINUTE, marks};
+use crate::console_fleet::{fleet, four, keys, plan, reset_of, seen, skipped, undo, undo_of};
+
+/// Everything that the grammar calls a key that never confirms.
+const NEVER: &[&str] = &["Enter", "Space", "X", "z", "j", "G", "Tab", "x", "r", "l"];
+
+#[test]
+fn a_plan_changes_nothing_and_its_key_held_does_nothing() {
+    let mut console = four();
+    let effects = console.press("X");
+    let request = reset_of(&["charlie"]);
+    assert_eq!(effects, [Effect::Plan(1, request, false)]);
+    assert!(matches!(console.model.reset.stage, Stage::Planning(_)));
+    for _ in 0..50 {
+        console.now += Duration::from_millis(30);
+        assert_eq!(console.send(keys("X")), [], "while it is being made");
+    }
+    console.answer(plan(&[("charlie", State::Drifted)]));
+    for _ in 0..50 {
+        console.now += Duration::from_millis(30);
+        assert_eq!(console.send(keys("X")), [], "when it is there");
+        assert_eq!(console.typed(), "");
+    }
+    assert_eq!(console.applied(), [] as [&str; 0]);
+}
+
+#[test]
+fn one_intact_agent_takes_y_and_nothing_else() {
+    for never in NEVER {
+        let mut console = four();
+        console.plan("j X", plan(&[("bravo", State::Scratch)]));
+        assert_eq!(*console.form(), Form::Key);
+        console.press(never);
+        assert_eq!(console.applied(), [] as [&str; 0], "{never}");
+    }
+    let mut console = four();
+    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+    console.press("y");
+    assert_eq!(console.applied(), ["bravo"]);
+    assert!(console.model.is_running());
+    console.press("y");
+    assert_eq!(console.applied(), ["bravo"], "once");
+}
+
+#[test]
+fn a_missing_agent_is_created_on_y() {
+    let mut console = four();
+    console.plan("j X", plan(&[("bravo", State::Missing)]));
+    assert_eq!(*console.form(), Form::Key);
+}
+
+#[test]
+fn what_has_to_be_typed_goes_by_the_weight_of_the_plan() {
+    let whole = Plan {
+        whole_fleet: true,
+        ..plan(&[("bravo", State::Scratch), ("delta", State::Scratch)])
+    };
+    let table = [
+        ("drifted", plan(&[("charlie", State::Drifted)]), "reset 1"),
+        ("no boundary", plan(&[("charlie", State::NoSep)]), "reset 1"),
+        (
+            "two",
+            plan(&[("bravo", State::Scratch), ("delta", State::Scratch)]),
+            "reset 2",
+        ),
+        ("the fleet", whole, "prod-west"),
+    ];
+    for (what, plan, word) in table {
+        let mut console = four();
+        console.plan("X", plan.clone());
+        assert_eq!(*console.form(), Form::Typed(word.to_string()), "{what}");
+        for never in NEVER {
+            console.press(never);
+            console.press("Backspace");
+            assert_eq!(console.applied(), [] as [&str; 0], "{what}: {never}");
+        }
+        console.press("Backspace Backspace Backspace y");
+        assert_eq!(console.applied(), [] as [&str; 0], "{what}: y");
+        // Typed but not closed by Enter, or closed before it is whole.
+        let mut console = four();
+        console.plan("X", plan.clone());
+        let (most, last) = word.split_at(word.len() - 1);
+        console.type_line(most);
+        console.press("Enter");
+        assert!(console.said().contains(word), "{what}: {}", console.said());
+        assert_eq!(console.applied(), [] as [&str; 0], "{what}: {most}");
+        console.type_line(last);
+        assert_eq!(console.applied(), [] as [&str; 0], "{what}: no Enter");
+        console.press("Space");
+        console.press("Enter");
+        assert_eq!(console.applied().len(), plan.steps.len(), "{what}");
+    }
+}
+
+#[test]
+fn the_number_that_is_typed_is_the_number_of_agents_in_the_plan() {
+    let mut console = four();
+    console.plan("a X", {
+        let mut plan = plan(&[("bravo", State::Scratch), ("delta", State::Scratch)]);
+        plan.skipped = vec![skipped("charlie", State::Tampered, "blocked")];
+        plan
+    });
+    console.type_line("reset 3");
+    console.press("Enter");
+    assert_eq!(console.applied(), [] as [&str; 0]);
+    console.press("Backspace 2 Enter");
+    assert_eq!(console.applied(), ["bravo", "delta"]);
+}
+
+#[test]
+fn in_a_fleet_of_one_y_suffices() {
+    for state in [State::Scratch, State::Drifted, State::NoSep] {
+        let mut console = fleet(&[("solo", state)]);
+        console.plan("X", plan(&[("solo", state)]));
+        assert_eq!(*console.form(), Form::Key, "{state}");
+    }
+}
+
+#[test]
+fn marks_that_the_filter_hides_are_asked_about_before_anything_else() {
+    let asked = |keys: &str, answer: &dyn Fn(&[&str]) -> Plan| {
+        let mut console = four();
+        console.press("a / ! c h a r l i e Enter");
+        console.plan(keys, answer(&["alpha", "bravo", "charlie", "delta"]));
+        let Stage::Plan(view) = &console.model.reset.stage else {
+            panic!("no plan");
+        };
+        assert_eq!(view.hidden, ["charlie"], "{keys}");
+        console
+    };
+    let reset = |names: &[&str]| {
+        let steps: Vec<(&str, State)> = names.iter().map(|name| (*name, State::Scratch)).collect();
+        plan(&steps)
+    };
+    let back = |names: &[&str]| undo(names, false, UndoMode::Refuse);
+    for (keys, answer) in [("X", &reset as &dyn Fn(&[&str]) -> Plan), ("z", &back)] {
+        let mut console = asked(keys, answer);
+        let word = if keys == "X" { "reset 4" } else { "undo 4" };
+        console.type_line(word);
+        console.press("Enter y");
+        assert_eq!((console.applied(), console.typed()), (vec![], ""), "{keys}");
+        let mut console = asked(keys, answer);
+        console.press("h");
+        assert_eq!(
+            console.model.screen,
+            Screen::Reset,
+            "h keeps and does not go back"
+        );
+        console.type_line(word);
+        console.press("Enter");
+        assert_eq!(console.applied().len(), 4, "{keys}");
+        let mut console = asked(keys, answer);
+        let effects = console.press("v");
+        let left = ["alpha", "bravo", "delta"];
+        let request = match keys {
+            "X" => reset_of(&left),
+            _ => undo_of(&left, UndoMode::Refuse),
+        };
+        assert_eq!(effects, [Effect::Plan(2, request, false)]);
+        assert_eq!(marks(&console), left);
+    }
+}
+
+#[test]
+fn hidden_marks_are_no_matter_of_a_plan_without_them() {
+    let mut console = four();
+    console.press("a / ! c h a r l i e Enter d");
+    console.plan("X", plan(&[("bravo", State::Scratch)]));
+    let Stage::Plan(view) = &console.model.reset.stage else {
+        panic!("no plan");
+    };
+    assert_eq!(view.hidden, [] as [&str; 0], "bravo alone was asked for");
+}
+
+#[test]
+fn a_plan_hears_nothing_for_400_milliseconds() {
+    let mut console = four();
+    console.press("j X");
+    console.answer(plan(&[("bravo", State::Scratch)]));
+    let shown = console.now;
+    for after in [0, 100, 399] {
+        console.now = shown + Duration::from_millis(after);
+        console.send(keys("y"));
+        assert_eq!(console.applied(), [] as [&str; 0], "{after} ms");
+    }
+    console.now = shown + DEAF;
+    console.send(keys("y"));
+    assert_eq!(console.applied(), ["bravo"]);
+}
+
+#[test]
+fn what_was_typed_ahead_of_a_plan_is_lost() {
+    let mut console = four();
+    console.press("j X y y y");
+    assert_eq!(console.answer(plan(&[("bravo", State::Scratch)])), []);
+    assert_eq!(console.applied(), [] as [&str; 0]);
+}
+
+#[test]
+fn control_c_quits_also_while_a_plan_does_not_listen() {
+    let mut console = four();
+    console.press("X");
+    console.answer(plan(&[("charlie", State::Drifted)]));
+    assert_eq!(console.send(keys("^c")), [Effect::Cancel, Effect::Quit]);
+}
+
+#[test]
+fn a_plan_is_void_after_a_minute() {
+    let mut console = four();
+    console.plan("X", plan(&[("charlie", State::Drifted)]));
+    console.type_line("reset 1");
+    let effects = console.pass(VALID);
+    assert_eq!(
+        effects,
+        [Effect::Plan(2, reset_of(&["charlie"]), false)],
+        "asked for once"
+    );
+    assert_eq!(console.typed(), "");
+    // Enter comes before the new plan does.
+    console.type_line("reset 1");
+    console.press("Enter");
+    assert_eq!(console.applied(), [] as [&str; 0]);
+    console.answer(plan(&[("charlie", State::Drifted)]));
+    assert_eq!(console.typed(), "");
+    console.pass(DEAF);
+    console.type_line("reset 1");
+    console.press("Enter");
+    assert_eq!(console.applied(), ["charlie"]);
+}
+
+#[test]
+fn a_plan_whose_minute_has_passed_without_a_tick_does_not_run() {
+    let mut console = four();
+    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+    console.now += VALID;
+    let effects = console.send(keys("y"));
+    assert_eq!(effects, [Effect::Plan(2, reset_of(&["bravo"]), false)]);
+    assert_eq!(console.applied(), [] as [&str; 0]);
+}
+
+#[test]
+fn a_plan_that_nobody_looks_at_is_left_alone_until_somebody_does() {
+    let mut console = four();
+    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+    console.press("1");
+    assert_eq!(console.pass(10 * MINUTE), []);
+    console.press("5");
+    let effects = console.pass(Duration::ZERO);
+    assert_eq!(effects, [Effect::Plan(2, reset_of(&["bravo"]), false)]);
+}
+
+#[test]
+fn a_plan_that_has_changed_clears_what_was_typed_and_says_so() {
+    let mut console = four();
+    console.plan("X", plan(&[("charlie", State::Drifted)]));
+    console.type_line("reset");
+    let mut drifted = seen("charlie", State::Drifted);
+    drifted.why = "rules edited: L7".to_string();
+    let effects = console.observe(vec![drifted]);
+    assert_eq!(effects, [Effect::Plan(2, reset_of(&["charlie"]), false)]);
+    assert_eq!(console.typed(), "reset", "not before it is known");
+    let mut other = plan(&[("charlie", State::Drifted)]);
+    other.hash = "another".to_string();
+    console.answer(other);
+    assert_eq!(console.typed(), "");
+    assert!(console.said().contains("changed"), "{}", console.said());
+    console.send(keys("r"));
+    assert_eq!(console.typed(), "", "and it does not listen for a moment");
+}
+
+#[test]
+fn scratch_that_grows_refreshes_the_figures_and_nothing_else() {
+    let mut console = four();
+    console.plan("X", plan(&[("charlie", State::Drifted)]));
+    console.type_line("reset 1");
+    let mut grown = seen("charlie", State::Drifted);
+    grown.content.as_mut().unwrap().scratch_lines = 41;
+    assert_eq!(
+        console.observe(vec![grown.clone()]).len(),
+        1,
+        "it is planned again"
+    );
+    grown.content.as_mut().unwrap().scratch_lines = 42;
+    assert_eq!(
+        console.observe(vec![grown]),
+        [],
+        "one answer is awaited already"
+    );
+    let mut figures = plan(&[("charlie", State::Drifted)]);
+    figures.steps[0].scratch_lines = 41;
+    console.answer(figures);
+    assert_eq!(console.typed(), "reset 1");
+    console.press("Enter");
+    let Some(Effect::Apply(applied)) = console.effects.last() else {
+        panic!("{:?}", console.effects);
+    };
+    assert_eq!(
+        applied.steps[0].scratch_lines, 41,
+        "the plan that was shown"
+    );
+}
+
+#[test]
+fn answers_to_an_older_request_are_ignored() {
+    let mut console = four();
+    console.press("X Esc j X");
+    console.send(Msg::Planned(
+        1,
+        Ok(Box::new(plan(&[("charlie", State::Drifted)]))),
+    ));
+    assert!(matches!(console.model.reset.stage, Stage::Planning(_)));
+    console.send(Msg::Planned(
+        2,
+        Ok(Box::new(plan(&[("bravo", State::Scratch)]))),
+    ));
+    assert_eq!(*console.form(), Form::Key);
+    console.press("Esc");
+    console.send(Msg::Planned(
+        2,
+        Ok(Box::new(plan(&[("bravo", State::Scratch)]))),
+    ));
+    assert!(
+        matches!(console.model.reset.stage, Stage::Empty),
+        "it was left"
+    );
+}
+
+#[test]
+fn a_plan_that_cannot_be_made_says_why() {
+    let mut console = four();
+    console.press("X");
+    let error = Error::new(Kind::User, "there is no agent called charlie");
+    console.send(Msg::Planned(1, Err(error)));
+    assert_eq!(console.model.screen, Screen::Fleet);
+    assert!(
+        console.said().contains("no agent called"),
+        "{}",
+        console.said()
+    );
+}
+
+#[test]
+fn a_plan_without_steps_has_nothing_to_run() {
+    let mut console = four();
+    let mut empty = plan(&[]);
+    empty.skipped = vec![skipped("charlie", State::Tampered, "blocked")];
+    console.plan("X", empty);
+    assert_eq!(*console.form(), Form::Nothing);
+    console.press("y Enter");
+    assert_eq!(console.applied(), [] as [&str; 0]);
+}

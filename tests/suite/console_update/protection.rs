@@ -1,0 +1,114 @@
+//! Agents and fleets that are not to be changed.
+
+use memory_shepherd::console::model::{Form, Overlay};
+use memory_shepherd::console::update::Effect;
+use memory_shepherd::engine::{Protection, State, UndoMode};
+
+use super::MINUTE;
+use crate::console_fleet::{Console, fleet, four, plan, reset_of, seen, undo};
+
+fn protected(protect: Protection) -> Console {
+    let mut console = four();
+    let mut bravo = seen("bravo", State::Scratch);
+    bravo.protect = protect;
+    console.observe(vec![bravo]);
+    console
+}
+
+#[test]
+fn a_protected_agent_needs_typing_whatever_it_is_in() {
+    let mut console = protected(Protection::Typed);
+    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+    assert_eq!(*console.form(), Form::Typed("reset 1".to_string()));
+    let mut console = protected(Protection::Typed);
+    console.plan("j z", undo(&["bravo"], false, UndoMode::Refuse));
+    assert_eq!(*console.form(), Form::Typed("undo 1".to_string()));
+    let mut solo = fleet(&[("solo", State::Scratch)]);
+    let mut observation = seen("solo", State::Scratch);
+    observation.protect = Protection::Typed;
+    solo.observe(vec![observation]);
+    solo.plan("X", plan(&[("solo", State::Scratch)]));
+    assert_eq!(
+        *solo.form(),
+        Form::Typed("reset 1".to_string()),
+        "also alone"
+    );
+}
+
+#[test]
+fn a_read_only_agent_is_unlocked_for_half_an_hour_by_y() {
+    let mut console = protected(Protection::ReadOnly);
+    assert_eq!(
+        console.press("j X"),
+        [Effect::Plan(1, reset_of(&["bravo"]), false)]
+    );
+    console.press("Esc !");
+    assert!(
+        console.model.why_read_only().is_some(),
+        "first it is all of it"
+    );
+    console.press("!");
+    assert_eq!(console.model.overlay, Some(Overlay::Unlock));
+    console.press("Enter");
+    assert!(!console.model.unlocked(), "only y does");
+    console.press("! y");
+    assert!(console.model.unlocked());
+    assert_eq!(
+        console.press("X"),
+        [Effect::Plan(2, reset_of(&["bravo"]), true)]
+    );
+    console.press("Esc");
+    console.pass(29 * MINUTE);
+    assert!(console.model.unlocked());
+    console.pass(2 * MINUTE);
+    assert!(!console.model.unlocked());
+    assert!(
+        console.said().contains("read-only again"),
+        "{}",
+        console.said()
+    );
+}
+
+#[test]
+fn a_read_only_fleet_plans_nothing_until_it_is_unlocked() {
+    let mut console = four();
+    console.model.read_only.on = true;
+    console.model.read_only.by_config = true;
+    for keys in ["X", "z", "Z", "u"] {
+        assert_eq!(console.press(keys), [], "{keys}");
+        assert!(console.said().contains("read-only"), "{}", console.said());
+    }
+    console.press("! y");
+    assert!(matches!(console.press("X")[..], [Effect::Plan(..)]));
+    console.press("Esc");
+    console.pass(31 * MINUTE);
+    assert_eq!(console.press("X"), [], "it is read-only again");
+    console.press("! y !");
+    assert_eq!(console.press("X"), [], "and by hand");
+}
+
+#[test]
+fn a_plan_made_before_it_was_read_only_does_not_run() {
+    let mut console = four();
+    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+    console.model.read_only.on = true;
+    console.press("y");
+    assert_eq!(console.applied(), [] as [&str; 0]);
+    let mut console = four();
+    console.plan("X", plan(&[("charlie", State::Drifted)]));
+    console.model.read_only.on = true;
+    console.type_line("reset 1");
+    console.press("Enter");
+    assert_eq!(console.applied(), [] as [&str; 0]);
+}
+
+#[test]
+fn nothing_unlocks_what_was_started_read_only() {
+    let mut console = protected(Protection::ReadOnly);
+    console.model.read_only.forced = true;
+    for keys in ["!", "! y", "X", "z"] {
+        assert_eq!(console.press(keys), [], "{keys}");
+        assert_eq!(console.model.overlay, None, "{keys}");
+        assert!(console.model.why_read_only().is_some(), "{keys}");
+    }
+}

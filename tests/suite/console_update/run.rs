@@ -1,0 +1,87 @@
+//! A run and its result.
+
+use memory_shepherd::console::model::{Request, Screen, Stage};
+use memory_shepherd::console::update::{Effect, Msg};
+use memory_shepherd::engine::{Outcome, Progress, Stage as Step, State, UndoMode, UndoTarget};
+
+use super::{marks, running};
+use crate::console_fleet::{four, plan, report, reset_of};
+
+#[test]
+fn control_c_cancels_a_run_and_then_quits() {
+    let mut console = running();
+    assert_eq!(console.press("^c"), [Effect::Cancel]);
+    assert_eq!(console.press("^c"), [Effect::Cancel, Effect::Quit]);
+    for screen in ["1", "7"] {
+        let mut console = running();
+        console.press(screen);
+        assert_eq!(
+            console.press("^c"),
+            [Effect::Cancel],
+            "also from another screen"
+        );
+    }
+    assert_eq!(four().press("^c"), [Effect::Cancel, Effect::Quit]);
+}
+
+#[test]
+fn a_run_can_be_left_and_comes_back_and_nothing_else_is_planned_meanwhile() {
+    let mut console = running();
+    console.send(Msg::Progress(Progress::Stage(
+        "bravo".to_string(),
+        Step::Swap,
+    )));
+    console.press("q");
+    assert_eq!(console.model.screen, Screen::Fleet);
+    assert!(console.model.is_running());
+    assert_eq!(console.press("X z"), []);
+    assert!(console.said().contains("in progress"), "{}", console.said());
+    console.press("5");
+    assert_eq!(console.model.screen, Screen::Reset);
+    let effects = console.send(Msg::Ended(Box::new(report(&[(
+        "bravo",
+        Outcome::Ok,
+        None,
+    )]))));
+    assert_eq!(
+        effects,
+        [Effect::Read(vec!["bravo".to_string()]), Effect::LoadLog]
+    );
+    assert!(matches!(console.model.reset.stage, Stage::Result(_)));
+}
+
+#[test]
+fn marks_of_what_went_well_are_cleared_and_the_rest_can_be_tried_again() {
+    let mut console = four();
+    console.press("a");
+    console.plan(
+        "X",
+        plan(&[("bravo", State::Scratch), ("delta", State::Scratch)]),
+    );
+    console.type_line("reset 2");
+    console.press("Enter");
+    let failed = Some("archive disk full");
+    let ended = report(&[
+        ("bravo", Outcome::Ok, None),
+        ("delta", Outcome::Failed, failed),
+    ]);
+    console.send(Msg::Ended(Box::new(ended)));
+    assert_eq!(marks(&console), ["alpha", "charlie", "delta"]);
+    assert!(console.said().contains("1 failed"), "{}", console.said());
+    assert_eq!(
+        console.press("z"),
+        [Effect::Plan(
+            2,
+            Request::Undo(UndoTarget::Run("7f3c0a11".to_string()), UndoMode::Refuse),
+            false
+        )],
+        "of this very run"
+    );
+    let mut console = running();
+    let ended = report(&[("bravo", Outcome::Failed, failed)]);
+    console.send(Msg::Ended(Box::new(ended)));
+    assert_eq!(
+        console.press("r"),
+        [Effect::Plan(2, reset_of(&["bravo"]), false)]
+    );
+}
