@@ -6,6 +6,7 @@
 
 pub mod fake;
 pub mod local;
+pub mod sftp;
 mod xattrs;
 
 use std::fmt;

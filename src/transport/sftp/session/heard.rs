@@ -1,0 +1,42 @@
+//! What is kept of an error output that may go on for ever.
+
+use std::collections::VecDeque;
+
+/// How much is kept of the beginning, and of the end.
+const KEPT: usize = 4096;
+
+/// The beginning and the end of some text.
+#[derive(Debug, Default)]
+pub(super) struct Excerpt {
+    first: Vec<u8>,
+    last: VecDeque<u8>,
+    left_out: usize,
+}
+
+impl Excerpt {
+    pub(super) fn add(&mut self, bytes: &[u8]) {
+        let (first, rest) = bytes.split_at(bytes.len().min(KEPT - self.first.len()));
+        self.first.extend(first);
+        // What is pushed out at once need not go in.
+        let late = rest.len().saturating_sub(KEPT);
+        self.last.extend(&rest[late..]);
+        let excess = self.last.len().saturating_sub(KEPT);
+        self.last.drain(..excess);
+        self.left_out += late + excess;
+    }
+
+    /// The text. No half of a line passes for a whole one.
+    pub(super) fn text(&self) -> Vec<u8> {
+        let mut text = self.first.clone();
+        let mut last: Vec<u8> = self.last.iter().copied().collect();
+        if self.left_out > 0 {
+            let line = |bytes: &[u8]| bytes.iter().position(|byte| *byte == b'\n');
+            let end = text.iter().rposition(|byte| *byte == b'\n');
+            text.truncate(end.map_or(0, |at| at + 1));
+            last.drain(..line(&last).map_or(last.len(), |at| at + 1));
+            text.extend_from_slice(b"(some of it was left out)\n");
+        }
+        text.append(&mut last);
+        text
+    }
+}

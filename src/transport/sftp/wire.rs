@@ -1,0 +1,909 @@
+//! The bytes of SFTP version 3.
+//!
+//! Sources: draft-ietf-secsh-filexfer-02 for the packets, OpenSSH's `PROTOCOL`
+//! file (section 4, "SFTP protocol changes") for the extensions.
+//!
+//! Integers are big endian; a string is its length, an u32, and its bytes. A
+//! packet is its length, an u32, and a *frame*: a type, an id, a body.
+//!
+//! Nothing here trusts a number that it reads: every length and count is held
+//! against the bytes that are there before anything is made of it.
+
+use std::fmt;
+
+/// The version that is spoken.
+pub const VERSION: u32 = 3;
+
+/// The longest frame that is taken, or sent: OpenSSH sends and takes 256 KiB, and
+/// ends when it gets more.
+pub const LONGEST_FRAME: usize = 256 * 1024 + 1024;
+
+/// The most that one READ or WRITE carries: with its head it stays below 256 KiB.
+/// Every server takes 32 KiB; more only where its [`Limits`] say so.
+pub const LONGEST_DATA: u32 = 255 * 1024;
+
+/// The longest handle of the draft.
+const LONGEST_HANDLE: usize = 256;
+
+/// What is kept of the text of a status; OpenSSH's are a few words.
+const LONGEST_MESSAGE: usize = 1024;
+
+/// Far beyond `PATH_MAX`.
+const LONGEST_PATH: usize = 32 * 1024;
+
+/// The most extensions that a server may announce.
+const MOST_EXTENSIONS: usize = 64;
+
+const LIMITS: &[u8] = b"limits@openssh.com";
+const POSIX_RENAME: &[u8] = b"posix-rename@openssh.com";
+const HARDLINK: &[u8] = b"hardlink@openssh.com";
+const FSYNC: &[u8] = b"fsync@openssh.com";
+const STATVFS: &[u8] = b"statvfs@openssh.com";
+const LSETSTAT: &[u8] = b"lsetstat@openssh.com";
+
+/// The flags of [`Request::Open`].
+pub mod flags {
+    /// For reading.
+    pub const READ: u32 = 1;
+    /// For writing.
+    pub const WRITE: u32 = 2;
+    /// Every write goes to the end.
+    pub const APPEND: u32 = 4;
+    /// Makes the file where there is none.
+    pub const CREATE: u32 = 8;
+    /// Cuts it to nothing.
+    pub const TRUNCATE: u32 = 16;
+    /// Fails where the name is taken, by a dangling link too.
+    pub const EXCLUSIVE: u32 = 32;
+}
+
+/// The codes of [`Reply::Status`] that version 3 knows. Servers send others.
+pub mod status {
+    /// Done.
+    pub const OK: u32 = 0;
+    /// The end of a file or of a folder.
+    pub const EOF: u32 = 1;
+    /// Also ENOTDIR, ELOOP and EBADF of OpenSSH.
+    pub const NO_SUCH_FILE: u32 = 2;
+    /// EPERM, EACCES; and requests that the server was told to deny.
+    pub const PERMISSION_DENIED: u32 = 3;
+    /// Everything else: EEXIST, ENOSPC, EROFS, EMFILE, EIO.
+    pub const FAILURE: u32 = 4;
+    /// EINVAL and ENAMETOOLONG of OpenSSH.
+    pub const BAD_MESSAGE: u32 = 5;
+    /// Never sent by servers: the client has no connection.
+    pub const NO_CONNECTION: u32 = 6;
+    /// Never sent by servers: the client lost its connection.
+    pub const CONNECTION_LOST: u32 = 7;
+    /// The server does not know the request.
+    pub const UNSUPPORTED: u32 = 8;
+}
+
+const INIT: u8 = 1;
+const ANNOUNCED: u8 = 2;
+const STATUS: u8 = 101;
+const HANDLE: u8 = 102;
+const DATA: u8 = 103;
+const NAMES: u8 = 104;
+const ATTRS: u8 = 105;
+const EXTENDED: u8 = 200;
+const EXTENDED_REPLY: u8 = 201;
+
+/// What is asked of a server. Paths, names and handles are bytes: nothing says
+/// that they are text.
+///
+/// There is no SETSTAT: it follows links. There is no STAT for the same reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Opens a file; answered with a handle. Follows links, and blocks on a FIFO
+    /// together with every request behind it: look before.
+    Open {
+        /// Which.
+        path: Vec<u8>,
+        /// For what, of [`flags`].
+        flags: u32,
+        /// Mode of a new file, from which the server takes its umask.
+        mode: Option<u32>,
+    },
+    /// Gives a handle back.
+    Close {
+        /// Which.
+        handle: Vec<u8>,
+    },
+    /// Reads; answered with at least one byte, or with [`status::EOF`].
+    Read {
+        /// From which file.
+        handle: Vec<u8>,
+        /// From where.
+        offset: u64,
+        /// At most how much, up to [`LONGEST_DATA`].
+        length: u32,
+    },
+    /// Writes all of it.
+    Write {
+        /// To which file.
+        handle: Vec<u8>,
+        /// From where on.
+        offset: u64,
+        /// What, up to [`LONGEST_DATA`].
+        bytes: Vec<u8>,
+    },
+    /// Looks at a name; does not follow a link that stands there.
+    Lstat {
+        /// Which.
+        path: Vec<u8>,
+    },
+    /// Looks at an open file.
+    Fstat {
+        /// Which.
+        handle: Vec<u8>,
+    },
+    /// Changes the attributes of an open file that are given.
+    Fsetstat {
+        /// Which.
+        handle: Vec<u8>,
+        /// To what. Owner first and mode in a request of its own: a new owner
+        /// takes set-id bits away.
+        attrs: Attrs,
+    },
+    /// Removes a name that is no folder's.
+    Remove {
+        /// Which.
+        path: Vec<u8>,
+    },
+    /// Renames where the new name is free. OpenSSH makes a link and removes the
+    /// old name.
+    Rename {
+        /// The old name.
+        from: Vec<u8>,
+        /// The new name.
+        to: Vec<u8>,
+    },
+    /// The path without links; answered with exactly one name.
+    RealPath {
+        /// Which.
+        path: Vec<u8>,
+    },
+    /// Where a link points to; answered with exactly one name.
+    ReadLink {
+        /// Which.
+        path: Vec<u8>,
+    },
+    /// Opens a folder for [`Request::ReadDir`].
+    OpenDir {
+        /// Which.
+        path: Vec<u8>,
+    },
+    /// Some more names of a folder, or [`status::EOF`].
+    ReadDir {
+        /// Which.
+        handle: Vec<u8>,
+    },
+    /// rename(2): replaces. `posix-rename@openssh.com`, version 1.
+    PosixRename {
+        /// The old name.
+        from: Vec<u8>,
+        /// The new name.
+        to: Vec<u8>,
+    },
+    /// link(2): does not replace, and links a link itself.
+    /// `hardlink@openssh.com`, version 1.
+    HardLink {
+        /// The name that is there.
+        from: Vec<u8>,
+        /// The further one.
+        to: Vec<u8>,
+    },
+    /// fsync(2), also of a folder that was opened with [`Request::Open`].
+    /// `fsync@openssh.com`, version 1.
+    Fsync {
+        /// Which.
+        handle: Vec<u8>,
+    },
+    /// The file system that a path is on; answered with a [`Statvfs`].
+    /// `statvfs@openssh.com`, version 2.
+    Statvfs {
+        /// Which path.
+        path: Vec<u8>,
+    },
+    /// What the server takes; answered with [`Limits`]. `limits@openssh.com`,
+    /// version 1.
+    Limits,
+}
+
+/// What a server answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// How it went, or that it did not.
+    Status {
+        /// Of [`status`], or any other number.
+        code: u32,
+        /// The server's words, at most 1 KiB of them; empty where it has none.
+        message: Vec<u8>,
+    },
+    /// What an open file or folder is called from now on.
+    Handle(Vec<u8>),
+    /// Bytes of a file.
+    Data(Vec<u8>),
+    /// Names.
+    Names(Vec<Name>),
+    /// What was found at a name.
+    Attrs(Attrs),
+    /// What an extension answers: see [`Statvfs::decode`] and
+    /// [`Limits::decode`].
+    Extended(Vec<u8>),
+}
+
+/// One name of a reply. The line for people that comes with it is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Name {
+    /// The name, or the path.
+    pub name: Vec<u8>,
+    /// What stands there, as far as the server says.
+    pub attrs: Attrs,
+}
+
+/// Attributes: any of them may be missing. Extended ones are skipped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attrs {
+    /// Length in bytes.
+    pub size: Option<u64>,
+    /// User id and group id.
+    pub owner: Option<(u32, u32)>,
+    /// Permission bits and, in what a server answers, the type of the file.
+    pub mode: Option<u32>,
+    /// Time of the last access and of the last change, in seconds since 1970.
+    pub times: Option<(u32, u32)>,
+}
+
+/// The extensions that a server announced, each in the version that is spoken
+/// here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extensions {
+    /// [`Request::PosixRename`].
+    pub posix_rename: bool,
+    /// [`Request::HardLink`].
+    pub hardlink: bool,
+    /// [`Request::Fsync`].
+    pub fsync: bool,
+    /// [`Request::Statvfs`].
+    pub statvfs: bool,
+    /// [`Request::Limits`].
+    pub limits: bool,
+    /// Attributes of a link itself can be set. Not asked for here.
+    pub lsetstat: bool,
+}
+
+/// A file system, as statvfs(3) describes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statvfs {
+    /// Block size.
+    pub block_size: u64,
+    /// The unit of the three numbers of blocks.
+    pub fragment_size: u64,
+    /// Blocks in all.
+    pub blocks: u64,
+    /// Free ones.
+    pub blocks_free: u64,
+    /// Free ones for those who are not root.
+    pub blocks_available: u64,
+    /// Inodes in all.
+    pub files: u64,
+    /// Free ones.
+    pub files_free: u64,
+    /// Free ones for those who are not root.
+    pub files_available: u64,
+    /// A number of the file system.
+    pub id: u64,
+    /// Bit 0: read-only. Bit 1: no set-id.
+    pub flags: u64,
+    /// The longest name.
+    pub longest_name: u64,
+}
+
+/// What a server takes. 0: it does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest packet.
+    pub packet: u64,
+    /// The most that one READ answers.
+    pub read: u64,
+    /// The most that one WRITE may carry.
+    pub write: u64,
+    /// How many handles can be open at once.
+    pub handles: u64,
+}
+
+/// Something that breaks the format: what, in our words and with none of the
+/// server's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Malformed(String);
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+impl Malformed {
+    pub(super) fn new(what: impl Into<String>) -> Malformed {
+        Malformed(what.into())
+    }
+}
+
+/// Writes INIT, the first packet of a session. It alone has no id.
+pub fn encode_init(out: &mut Vec<u8>) {
+    packet(out, |out| {
+        out.push(INIT);
+        put_u32(out, VERSION);
+    });
+}
+
+impl Request {
+    /// Appends the packet: its length and its frame.
+    pub fn encode(&self, id: u32, out: &mut Vec<u8>) {
+        packet(out, |out| {
+            out.push(self.kind());
+            put_u32(out, id);
+            self.encode_body(out);
+        });
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            Request::Open { .. } => 3,
+            Request::Close { .. } => 4,
+            Request::Read { .. } => 5,
+            Request::Write { .. } => 6,
+            Request::Lstat { .. } => 7,
+            Request::Fstat { .. } => 8,
+            Request::Fsetstat { .. } => 10,
+            Request::OpenDir { .. } => 11,
+            Request::ReadDir { .. } => 12,
+            Request::Remove { .. } => 13,
+            Request::RealPath { .. } => 16,
+            Request::Rename { .. } => 18,
+            Request::ReadLink { .. } => 19,
+            Request::PosixRename { .. }
+            | Request::HardLink { .. }
+            | Request::Fsync { .. }
+            | Request::Statvfs { .. }
+            | Request::Limits => EXTENDED,
+        }
+    }
+
+    fn encode_body(&self, out: &mut Vec<u8>) {
+        match self {
+            Request::Open { path, flags, mode } => {
+                put_string(out, path);
+                put_u32(out, *flags);
+                let attrs = Attrs {
+                    mode: *mode,
+                    ..Attrs::default()
+                };
+                attrs.encode(out);
+            }
+            Request::Close { handle } | Request::Fstat { handle } | Request::ReadDir { handle } => {
+                put_string(out, handle);
+            }
+            Request::Read {
+                handle,
+                offset,
+                length,
+            } => {
+                put_string(out, handle);
+                put_u64(out, *offset);
+                put_u32(out, *length);
+            }
+            Request::Write {
+                handle,
+                offset,
+                bytes,
+            } => {
+                put_string(out, handle);
+                put_u64(out, *offset);
+                put_string(out, bytes);
+            }
+            Request::Lstat { path }
+            | Request::Remove { path }
+            | Request::RealPath { path }
+            | Request::ReadLink { path }
+            | Request::OpenDir { path } => put_string(out, path),
+            Request::Fsetstat { handle, attrs } => {
+                put_string(out, handle);
+                attrs.encode(out);
+            }
+            Request::Rename { from, to } => put_strings(out, &[from, to]),
+            Request::PosixRename { from, to } => put_strings(out, &[POSIX_RENAME, from, to]),
+            Request::HardLink { from, to } => put_strings(out, &[HARDLINK, from, to]),
+            Request::Fsync { handle } => put_strings(out, &[FSYNC, handle]),
+            Request::Statvfs { path } => put_strings(out, &[STATVFS, path]),
+            Request::Limits => put_string(out, LIMITS),
+        }
+    }
+
+    /// Why this is never sent, if it is not.
+    ///
+    /// # Errors
+    /// A path with NUL, of which OpenSSH's server dies, or something longer than
+    /// a server has to take.
+    pub fn check(&self) -> Result<(), Malformed> {
+        let paths: &[&Vec<u8>] = match self {
+            Request::Open { path, .. }
+            | Request::Lstat { path }
+            | Request::Remove { path }
+            | Request::RealPath { path }
+            | Request::ReadLink { path }
+            | Request::OpenDir { path }
+            | Request::Statvfs { path } => &[path],
+            Request::Rename { from, to }
+            | Request::PosixRename { from, to }
+            | Request::HardLink { from, to } => &[from, to],
+            Request::Write { bytes, .. } if bytes.len() > LONGEST_DATA as usize => {
+                return Err(Malformed::new("too many bytes in one request"));
+            }
+            Request::Read { length, .. } if !(1..=LONGEST_DATA).contains(length) => {
+                return Err(Malformed::new("none or too many bytes asked for at once"));
+            }
+            _ => &[],
+        };
+        if paths.iter().any(|path| path.contains(&0)) {
+            return Err(Malformed::new("a path has a NUL byte"));
+        }
+        if paths.iter().any(|path| path.len() > LONGEST_PATH) {
+            return Err(Malformed::new("a path is too long"));
+        }
+        let handle = match self {
+            Request::Close { handle }
+            | Request::Read { handle, .. }
+            | Request::Write { handle, .. }
+            | Request::Fstat { handle }
+            | Request::Fsetstat { handle, .. }
+            | Request::ReadDir { handle }
+            | Request::Fsync { handle } => handle,
+            _ => return Ok(()),
+        };
+        match handle.len() {
+            0..=LONGEST_HANDLE => Ok(()),
+            _ => Err(Malformed::new("a handle is too long")),
+        }
+    }
+
+    /// What may be answered.
+    pub fn wants(&self) -> Wants {
+        match self {
+            Request::Open { .. } | Request::OpenDir { .. } => Wants::Handle,
+            Request::Read { length, .. } => Wants::Data(*length),
+            Request::Lstat { .. } | Request::Fstat { .. } => Wants::Attrs,
+            Request::RealPath { .. } | Request::ReadLink { .. } => Wants::Path,
+            Request::ReadDir { .. } => Wants::Names,
+            Request::Statvfs { .. } => Wants::Statvfs,
+            Request::Limits => Wants::Limits,
+            Request::Close { .. }
+            | Request::Write { .. }
+            | Request::Fsetstat { .. }
+            | Request::Remove { .. }
+            | Request::Rename { .. }
+            | Request::PosixRename { .. }
+            | Request::HardLink { .. }
+            | Request::Fsync { .. } => Wants::Status,
+        }
+    }
+}
+
+/// What a request may be answered with, other than that it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wants {
+    /// That it is done.
+    Status,
+    /// A handle.
+    Handle,
+    /// Bytes: at least one and at most so many.
+    Data(u32),
+    /// Names.
+    Names,
+    /// Exactly one name.
+    Path,
+    /// Attributes.
+    Attrs,
+    /// A [`Statvfs`].
+    Statvfs,
+    /// The [`Limits`].
+    Limits,
+}
+
+impl Wants {
+    /// The reply, if it is one to such a request.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(self, reply: Reply) -> Result<Reply, Malformed> {
+        let wrong = |what: String| Err(Malformed(what));
+        match (self, &reply) {
+            // That it is done is no answer where something was to be told.
+            (wants, Reply::Status { code, .. }) => match wants {
+                Wants::Status => Ok(reply),
+                _ if *code != status::OK => Ok(reply),
+                _ => wrong(format!("only a status, not {}", wants.called())),
+            },
+            (Wants::Data(most), Reply::Data(bytes)) => match bytes.len() {
+                0 => wrong("a read is answered with no bytes".into()),
+                got if got > most as usize => {
+                    wrong(format!("a read of {most} bytes is answered with {got}"))
+                }
+                _ => Ok(reply),
+            },
+            (Wants::Path, Reply::Names(names)) => match names.as_slice() {
+                [one] if one.name.len() <= LONGEST_PATH => Ok(reply),
+                [_] => wrong("a path is too long".into()),
+                names => wrong(format!("{} names instead of one", names.len())),
+            },
+            (Wants::Statvfs, Reply::Extended(bytes)) => Statvfs::decode(bytes).map(|_| reply),
+            (Wants::Limits, Reply::Extended(bytes)) => Limits::decode(bytes).map(|_| reply),
+            (Wants::Handle, Reply::Handle(_))
+            | (Wants::Names, Reply::Names(_))
+            | (Wants::Attrs, Reply::Attrs(_)) => Ok(reply),
+            (wants, reply) => wrong(format!(
+                "a reply of the wrong type: {}, not {}",
+                reply.called(),
+                wants.called()
+            )),
+        }
+    }
+
+    fn called(self) -> &'static str {
+        match self {
+            Wants::Status => "a status",
+            Wants::Handle => "a handle",
+            Wants::Data(_) => "bytes",
+            Wants::Names | Wants::Path => "names",
+            Wants::Attrs => "attributes",
+            Wants::Statvfs | Wants::Limits => "that of an extension",
+        }
+    }
+}
+
+impl Reply {
+    fn called(&self) -> &'static str {
+        match self {
+            Reply::Status { .. } => "a status",
+            Reply::Handle(_) => "a handle",
+            Reply::Data(_) => "bytes",
+            Reply::Names(_) => "names",
+            Reply::Attrs(_) => "attributes",
+            Reply::Extended(_) => "that of an extension",
+        }
+    }
+}
+
+/// Takes a frame, which is a packet without its length, apart: to which request
+/// it is the reply, and what it says.
+///
+/// # Errors
+/// Inside, that the body is malformed, which concerns that request only. Outside,
+/// that the frame is no reply at all: who sends such a thing is not understood,
+/// and the session cannot go on.
+pub fn decode(frame: &[u8]) -> Result<(u32, Result<Reply, Malformed>), Malformed> {
+    let mut rest = Rest(frame);
+    let kind = rest.byte()?;
+    if !matches!(
+        kind,
+        STATUS | HANDLE | DATA | NAMES | ATTRS | EXTENDED_REPLY
+    ) {
+        return Err(Malformed(format!("a packet of type {kind} is no reply")));
+    }
+    let id = rest.u32()?;
+    Ok((id, body(kind, rest)))
+}
+
+fn body(kind: u8, mut rest: Rest<'_>) -> Result<Reply, Malformed> {
+    let reply = match kind {
+        STATUS => {
+            let code = rest.u32()?;
+            // Old servers leave out the message and its language, or the latter.
+            let mut message = match rest.0.is_empty() {
+                true => &[],
+                false => rest.string()?,
+            };
+            if !rest.0.is_empty() {
+                rest.string()?;
+            }
+            message = &message[..message.len().min(LONGEST_MESSAGE)];
+            Reply::Status {
+                code,
+                message: message.to_vec(),
+            }
+        }
+        HANDLE => {
+            let handle = rest.string()?;
+            if handle.len() > LONGEST_HANDLE {
+                return Err(Malformed::new("a handle is too long"));
+            }
+            Reply::Handle(handle.to_vec())
+        }
+        DATA => Reply::Data(rest.string()?.to_vec()),
+        NAMES => Reply::Names(names(&mut rest)?),
+        ATTRS => Reply::Attrs(Attrs::decode(&mut rest)?),
+        // `decode` lets only one other type pass.
+        _ => Reply::Extended(std::mem::take(&mut rest.0).to_vec()),
+    };
+    rest.end()?;
+    Ok(reply)
+}
+
+fn names(rest: &mut Rest<'_>) -> Result<Vec<Name>, Malformed> {
+    // Two lengths and the flags of its attributes.
+    const SHORTEST: usize = 12;
+    let count = rest.u32()? as usize;
+    if count > rest.0.len() / SHORTEST {
+        return Err(Malformed(format!("{count} names in a few bytes")));
+    }
+    let mut names = Vec::new();
+    for _ in 0..count {
+        let name = rest.string()?.to_vec();
+        rest.string()?;
+        let attrs = Attrs::decode(rest)?;
+        names.push(Name { name, attrs });
+    }
+    Ok(names)
+}
+
+const SIZE: u32 = 1;
+const OWNER: u32 = 2;
+const MODE: u32 = 4;
+const TIMES: u32 = 8;
+const MORE: u32 = 0x8000_0000;
+
+impl Attrs {
+    fn encode(&self, out: &mut Vec<u8>) {
+        let flag = |given: bool, flag: u32| if given { flag } else { 0 };
+        let flags = flag(self.size.is_some(), SIZE)
+            | flag(self.owner.is_some(), OWNER)
+            | flag(self.mode.is_some(), MODE)
+            | flag(self.times.is_some(), TIMES);
+        put_u32(out, flags);
+        if let Some(size) = self.size {
+            put_u64(out, size);
+        }
+        if let Some((user, group)) = self.owner {
+            put_u32(out, user);
+            put_u32(out, group);
+        }
+        if let Some(mode) = self.mode {
+            put_u32(out, mode);
+        }
+        if let Some((accessed, modified)) = self.times {
+            put_u32(out, accessed);
+            put_u32(out, modified);
+        }
+    }
+
+    fn decode(rest: &mut Rest<'_>) -> Result<Attrs, Malformed> {
+        let flags = rest.u32()?;
+        if flags & !(SIZE | OWNER | MODE | TIMES | MORE) != 0 {
+            // What stands where cannot be told any more.
+            return Err(Malformed(format!("attributes with flags {flags:#x}")));
+        }
+        let mut attrs = Attrs::default();
+        if flags & SIZE != 0 {
+            attrs.size = Some(rest.u64()?);
+        }
+        if flags & OWNER != 0 {
+            attrs.owner = Some((rest.u32()?, rest.u32()?));
+        }
+        if flags & MODE != 0 {
+            attrs.mode = Some(rest.u32()?);
+        }
+        if flags & TIMES != 0 {
+            attrs.times = Some((rest.u32()?, rest.u32()?));
+        }
+        if flags & MORE != 0 {
+            // Each takes bytes, so that a false count ends where they end.
+            for _ in 0..rest.u32()? {
+                rest.string()?;
+                rest.string()?;
+            }
+        }
+        Ok(attrs)
+    }
+}
+
+impl Extensions {
+    /// Takes the frame of VERSION apart, which answers INIT.
+    ///
+    /// # Errors
+    /// It is something else, another version, or announces too much.
+    pub fn decode(frame: &[u8]) -> Result<Extensions, Malformed> {
+        let mut rest = Rest(frame);
+        let kind = rest.byte()?;
+        if kind != ANNOUNCED {
+            return Err(Malformed(format!("a packet of type {kind} before VERSION")));
+        }
+        let version = rest.u32()?;
+        if version != VERSION {
+            return Err(Malformed(format!("version {version} of SFTP, not 3")));
+        }
+        let mut extensions = Extensions::default();
+        for _ in 0..MOST_EXTENSIONS {
+            if rest.0.is_empty() {
+                return Ok(extensions);
+            }
+            match (rest.string()?, rest.string()?) {
+                (POSIX_RENAME, b"1") => extensions.posix_rename = true,
+                (HARDLINK, b"1") => extensions.hardlink = true,
+                (FSYNC, b"1") => extensions.fsync = true,
+                (STATVFS, b"2") => extensions.statvfs = true,
+                (LIMITS, b"1") => extensions.limits = true,
+                (LSETSTAT, b"1") => extensions.lsetstat = true,
+                _ => {}
+            }
+        }
+        match rest.0.is_empty() {
+            true => Ok(extensions),
+            false => Err(Malformed::new("too many extensions")),
+        }
+    }
+}
+
+impl Statvfs {
+    /// Takes the body of [`Reply::Extended`] apart.
+    ///
+    /// # Errors
+    /// It has not exactly eleven numbers.
+    pub fn decode(body: &[u8]) -> Result<Statvfs, Malformed> {
+        let mut rest = Rest(body);
+        let statvfs = Statvfs {
+            block_size: rest.u64()?,
+            fragment_size: rest.u64()?,
+            blocks: rest.u64()?,
+            blocks_free: rest.u64()?,
+            blocks_available: rest.u64()?,
+            files: rest.u64()?,
+            files_free: rest.u64()?,
+            files_available: rest.u64()?,
+            id: rest.u64()?,
+            flags: rest.u64()?,
+            longest_name: rest.u64()?,
+        };
+        rest.end()?;
+        Ok(statvfs)
+    }
+}
+
+impl Limits {
+    /// Takes the body of [`Reply::Extended`] apart.
+    ///
+    /// # Errors
+    /// It has not exactly four numbers.
+    pub fn decode(body: &[u8]) -> Result<Limits, Malformed> {
+        let mut rest = Rest(body);
+        let limits = Limits {
+            packet: rest.u64()?,
+            read: rest.u64()?,
+            write: rest.u64()?,
+            handles: rest.u64()?,
+        };
+        rest.end()?;
+        Ok(limits)
+    }
+}
+
+/// Cuts a stream of bytes into frames. It holds at most one unfinished frame, and
+/// no more room than that announced.
+#[derive(Debug, Default)]
+pub struct Frames {
+    /// The four bytes of the length, then those of the frame.
+    partial: Vec<u8>,
+}
+
+impl Frames {
+    /// Takes bytes from the front of `bytes` until a frame is whole or there are
+    /// no more.
+    ///
+    /// # Errors
+    /// The length is none that a reply can have: the stream cannot be understood
+    /// from here on.
+    pub fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
+        const HEAD: usize = 4;
+        take(&mut self.partial, bytes, HEAD);
+        let Some(head) = self.partial.first_chunk::<HEAD>() else {
+            return Ok(None);
+        };
+        let length = u32::from_be_bytes(*head) as usize;
+        if length == 0 || length > LONGEST_FRAME {
+            return Err(Malformed(format!("a packet of {length} bytes")));
+        }
+        take(&mut self.partial, bytes, HEAD + length);
+        if self.partial.len() < HEAD + length {
+            return Ok(None);
+        }
+        let mut frame = std::mem::take(&mut self.partial);
+        frame.drain(..HEAD);
+        Ok(Some(frame))
+    }
+}
+
+/// Moves bytes until `partial` has `length` of them.
+fn take(partial: &mut Vec<u8>, bytes: &mut &[u8], length: usize) {
+    let missing = length.saturating_sub(partial.len());
+    partial.reserve_exact(missing);
+    let (taken, rest) = bytes.split_at(missing.min(bytes.len()));
+    partial.extend_from_slice(taken);
+    *bytes = rest;
+}
+
+/// What is left of a frame.
+struct Rest<'a>(&'a [u8]);
+
+impl<'a> Rest<'a> {
+    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
+        let short = || Malformed::new("a reply ends before its end");
+        let (taken, rest) = self.0.split_at_checked(length).ok_or_else(short)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.take(N)?);
+        Ok(array)
+    }
+
+    fn byte(&mut self) -> Result<u8, Malformed> {
+        self.array::<1>().map(|[byte]| byte)
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    fn string(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = self.u32()? as usize;
+        self.take(length)
+    }
+
+    fn end(&self) -> Result<(), Malformed> {
+        match self.0.is_empty() {
+            true => Ok(()),
+            false => Err(Malformed::new("a reply goes on behind its end")),
+        }
+    }
+}
+
+fn put_u32(out: &mut Vec<u8>, number: u32) {
+    out.extend_from_slice(&number.to_be_bytes());
+}
+
+fn put_u64(out: &mut Vec<u8>, number: u64) {
+    out.extend_from_slice(&number.to_be_bytes());
+}
+
+/// `Request::check` refuses what is longer than a length can say.
+fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_u32(out, bytes.len() as u32);
+    out.extend_from_slice(bytes);
+}
+
+fn put_strings(out: &mut Vec<u8>, strings: &[&[u8]]) {
+    for string in strings {
+        put_string(out, string);
+    }
+}
+
+/// Writes a packet with the frame that `fill` writes.
+fn packet(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    put_u32(out, 0);
+    fill(out);
+    let length = (out.len() - start - 4) as u32;
+    out[start..start + 4].copy_from_slice(&length.to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests;
