@@ -1,6 +1,18 @@
 //! Memories on other hosts: SFTP version 3 (draft-ietf-secsh-filexfer-02) with
 //! OpenSSH's extensions (its file PROTOCOL), over a child of the operator's own
 //! ssh. One session for each host, which everybody shares.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`wire`] | the bytes of requests and replies: pure, and hostile on the other side |
+//! | [`session`] | many requests of many callers over one pair of pipes, in bounded time and memory |
+//! | [`ssh`] | the child, and what its words mean |
+//! | `host` | one host: its session, its pauses, what a look at a memory says |
+//! | `folder`, `stage`, `settle`, `pump` | the folder of one memory: [`super::Folder`] over SFTP |
+//!
+//! The other side may be anything. No reply is believed that was not asked for,
+//! nothing is allocated because a reply announces it, and what a host says is
+//! foreign text.
 
 mod folder;
 mod host;

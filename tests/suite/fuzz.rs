@@ -148,6 +148,23 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
                 parts(&[first, second, b"<- n\n", record]),
             ]
         }
+        "sftp" => {
+            let packets: [&[u8]; 8] = [
+                b"\0\0\0\x1e\x02\0\0\0\x03\0\0\0\x10lsetstat@openssh\0\0\0\x011",
+                b"\0\0\0\x1a\x65\0\0\0\x01\0\0\0\x04\0\0\0\x07Failure\0\0\0\x02en",
+                b"\0\0\0\x0d\x66\0\0\0\x02\0\0\0\x04\0\0\0\x80",
+                b"\0\0\0\x0c\x67\0\0\0\x03\0\0\0\x03# A",
+                b"\0\0\0\x1e\x68\0\0\0\x04\0\0\0\x01\0\0\0\x01a\0\0\0\x04-rwx\0\0\0\x04\0\0\x81\xa4",
+                b"\0\0\0\x19\x69\0\0\0\x05\x80\0\0\x05\0\0\0\0\0\0\0\x07\0\0\x81\xa4\0\0\0\0",
+                b"\0\0\0\x25\xc9\0\0\0\x06\0\0\0\0\0\x04\0\0\0\0\0\0\0\x03\xfc\0\0\0\0\0\0\x03\xfc\0\0\0\0\0\0\0\x03\xfb",
+                b"\0\0\0\x09\x65\0\0\0\x07\0\0\0\x0b",
+            ];
+            let alone = packets.iter().map(|packet| packet[4..].to_vec());
+            let mut seeds: Vec<Vec<u8>> = alone.collect();
+            seeds.push(packets.concat());
+            seeds.push([packets[1], b"\xff\xff\xff\xff\x65"].concat());
+            seeds
+        }
         _ => [
             "\u{FC}plain text \u{1F680}",
             "\u{FC}a\tb\x1B[31m\u{202E}\u{9B}\r",

@@ -1,1 +1,553 @@
+//! The format, byte by byte, and what must not pass for it.
 
+#![allow(clippy::unwrap_used)]
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::*;
+
+fn string(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_string(&mut out, bytes);
+    out
+}
+
+/// The frame of a reply: what `decode` takes apart.
+fn frame(id: u32, reply: &Reply) -> Vec<u8> {
+    let mut out = vec![match reply {
+        Reply::Status { .. } => STATUS,
+        Reply::Handle(_) => HANDLE,
+        Reply::Data(_) => DATA,
+        Reply::Names(_) => NAMES,
+        Reply::Attrs(_) => ATTRS,
+        Reply::Extended(_) => EXTENDED_REPLY,
+    }];
+    put_u32(&mut out, id);
+    match reply {
+        Reply::Status { code, message } => {
+            put_u32(&mut out, *code);
+            put_strings(&mut out, &[message, b"en"]);
+        }
+        Reply::Handle(bytes) | Reply::Data(bytes) => put_string(&mut out, bytes),
+        Reply::Names(names) => {
+            put_u32(&mut out, names.len() as u32);
+            for name in names {
+                put_strings(&mut out, &[&name.name, b"-rw------- 1 a b 7 c"]);
+                name.attrs.encode(&mut out);
+            }
+        }
+        Reply::Attrs(attrs) => attrs.encode(&mut out),
+        Reply::Extended(bytes) => out.extend(bytes),
+    }
+    out
+}
+
+fn attrs() -> impl Strategy<Value = Attrs> {
+    let parts = (
+        any::<Option<u64>>(),
+        any::<Option<(u32, u32)>>(),
+        any::<Option<u32>>(),
+        any::<Option<(u32, u32)>>(),
+    );
+    parts.prop_map(|(size, owner, mode, times)| Attrs {
+        size,
+        owner,
+        mode,
+        times,
+    })
+}
+
+fn bytes(longest: usize) -> impl Strategy<Value = Vec<u8>> {
+    vec(any::<u8>(), 0..=longest)
+}
+
+fn reply() -> impl Strategy<Value = Reply> {
+    let name = (bytes(40), attrs()).prop_map(|(name, attrs)| Name { name, attrs });
+    prop_oneof![
+        (any::<u32>(), bytes(40)).prop_map(|(code, message)| Reply::Status { code, message }),
+        bytes(LONGEST_HANDLE).prop_map(Reply::Handle),
+        bytes(600).prop_map(Reply::Data),
+        vec(name, 0..5).prop_map(Reply::Names),
+        attrs().prop_map(Reply::Attrs),
+        bytes(100).prop_map(Reply::Extended),
+    ]
+}
+
+/// All sorts of requests, with made-up words in them.
+fn requests(word: &[u8], number: u64, attrs: Attrs) -> Vec<Request> {
+    let (path, handle, bytes) = (word.to_vec(), word.to_vec(), word.to_vec());
+    let (from, to) = (word.to_vec(), [word, b"2"].concat());
+    let of = |path: &Vec<u8>| path.clone();
+    vec![
+        Request::Open {
+            path: of(&path),
+            flags: flags::WRITE | flags::CREATE | flags::EXCLUSIVE,
+            mode: attrs.mode,
+        },
+        Request::Close {
+            handle: of(&handle),
+        },
+        Request::Read {
+            handle: of(&handle),
+            offset: number,
+            length: 7,
+        },
+        Request::Write {
+            handle: of(&handle),
+            offset: number,
+            bytes,
+        },
+        Request::Lstat { path: of(&path) },
+        Request::Fstat {
+            handle: of(&handle),
+        },
+        Request::Fsetstat {
+            handle: of(&handle),
+            attrs,
+        },
+        Request::Remove { path: of(&path) },
+        Request::Rename {
+            from: of(&from),
+            to: of(&to),
+        },
+        Request::RealPath { path: of(&path) },
+        Request::ReadLink { path: of(&path) },
+        Request::OpenDir { path: of(&path) },
+        Request::ReadDir {
+            handle: of(&handle),
+        },
+        Request::PosixRename {
+            from: of(&from),
+            to: of(&to),
+        },
+        Request::HardLink { from, to },
+        Request::Fsync { handle },
+        Request::Statvfs { path },
+        Request::Limits,
+    ]
+}
+
+/// Bytes written down by hand from the draft and from OpenSSH's `PROTOCOL`.
+#[test]
+fn requests_are_the_bytes_of_the_draft() {
+    let number = 0x0102_0304_0506_0708;
+    let attrs = Attrs {
+        size: Some(9),
+        owner: Some((1, 2)),
+        mode: Some(0o600),
+        times: Some((3, 4)),
+    };
+    let w = "\0\0\0\u{1}w";
+    let to = "\0\0\0\u{2}w2";
+    let offset = "\u{1}\u{2}\u{3}\u{4}\u{5}\u{6}\u{7}\u{8}";
+    let mode = b"\0\0\x01\x80";
+    let all = [
+        b"\0\0\0\x0f\0\0\0\0\0\0\0\x09\0\0\0\x01\0\0\0\x02".as_slice(),
+        mode,
+        b"\0\0\0\x03\0\0\0\x04",
+    ]
+    .concat();
+    let text = |parts: &[&str]| parts.concat().into_bytes();
+    let expected: Vec<(u8, Vec<u8>)> = vec![
+        (
+            3,
+            [text(&[w, "\0\0\0\u{2a}\0\0\0\u{4}"]), mode.to_vec()].concat(),
+        ),
+        (4, text(&[w])),
+        (5, text(&[w, offset, "\0\0\0\u{7}"])),
+        (6, text(&[w, offset, w])),
+        (7, text(&[w])),
+        (8, text(&[w])),
+        (10, [text(&[w]), all].concat()),
+        (13, text(&[w])),
+        (18, text(&[w, to])),
+        (16, text(&[w])),
+        (19, text(&[w])),
+        (11, text(&[w])),
+        (12, text(&[w])),
+        (200, text(&["\0\0\0\u{18}posix-rename@openssh.com", w, to])),
+        (200, text(&["\0\0\0\u{14}hardlink@openssh.com", w, to])),
+        (200, text(&["\0\0\0\u{11}fsync@openssh.com", w])),
+        (200, text(&["\0\0\0\u{13}statvfs@openssh.com", w])),
+        (200, text(&["\0\0\0\u{12}limits@openssh.com"])),
+    ];
+    let requests = requests(b"w", number, attrs);
+    assert_eq!(requests.len(), expected.len());
+    for (request, (kind, body)) in requests.iter().zip(expected) {
+        let mut packet = vec![0xEE];
+        request.encode(0xA1B2_C3D4, &mut packet);
+        let length = (body.len() + 5) as u32;
+        let head = [
+            &[0xEE],
+            &length.to_be_bytes()[..],
+            &[kind, 0xA1, 0xB2, 0xC3, 0xD4],
+        ];
+        assert_eq!(packet, [head.concat(), body].concat(), "{request:?}");
+    }
+    let mut init = Vec::new();
+    encode_init(&mut init);
+    assert_eq!(init, b"\0\0\0\x05\x01\0\0\0\x03");
+}
+
+#[test]
+fn every_cut_of_a_reply_is_noticed() {
+    let full = Attrs {
+        size: Some(1),
+        owner: Some((2, 3)),
+        mode: Some(4),
+        times: Some((5, 6)),
+    };
+    let name = |name: &[u8], attrs: Attrs| Name {
+        name: name.to_vec(),
+        attrs,
+    };
+    let replies = [
+        Reply::Status {
+            code: status::FAILURE,
+            message: b"Failure".to_vec(),
+        },
+        Reply::Handle(b"\0\0\0\x80".to_vec()),
+        Reply::Data(b"notes".to_vec()),
+        Reply::Names(vec![name(b"a\xff", full), name(b"b", Attrs::default())]),
+        Reply::Attrs(full),
+    ];
+    for reply in replies {
+        let whole = frame(7, &reply);
+        assert_eq!(decode(&whole), Ok((7, Ok(reply.clone()))));
+        for end in 0..whole.len() {
+            let cut = decode(&whole[..end]);
+            // A status may lack its message, or the language of it.
+            let message = 1 + 4 + 4 + 4 + b"Failure".len();
+            match (&reply, end) {
+                (_, 0..5) => assert!(cut.is_err(), "{reply:?} {end}"),
+                (Reply::Status { .. }, 9) => {
+                    let code = status::FAILURE;
+                    let message = Vec::new();
+                    assert_eq!(cut, Ok((7, Ok(Reply::Status { code, message }))));
+                }
+                (Reply::Status { .. }, end) if end == message => {
+                    assert_eq!(cut, Ok((7, Ok(reply.clone()))));
+                }
+                _ => assert!(matches!(cut, Ok((7, Err(_)))), "{reply:?} {end}"),
+            }
+        }
+        let longer = [&whole[..], b"\0"].concat();
+        assert!(matches!(decode(&longer), Ok((7, Err(_)))), "{reply:?}");
+    }
+    let numbers: Vec<u8> = (1..=11_u64).flat_map(u64::to_be_bytes).collect();
+    let statvfs = Statvfs::decode(&numbers).unwrap();
+    assert_eq!((statvfs.block_size, statvfs.longest_name), (1, 11));
+    assert_eq!((statvfs.blocks_available, statvfs.flags), (5, 10));
+    let limits = Limits {
+        packet: 1,
+        read: 2,
+        write: 3,
+        handles: 4,
+    };
+    assert_eq!(Limits::decode(&numbers[..32]), Ok(limits));
+    for end in 0..numbers.len() {
+        assert!(Statvfs::decode(&numbers[..end]).is_err(), "{end}");
+        assert!(
+            end == 32 || Limits::decode(&numbers[..end]).is_err(),
+            "{end}"
+        );
+    }
+    assert!(Statvfs::decode(&[numbers, vec![0]].concat()).is_err());
+}
+
+#[test]
+fn hostile_numbers_are_refused_and_cost_nothing() {
+    let body = |kind: u8, rest: &[u8]| {
+        let mut frame = vec![kind];
+        put_u32(&mut frame, 7);
+        frame.extend_from_slice(rest);
+        frame
+    };
+    let four_gib = b"\xff\xff\xff\xff";
+    let mut names = four_gib.to_vec();
+    // As many as fit are there.
+    for _ in 0..1000 {
+        put_strings(&mut names, &[b"a", b""]);
+        put_u32(&mut names, 0);
+    }
+    let refused = [
+        body(HANDLE, four_gib),
+        body(HANDLE, &string(&[0; LONGEST_HANDLE + 1])),
+        body(DATA, four_gib),
+        body(STATUS, &[&[0, 0, 0, 4], &four_gib[..]].concat()),
+        body(STATUS, &[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]),
+        body(NAMES, four_gib),
+        body(NAMES, &names),
+        body(NAMES, b"\0\0\0\x01"),
+        // Extended attributes: more than there are; a size and no bytes for it.
+        body(ATTRS, b"\x80\0\0\0\xff\xff\xff\xff"),
+        body(ATTRS, b"\x80\0\0\0\0\0\0\x01\0\0\0\x01a\xff\xff\xff\xff"),
+        body(ATTRS, b"\0\0\0\x01"),
+        // A flag of later versions.
+        body(ATTRS, b"\0\0\0\x10\0\0\0\0"),
+    ];
+    for frame in refused {
+        assert!(matches!(decode(&frame), Ok((7, Err(_)))), "{frame:?}");
+    }
+    for frame in [
+        &b""[..],
+        &[ANNOUNCED, 0, 0, 0, 3],
+        &[1; 40],
+        &[99, 0, 0, 0, 7],
+    ] {
+        assert!(decode(frame).is_err(), "{frame:?}");
+    }
+    let longest = body(HANDLE, &string(&[9; LONGEST_HANDLE]));
+    assert!(matches!(decode(&longest), Ok((7, Ok(Reply::Handle(_))))));
+}
+
+#[test]
+fn what_is_unknown_is_passed_by_or_kept_as_it_is() {
+    // A status that version 3 does not have, and the text of one at its longest.
+    let long = Reply::Status {
+        code: 11,
+        message: vec![b'x'; LONGEST_MESSAGE + 1],
+    };
+    let (_, reply) = decode(&frame(1, &long)).unwrap();
+    let Ok(Reply::Status { code, message }) = reply else {
+        panic!("{reply:?}");
+    };
+    assert_eq!((code, message.len()), (11, LONGEST_MESSAGE));
+    // Extended attributes between two names.
+    let mut names = vec![NAMES, 0, 0, 0, 1, 0, 0, 0, 2];
+    put_strings(&mut names, &[b"a", b"long"]);
+    names.extend(b"\x80\0\0\x04\0\0\x81\x80\0\0\0\x02");
+    put_strings(&mut names, &[b"k@x", b"v", b"", b""]);
+    put_strings(&mut names, &[b"b", b"long"]);
+    put_u32(&mut names, 0);
+    let (_, reply) = decode(&names).unwrap();
+    let Ok(Reply::Names(names)) = reply else {
+        panic!("{reply:?}");
+    };
+    let names: Vec<_> = names
+        .iter()
+        .map(|it| (&it.name[..], it.attrs.mode))
+        .collect();
+    assert_eq!(names, [(&b"a"[..], Some(0o100_600)), (b"b", None)]);
+}
+
+#[test]
+fn extensions_count_in_the_version_that_is_spoken() {
+    let announced = |version: u32, pairs: &[(&str, &str)]| {
+        let mut frame = vec![ANNOUNCED];
+        put_u32(&mut frame, version);
+        for (name, value) in pairs {
+            put_strings(&mut frame, &[name.as_bytes(), value.as_bytes()]);
+        }
+        frame
+    };
+    let all = [
+        ("posix-rename@openssh.com", "1"),
+        ("statvfs@openssh.com", "2"),
+        ("fstatvfs@openssh.com", "2"),
+        ("hardlink@openssh.com", "1"),
+        ("fsync@openssh.com", "1"),
+        ("lsetstat@openssh.com", "1"),
+        ("limits@openssh.com", "1"),
+    ];
+    let every = Extensions {
+        posix_rename: true,
+        hardlink: true,
+        fsync: true,
+        statvfs: true,
+        limits: true,
+        lsetstat: true,
+    };
+    let whole = announced(3, &all);
+    assert_eq!(Extensions::decode(&whole), Ok(every));
+    assert_eq!(
+        Extensions::decode(&announced(3, &[])),
+        Ok(Extensions::default())
+    );
+    let others = all.map(|(name, version)| (name, if version == "1" { "2" } else { "1" }));
+    assert_eq!(
+        Extensions::decode(&announced(3, &others)),
+        Ok(Extensions::default())
+    );
+    for version in [0, 2, 4, u32::MAX] {
+        assert!(Extensions::decode(&announced(version, &all)).is_err());
+    }
+    // Between two extensions, the rest looks like fewer of them.
+    let mut ends = vec![5];
+    for (name, value) in all {
+        ends.push(ends[ends.len() - 1] + 8 + name.len() + value.len());
+    }
+    for end in (0..whole.len()).filter(|end| !ends.contains(end)) {
+        assert!(Extensions::decode(&whole[..end]).is_err(), "{end}");
+    }
+    assert!(Extensions::decode(&announced(3, &[("a", "b"); 64])).is_ok());
+    assert!(Extensions::decode(&announced(3, &[("a", "b"); 65])).is_err());
+    assert!(Extensions::decode(&frame(3, &Reply::Data(Vec::new()))).is_err());
+}
+
+#[test]
+fn what_no_server_should_get_is_not_sent() {
+    for request in requests(b"ok", 1, Attrs::default()) {
+        assert_eq!(request.check(), Ok(()), "{request:?}");
+    }
+    for request in requests(b"a\0b", 1, Attrs::default()) {
+        let on_handles = matches!(
+            request,
+            Request::Close { .. }
+                | Request::Read { .. }
+                | Request::Write { .. }
+                | Request::Fstat { .. }
+                | Request::Fsetstat { .. }
+                | Request::ReadDir { .. }
+                | Request::Fsync { .. }
+                | Request::Limits
+        );
+        assert_eq!(request.check().is_ok(), on_handles, "{request:?}");
+    }
+    for request in requests(&[b'a'; LONGEST_PATH + 1], 1, Attrs::default()) {
+        let limits = request == Request::Limits;
+        assert_eq!(request.check().is_ok(), limits, "{request:?}");
+    }
+    let handle = Vec::new;
+    let read = |length| Request::Read {
+        handle: handle(),
+        offset: 0,
+        length,
+    };
+    assert!(read(0).check().is_err());
+    assert!(read(LONGEST_DATA).check().is_ok());
+    assert!(read(LONGEST_DATA + 1).check().is_err());
+    let write = |length: u32| Request::Write {
+        handle: handle(),
+        offset: 0,
+        bytes: vec![0; length as usize],
+    };
+    let mut packet = Vec::new();
+    write(LONGEST_DATA).encode(0, &mut packet);
+    assert!(write(LONGEST_DATA).check().is_ok() && packet.len() <= 256 * 1024);
+    assert!(write(LONGEST_DATA + 1).check().is_err());
+}
+
+#[test]
+fn a_reply_must_be_one_to_its_request() {
+    let failed = Reply::Status {
+        code: status::NO_SUCH_FILE,
+        message: Vec::new(),
+    };
+    let done = Reply::Status {
+        code: status::OK,
+        message: Vec::new(),
+    };
+    let names = |count: usize| Reply::Names(vec![Name::default(); count]);
+    let data = |length: usize| Reply::Data(vec![0; length]);
+    let replies = [
+        done.clone(),
+        Reply::Handle(vec![1]),
+        data(1),
+        names(1),
+        Reply::Attrs(Attrs::default()),
+        Reply::Extended(vec![0; 88]),
+        Reply::Extended(vec![0; 32]),
+    ];
+    for request in requests(b"x", 1, Attrs::default()) {
+        let wants = request.wants();
+        assert_eq!(wants.check(failed.clone()), Ok(failed.clone()));
+        let fitting = replies
+            .iter()
+            .filter(|it| wants.check((*it).clone()).is_ok());
+        assert_eq!(fitting.count(), 1, "{request:?}");
+    }
+    assert!(Wants::Data(5).check(data(5)).is_ok());
+    for length in [0, 6] {
+        assert!(Wants::Data(5).check(data(length)).is_err());
+    }
+    for count in [0, 2] {
+        assert!(Wants::Path.check(names(count)).is_err());
+        assert!(Wants::Names.check(names(count)).is_ok());
+    }
+}
+
+#[test]
+fn a_packet_has_room_only_for_what_it_announces() {
+    let mut frames = Frames::default();
+    let head = (LONGEST_FRAME as u32).to_be_bytes();
+    assert_eq!(frames.next(&mut &head[..]), Ok(None));
+    let many = vec![7; LONGEST_FRAME + 3];
+    let mut bytes = &many[..1];
+    assert_eq!(frames.next(&mut bytes), Ok(None));
+    assert_eq!(frames.partial.capacity(), 4 + LONGEST_FRAME);
+    let mut bytes = &many[1..];
+    let frame = frames.next(&mut bytes).unwrap().unwrap();
+    assert_eq!((frame.len(), bytes.len()), (LONGEST_FRAME, 3));
+    for length in [0, LONGEST_FRAME as u32 + 1, u32::MAX] {
+        let mut frames = Frames::default();
+        assert!(frames.next(&mut &length.to_be_bytes()[..]).is_err());
+        assert!(frames.partial.capacity() < 64);
+    }
+}
+
+proptest! {
+    #[test]
+    fn replies_come_back_as_they_were(id: u32, reply in reply()) {
+        prop_assert_eq!(decode(&frame(id, &reply)), Ok((id, Ok(reply))));
+    }
+
+    #[test]
+    fn requests_have_their_length_and_their_id(
+        id: u32,
+        word in bytes(300),
+        number: u64,
+        attrs in attrs(),
+    ) {
+        let mut all = Vec::new();
+        let requests = requests(&word, number, attrs);
+        for request in &requests {
+            request.encode(id, &mut all);
+        }
+        // The same rules cut them apart, wherever the bytes are cut.
+        let mut frames = Frames::default();
+        for request in &requests {
+            let mut rest = &all[..];
+            let frame = frames.next(&mut rest).unwrap().unwrap();
+            let taken = all.len() - rest.len();
+            prop_assert_eq!(frame.len(), taken - 4);
+            prop_assert_eq!(frame[0], request.kind());
+            prop_assert_eq!(&frame[1..5], id.to_be_bytes());
+            all.drain(..taken);
+        }
+        prop_assert!(all.is_empty());
+    }
+
+    #[test]
+    fn cuts_of_the_stream_do_not_matter(
+        replies in vec(reply(), 1..6),
+        cuts in vec(1_usize..40, 1..20),
+    ) {
+        let sent: Vec<Vec<u8>> = replies.iter().map(|reply| frame(1, reply)).collect();
+        let stream: Vec<u8> = sent.iter().flat_map(|frame| string(frame)).collect();
+        let (mut frames, mut got) = (Frames::default(), Vec::new());
+        let (mut rest, mut cuts) = (&stream[..], cuts.iter().cycle());
+        while !rest.is_empty() {
+            let (mut piece, later) = rest.split_at(rest.len().min(*cuts.next().unwrap()));
+            while let Some(frame) = frames.next(&mut piece).unwrap() {
+                got.push(frame);
+            }
+            prop_assert!(piece.is_empty());
+            rest = later;
+        }
+        prop_assert_eq!(got, sent);
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in bytes(200), kind in 100_u8..106, id: u32) {
+        let _ = Extensions::decode(&bytes);
+        let _ = decode(&bytes);
+        let mut frame = vec![kind];
+        put_u32(&mut frame, id);
+        frame.extend(bytes);
+        if let Ok((_, Ok(Reply::Names(names)))) = decode(&frame) {
+            prop_assert!(names.len() * 12 <= frame.len());
+        }
+    }
+}

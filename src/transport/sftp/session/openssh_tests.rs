@@ -1,0 +1,378 @@
+//! A session with OpenSSH's own server, over pipes and without ssh.
+
+#![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::transport::sftp::wire::{Attrs, Statvfs, flags, status};
+
+const SERVERS: &[&str] = &[
+    "/usr/lib/openssh/sftp-server",
+    "/usr/libexec/openssh/sftp-server",
+    "/usr/libexec/sftp-server",
+    "/usr/lib/ssh/sftp-server",
+];
+
+/// The server, in a folder of its own.
+struct Host {
+    child: Child,
+    dir: TempDir,
+    session: Session,
+}
+
+impl Host {
+    fn new(arguments: &[&str]) -> Option<Host> {
+        let found = SERVERS.iter().find(|path| Path::new(path).exists());
+        let Some(server) = found else {
+            println!("skipped: sftp-server is not installed");
+            return None;
+        };
+        let mut child = Command::new(server)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let link = Link {
+            input: child.stdin.take().unwrap().into(),
+            output: child.stdout.take().unwrap().into(),
+            errors: child.stderr.take().map(OwnedFd::from),
+        };
+        let deadline = Instant::now() + PATIENCE;
+        Some(Host {
+            child,
+            dir: TempDir::new().unwrap(),
+            session: Session::start(link, deadline).unwrap(),
+        })
+    }
+
+    fn path(&self, name: impl AsRef<[u8]>) -> Vec<u8> {
+        let path = self.dir.path().join(OsStr::from_bytes(name.as_ref()));
+        path.into_os_string().into_vec()
+    }
+
+    fn ask(&self, batch: Vec<Request>) -> Vec<Reply> {
+        let answers = self.session.ask(batch).wait();
+        answers.into_iter().map(Result::unwrap).collect()
+    }
+
+    fn one(&self, request: Request) -> Reply {
+        let [reply] = self.ask(vec![request]).try_into().unwrap();
+        reply
+    }
+
+    fn open(&self, path: Vec<u8>, flags: u32) -> Vec<u8> {
+        let mode = Some(0o600);
+        match self.one(Request::Open { path, flags, mode }) {
+            Reply::Handle(handle) => handle,
+            reply => panic!("{reply:?}"),
+        }
+    }
+
+    /// The server ends when its input does, and nothing is left of it.
+    fn leave(mut self) {
+        drop(self.session);
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+fn code(reply: &Reply) -> u32 {
+    match reply {
+        Reply::Status { code, .. } => *code,
+        reply => panic!("{reply:?}"),
+    }
+}
+
+#[test]
+fn a_file_is_written_read_renamed_and_linked() {
+    let Some(host) = Host::new(&["-e"]) else {
+        return;
+    };
+    let every = Extensions {
+        posix_rename: true,
+        hardlink: true,
+        fsync: true,
+        statvfs: true,
+        limits: true,
+        lsetstat: true,
+    };
+    assert_eq!(host.session.extensions(), every);
+    assert_eq!(host.session.limits().unwrap().read, 261_120);
+    let name = b"no\xFFtext \xE2\x98\x83";
+    let new = host.path([name.as_slice(), b".new"].concat());
+    let handle = host.open(new.clone(), flags::WRITE | flags::CREATE | flags::EXCLUSIVE);
+    // Two writes of the most that one may carry, in one batch with all the rest.
+    let content: Vec<u8> = (0..2 * 255 * 1024).map(|n: u32| (n / 7) as u8).collect();
+    let half = content.len() / 2;
+    let write = |offset: usize| Request::Write {
+        handle: handle.clone(),
+        offset: offset as u64,
+        bytes: content[offset..offset + half].to_vec(),
+    };
+    let attrs = Attrs {
+        mode: Some(0o640),
+        ..Attrs::default()
+    };
+    let replies = host.ask(vec![
+        write(0),
+        write(half),
+        Request::Fsetstat {
+            handle: handle.clone(),
+            attrs,
+        },
+        Request::Fsync {
+            handle: handle.clone(),
+        },
+        Request::Close {
+            handle: handle.clone(),
+        },
+        Request::Fsync { handle },
+    ]);
+    let codes: Vec<u32> = replies.iter().map(code).collect();
+    assert_eq!(codes[..5], [0; 5]);
+    assert_ne!(codes[5], 0);
+    let handle = host.open(new.clone(), flags::READ);
+    let length = 255 * 1024;
+    let read = |offset: usize| Request::Read {
+        handle: handle.clone(),
+        offset: offset as u64,
+        length,
+    };
+    let fstat = Request::Fstat {
+        handle: handle.clone(),
+    };
+    let replies = host.ask(vec![fstat, read(0), read(half), read(2 * half)]);
+    let [
+        Reply::Attrs(attrs),
+        Reply::Data(first),
+        Reply::Data(second),
+        end,
+    ] = replies.as_slice()
+    else {
+        panic!("{replies:?}");
+    };
+    assert_eq!(attrs.size, Some(content.len() as u64));
+    assert_eq!(attrs.mode, Some(0o100_640));
+    assert_eq!([&first[..], second].concat(), content);
+    assert_eq!(code(end), status::EOF);
+    // A memory is taken away and the new file put in its place.
+    let (memory, aside) = (host.path(name), host.path("aside"));
+    fs::write(OsStr::from_bytes(&memory), "old").unwrap();
+    let replies = host.session.ask_apart(vec![
+        Request::PosixRename {
+            from: memory.clone(),
+            to: aside.clone(),
+        },
+        Request::HardLink {
+            from: new.clone(),
+            to: memory.clone(),
+        },
+    ]);
+    for reply in replies.wait() {
+        assert_eq!(code(&reply.unwrap()), 0);
+    }
+    let replaces = Request::HardLink {
+        from: aside.clone(),
+        to: memory.clone(),
+    };
+    let gone = Request::Lstat {
+        path: host.path("gone"),
+    };
+    let there = Request::Lstat {
+        path: memory.clone(),
+    };
+    let replies = host.ask(vec![replaces, gone, there]);
+    assert_eq!(code(&replies[0]), status::FAILURE);
+    assert_eq!(code(&replies[1]), status::NO_SUCH_FILE);
+    let Reply::Attrs(found) = &replies[2] else {
+        panic!("{replies:?}");
+    };
+    let real = fs::metadata(OsStr::from_bytes(&memory)).unwrap();
+    assert_eq!(found.owner, Some((real.uid(), real.gid())));
+    assert_eq!(found.times.unwrap().1, real.mtime() as u32);
+    assert_eq!(found.mode, Some(real.permissions().mode()));
+    assert_eq!(fs::read(OsStr::from_bytes(&memory)).unwrap(), content);
+    assert_eq!(fs::read(OsStr::from_bytes(&aside)).unwrap(), b"old");
+    host.leave();
+}
+
+#[test]
+fn folders_links_and_file_systems_are_looked_at() {
+    let Some(host) = Host::new(&["-e"]) else {
+        return;
+    };
+    let folder = host.dir.path().canonicalize().unwrap();
+    let folder = folder.into_os_string().into_vec();
+    let name = b"caf\xE9".to_vec();
+    fs::write(OsStr::from_bytes(&host.path(&name)), "x").unwrap();
+    let link = host.path("link");
+    std::os::unix::fs::symlink(OsStr::from_bytes(b"to\xFF"), OsStr::from_bytes(&link)).unwrap();
+    let replies = host.ask(vec![
+        Request::RealPath {
+            path: host.path("."),
+        },
+        Request::ReadLink { path: link.clone() },
+        Request::Lstat { path: link.clone() },
+        Request::Statvfs {
+            path: folder.clone(),
+        },
+        Request::OpenDir {
+            path: folder.clone(),
+        },
+        Request::Rename {
+            from: host.path(&name),
+            to: host.path("plain"),
+        },
+        Request::Remove { path: link },
+    ]);
+    let path = |reply: &Reply| match reply {
+        Reply::Names(names) => names[0].name.clone(),
+        reply => panic!("{reply:?}"),
+    };
+    assert_eq!(path(&replies[0]), folder);
+    assert_eq!(path(&replies[1]), b"to\xFF");
+    assert!(matches!(&replies[2], Reply::Attrs(attrs) if attrs.mode == Some(0o120_777)));
+    let Reply::Extended(body) = &replies[3] else {
+        panic!("{replies:?}");
+    };
+    assert!(Statvfs::decode(body).unwrap().blocks > 0);
+    assert_eq!((code(&replies[5]), code(&replies[6])), (0, 0));
+    let Reply::Handle(handle) = &replies[4] else {
+        panic!("{replies:?}");
+    };
+    let list = Request::ReadDir {
+        handle: handle.clone(),
+    };
+    let close = Request::Close {
+        handle: handle.clone(),
+    };
+    let replies = host.ask(vec![list.clone(), list, close]);
+    let Reply::Names(names) = &replies[0] else {
+        panic!("{replies:?}");
+    };
+    let mut names: Vec<&[u8]> = names.iter().map(|it| it.name.as_slice()).collect();
+    names.sort();
+    assert_eq!(names, [&b"."[..], b"..", b"plain"]);
+    assert_eq!((code(&replies[1]), code(&replies[2])), (status::EOF, 0));
+    // A folder that is opened like a file can be synced.
+    let handle = host.open(folder, flags::READ);
+    assert_eq!(code(&host.one(Request::Fsync { handle })), 0);
+    host.leave();
+}
+
+#[test]
+fn more_handles_than_fit_into_a_byte_keep_their_files() {
+    let Some(host) = Host::new(&["-e"]) else {
+        return;
+    };
+    let count = 250_usize;
+    let opens = (0..count).map(|number| Request::Open {
+        path: host.path(format!("{number}")),
+        flags: flags::READ | flags::WRITE | flags::CREATE,
+        mode: Some(0o600),
+    });
+    let handles: Vec<Vec<u8>> = host
+        .ask(opens.collect())
+        .into_iter()
+        .map(|reply| match reply {
+            Reply::Handle(handle) => handle,
+            reply => panic!("{reply:?}"),
+        })
+        .collect();
+    assert!(
+        handles
+            .iter()
+            .any(|handle| std::str::from_utf8(handle).is_err())
+    );
+    let writes = handles
+        .iter()
+        .enumerate()
+        .map(|(number, handle)| Request::Write {
+            handle: handle.clone(),
+            offset: 0,
+            bytes: format!("of {number}").into_bytes(),
+        });
+    assert!(host.ask(writes.collect()).iter().all(|it| code(it) == 0));
+    for number in 0..count {
+        let content = fs::read_to_string(host.dir.path().join(format!("{number}"))).unwrap();
+        assert_eq!(content, format!("of {number}"));
+    }
+    // Abandoned, they are given back: there is room for as many again, and again.
+    let closes = handles.into_iter().map(|handle| Request::Close { handle });
+    assert!(host.ask(closes.collect()).iter().all(|it| code(it) == 0));
+    for _ in 0..8 {
+        let opens = (0..count).map(|number| Request::Open {
+            path: host.path(format!("{number}")),
+            flags: flags::READ,
+            mode: None,
+        });
+        drop(host.session.ask(opens.collect()));
+    }
+    let handle = host.open(host.path("7"), flags::READ);
+    assert_eq!(code(&host.one(Request::Close { handle })), 0);
+    host.leave();
+}
+
+#[test]
+fn fifty_pairs_replace_fifty_memories() {
+    let Some(host) = Host::new(&["-e"]) else {
+        return;
+    };
+    let name = |number: usize, end: &str| host.path(format!("{number}.{end}"));
+    for number in 0..50 {
+        fs::write(OsStr::from_bytes(&name(number, "md")), "old").unwrap();
+        fs::write(OsStr::from_bytes(&name(number, "new")), "new").unwrap();
+    }
+    let pairs: Vec<Pending> = (0..50)
+        .map(|number| {
+            let first = Request::PosixRename {
+                from: name(number, "md"),
+                to: name(number, "aside"),
+            };
+            let second = Request::HardLink {
+                from: name(number, "new"),
+                to: name(number, "md"),
+            };
+            host.session.ask_apart(vec![first, second])
+        })
+        .collect();
+    for (number, pending) in pairs.into_iter().enumerate() {
+        for answer in pending.wait() {
+            assert_eq!(code(&answer.unwrap()), 0);
+        }
+        let read = |end: &str| fs::read(OsStr::from_bytes(&name(number, end))).unwrap();
+        assert_eq!(
+            (read("md"), read("aside")),
+            (b"new".to_vec(), b"old".to_vec())
+        );
+    }
+    host.leave();
+}
+
+#[test]
+fn a_server_that_dies_is_told_with_its_last_words() {
+    let Some(mut host) = Host::new(&["-e", "-l", "INFO"]) else {
+        return;
+    };
+    let handle = host.open(host.path("a"), flags::WRITE | flags::CREATE);
+    host.child.kill().unwrap();
+    host.child.wait().unwrap();
+    let answer = host.session.ask(vec![Request::Close { handle }]).wait();
+    let Err(Failure::Broken(broken)) = &answer[0] else {
+        panic!("{answer:?}");
+    };
+    assert_eq!((&broken.why, broken.greeted), (&Why::EndOfFile, true));
+    let heard = [&broken.heard.before[..], &broken.heard.after].concat();
+    let heard = String::from_utf8_lossy(&heard).into_owned();
+    assert!(heard.contains("session opened for local user"), "{heard}");
+    assert!(heard.contains("open \""), "{heard}");
+}
