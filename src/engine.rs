@@ -194,7 +194,10 @@ impl Engine {
     }
 
     /// Number and digest of the ledger's last record.
-    pub fn ledger_head(&self) -> (u64, Digest) {
+    ///
+    /// # Errors
+    /// A ledger that cannot be read.
+    pub fn ledger_head(&self) -> Result<(u64, Digest)> {
         self.book().head()
     }
 

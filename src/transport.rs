@@ -93,13 +93,6 @@ pub trait Folder: Send {
     /// beyond it the largest of the agent's own (`user.*`) are left out.
     fn read(&self, sink: Sink<'_>) -> Result<File, TransportError>;
 
-    /// The same, and waits for up to a minute where the agent, by a lease, keeps
-    /// everybody else from opening its memory. Nobody who only looks should be held
-    /// up by that.
-    fn wait_and_read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
-        self.read(sink)
-    }
-
     /// Whether the memory begins with `size` bytes of this content, read anew: an
     /// agent may have written below it already.
     fn begins_with(&self, content: Digest, size: u64) -> Result<bool, TransportError> {
@@ -155,8 +148,8 @@ pub trait Folder: Send {
     /// [`Method::TakeAway`] says so; one that is a mount point of its own is
     /// written in place, which a crash can cut short, and [`Method::InPlace`] says
     /// so; where it could be neither written nor put back, this fails with
-    /// [`Cause::HalfWritten`]. When this returns, what stands at the memory's name is the file `new`
-    /// that was staged, or its content. An agent that replaces it meanwhile, or
+    /// [`Cause::HalfWritten`]. When this returns, what stands at the memory's name
+    /// is the file `new` that was staged, or its content. An agent that replaces it meanwhile, or
     /// puts a file of its own at the staged name before, makes this fail with
     /// [`Cause::Moved`] without anything being lost.
     fn swap(&self, staged: &str, new: Identity) -> Result<Swapped, TransportError>;
@@ -275,6 +268,8 @@ pub enum Odd {
     /// A further name of a file that belongs to the user of this id, who is
     /// neither the folder's owner nor us.
     ForeignLink(u32),
+    /// A file that somebody keeps everybody else from opening, by a lease.
+    Leased,
 }
 
 /// As part of a sentence; the target of a link is as it is on the disk, for the
@@ -290,6 +285,7 @@ impl fmt::Display for Odd {
             Odd::Device => f.write_str("a device"),
             Odd::Socket => f.write_str("a socket"),
             Odd::ForeignLink(uid) => write!(f, "a hard link to a file of user {uid}"),
+            Odd::Leased => f.write_str("a file on which somebody has a lease"),
         }
     }
 }
@@ -361,6 +357,9 @@ pub enum Cause {
     Refused,
     /// The agent put something else in place in the middle of it; try again.
     Moved,
+    /// Somebody has a lease on the file, which keeps everybody else from opening
+    /// it. Whoever holds one for a good reason gives it back at once.
+    Leased,
     /// A memory that is written in place was left half written, or perhaps not
     /// on the disk: what that needs to be put right stands beside it. To try that
     /// at once would meet the same trouble, so it is for the next run.

@@ -430,9 +430,11 @@ fn about_baselines(report: &mut Report, config: &Config) {
 }
 
 fn about_the_archive(report: &mut Report, engine: &Engine, world: &World) {
-    match engine.records() {
-        Ok(records) => {
-            let (seq, head) = engine.ledger_head();
+    match engine
+        .records()
+        .and_then(|all| Ok((all, engine.ledger_head()?)))
+    {
+        Ok((records, (seq, head))) => {
             match seq {
                 0 => report.ok("the ledger has no records yet"),
                 _ => report.ok(format!("the ledger is whole; its head is {seq}:{head}")),

@@ -76,7 +76,7 @@ impl Context<'_> {
     pub(super) fn log(&mut self, count: Option<usize>, agent: Option<&str>) -> Ended {
         let engine = self.open()?;
         let all = engine.records()?;
-        let (seq, sha256) = engine.ledger_head();
+        let (seq, sha256) = engine.ledger_head()?;
         let mut records: Vec<&Record> = match agent {
             Some(name) => all.of_agent(name).collect(),
             None => all.iter().collect(),

@@ -127,7 +127,7 @@ struct Ran<'a> {
     plan: Option<&'a str>,
     results: &'a [AgentResult],
     retired: Vec<String>,
-    head: Head,
+    head: Option<Head>,
     duration_ms: u64,
 }
 
@@ -213,7 +213,6 @@ impl Context<'_> {
 
     fn report(&mut self, plan: &Plan, report: &Report) -> Result<()> {
         if self.out.is_json() {
-            let (seq, sha256) = report.head;
             let retired = report.retired.iter();
             self.out.document(&Ran {
                 run: &report.run,
@@ -221,7 +220,7 @@ impl Context<'_> {
                 plan: (!plan.is_unseen()).then_some(plan.hash.as_str()),
                 results: &report.results,
                 retired: retired.map(|path| path.display().to_string()).collect(),
-                head: Head { seq, sha256 },
+                head: report.head.map(|(seq, sha256)| Head { seq, sha256 }),
                 duration_ms: report.duration_ms,
             })?;
         }

@@ -346,14 +346,18 @@ impl Ledger {
         Ok(self.index.latest())
     }
 
-    /// Number and digest of the last record that was read.
-    pub fn head(&self) -> (u64, Digest) {
+    /// Number and digest of the last record.
+    ///
+    /// # Errors
+    /// As [`Ledger::history`].
+    pub fn head(&mut self) -> Result<(u64, Digest)> {
+        self.catch_up(Extent::Index)?;
         let index = self.index.place();
         let last = match index.offset > self.whole.offset {
             true => index,
             false => self.whole,
         };
-        (last.seq, last.head)
+        Ok((last.seq, last.head))
     }
 
     fn catch_up(&mut self, extent: Extent) -> Result<()> {
@@ -616,7 +620,7 @@ mod tests {
                 reader.history("scout").unwrap().last.unwrap().run,
                 "5a10c3d2"
             );
-            assert_eq!(reader.head().0, 2 * number);
+            assert_eq!(reader.head().unwrap().0, 2 * number);
             assert_eq!(reader.records().unwrap().len() as u64, 2 * number);
             let records = reader.records().unwrap();
             assert_eq!(records.of_agent("scout").count() as u64, 2 * number);

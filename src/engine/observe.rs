@@ -618,11 +618,8 @@ impl Engine {
             reading.take(piece, window);
             Ok(())
         };
-        let read = match bytes {
-            true => folder.wait_and_read(&mut take),
-            false => folder.read(&mut take),
-        };
-        let file = match read {
+        let file = match folder.read(&mut take) {
+            Err(error) if error.cause == Cause::Leased => return Ok(Look::Odd(Odd::Leased)),
             // It changed its kind since the probe; look again with next event.
             Err(error) if error.cause == Cause::Moved => return self.look_again(agent),
             read => read?,

@@ -164,18 +164,20 @@ impl<'a> Run<'a> {
             results,
             trouble: std::mem::take(&mut self.shared().trouble),
             retired,
-            head: self.engine.ledger_head(),
+            head: self.engine.ledger_head().ok(),
             duration_ms: 0,
         };
         report.duration_ms = millis(began, self.engine.clock().instant());
+        let head = match &report.head {
+            Some((seq, digest)) => format!("{seq}:{digest}"),
+            None => "unknown".to_string(),
+        };
         self.say(&format!(
-            "run {} ended: {} ok, {} unchanged, {} not; ledger head {}:{}",
+            "run {} ended: {} ok, {} unchanged, {} not; ledger head {head}",
             report.run,
             report.count(Outcome::Ok),
             report.count(Outcome::Unchanged),
             report.results.len() - report.count(Outcome::Ok) - report.count(Outcome::Unchanged),
-            report.head.0,
-            report.head.1
         ));
         self.write_lines();
         report
@@ -195,7 +197,7 @@ impl<'a> Run<'a> {
         let now = self.engine.clock().now().into();
         for folder in folders {
             if let Err(error) = durable::sweep(&folder, now) {
-                self.say(&format!("sweeping: {error}"));
+                self.trouble(error.context("sweeping"));
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::archive::{EntryKind, Written, scratch_of};
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::error::{Error, Kind, Result};
-use crate::transport::{Attributes, Sink};
+use crate::transport::{Attributes, Odd, Sink};
 
 /// The record that an undo (or, with `redo`, the taking back of an undo) of an
 /// agent is about. Undone runs are passed over, so undoing again goes further
@@ -63,8 +63,7 @@ pub(super) fn of_run<'a>(records: &'a Records, run: &str) -> impl Iterator<Item 
 }
 
 /// Whether something else stands there now than what the last run that changed
-/// this agent's memory left.
-/// (no `now`: something that no run leaves).
+/// this agent's memory left. Without `now` it is something that no run leaves.
 pub(super) fn written_since(records: &Records, agent: &str, now: Option<&Standing>) -> bool {
     let mut latest = records.of_agent(agent).rev();
     let last = latest.find(|record| record.what.changed());
@@ -167,28 +166,6 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
         ))
     };
     let because = |error: Error| error.context(format!("run {} cannot be undone", event.run));
-    let before = match &event.before {
-        Some(Standing::Absent) => {
-            return Ok(Source {
-                parts: None,
-                standing: Standing::Absent,
-                attributes: None,
-                version: None,
-            });
-        }
-        Some(Standing::File { sha256, .. }) => *sha256,
-        Some(Standing::Odd(odd)) => {
-            return refuse(format!("before it stood {odd}, which was not kept"));
-        }
-        None => return refuse("the ledger does not say what stood there before".to_string()),
-    };
-    let version = match event.boundary.map(|boundary| boundary.rule) {
-        Some(Rule::Behind(version) | Rule::Aligned(version)) => Some(version),
-        Some(Rule::Intact) => event.split.or(event.baseline),
-        None => None,
-    };
-    let mut tried = Vec::new();
-    let mut expected = before;
     // What a writer that kept the displaced file open added is in the record of
     // the run that settled it.
     let records = engine.records()?;
@@ -202,6 +179,33 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
         .chain(repairs)
         .flat_map(|event| &event.late)
         .rfind(|written| written.kind == EntryKind::Late);
+    let before = match &event.before {
+        Some(Standing::Absent) => {
+            return Ok(Source {
+                parts: None,
+                standing: Standing::Absent,
+                attributes: None,
+                version: None,
+            });
+        }
+        Some(Standing::File { sha256, .. }) => *sha256,
+        // It was displaced unread, and archived when the lease was over.
+        Some(Standing::Odd(Odd::Leased)) => match late {
+            Some(late) => late.digest,
+            None => return refuse("somebody has had a lease on it ever since".to_string()),
+        },
+        Some(Standing::Odd(odd)) => {
+            return refuse(format!("before it stood {odd}, which was not kept"));
+        }
+        None => return refuse("the ledger does not say what stood there before".to_string()),
+    };
+    let version = match event.boundary.map(|boundary| boundary.rule) {
+        Some(Rule::Behind(version) | Rule::Aligned(version)) => Some(version),
+        Some(Rule::Intact) => event.split.or(event.baseline),
+        None => None,
+    };
+    let mut tried = Vec::new();
+    let mut expected = before;
     let entry = late.or(event.entry.as_ref());
     if let Some(entry) = entry
         && let Some(retired) = engine.retired_by(&entry.path, &records)

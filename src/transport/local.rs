@@ -3,7 +3,6 @@
 
 mod attributes;
 mod in_place;
-mod leases;
 mod outlook;
 mod settle;
 
@@ -19,7 +18,6 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use self::attributes::{dress, xattrs};
-use self::leases::leased;
 use super::{
     Attributes, Cause, File, Folder, Identity, Method, Object, Odd, Outlook, Reader, Settled, Sink,
     Stamp, Swapped, Transport, TransportError, Unsynced,
@@ -223,34 +221,13 @@ impl LocalFolder {
         fs::fstat(file).path("look at", path).map_err(refused)
     }
 
-    /// Opens `name` for reading if it is a regular file that may be read. Who
-    /// keeps everybody else from opening it is waited for.
+    /// Opens `name` for reading if it is a regular file that may be read.
     fn open(&self, name: &OsStr) -> Result<Option<StdFile>, TransportError> {
-        let mut opened = self.open_any(name)?;
-        if matches!(opened, Opened::Leased) {
-            let _open = self.outwait(name)?;
-            opened = self.open_any(name)?;
-        }
-        self.readable(opened, name)
-    }
-
-    fn readable(&self, opened: Opened, name: &OsStr) -> Result<Option<StdFile>, TransportError> {
-        match opened {
+        match self.open_any(name)? {
             Opened::File(file) => Ok(Some(file)),
             Opened::Leased => Err(leased(&self.path.join(name))),
             _ => Ok(None),
         }
-    }
-
-    /// Reads the memory and its attributes.
-    fn read_it(&self, file: Option<StdFile>, sink: Sink<'_>) -> Result<File, TransportError> {
-        let path = self.memory();
-        let file = file.ok_or_else(|| moved(&path))?;
-        let mut read = self.read_all(&file, &path, sink)?;
-        (read.attributes.xattrs, read.dropped) = xattrs(&file)
-            .path("read the attributes of", &path)
-            .map_err(refused)?;
-        Ok(read)
     }
 
     fn open_any(&self, name: &OsStr) -> Result<Opened, TransportError> {
@@ -478,12 +455,13 @@ impl Folder for LocalFolder {
     }
 
     fn read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
-        let opened = self.open_any(&self.name)?;
-        self.read_it(self.readable(opened, &self.name)?, sink)
-    }
-
-    fn wait_and_read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
-        self.read_it(self.open(&self.name)?, sink)
+        let path = self.memory();
+        let file = self.open(&self.name)?.ok_or_else(|| moved(&path))?;
+        let mut read = self.read_all(&file, &path, sink)?;
+        (read.attributes.xattrs, read.dropped) = xattrs(&file)
+            .path("read the attributes of", &path)
+            .map_err(refused)?;
+        Ok(read)
     }
 
     fn outlook(&self) -> Outlook {
@@ -632,7 +610,9 @@ impl Folder for LocalFolder {
     }
 
     fn holds(&self, name: &str, content: Digest) -> Result<Option<Identity>, TransportError> {
-        let Some(file) = self.open(OsStr::new(name))? else {
+        let opened = self.open_any(OsStr::new(name))?;
+        // Not to be told, of a file that is leased; who asks finds out otherwise.
+        let Opened::File(file) = opened else {
             return Ok(None);
         };
         let mut hasher = Hasher::default();
@@ -688,6 +668,12 @@ fn refused(error: Error) -> TransportError {
 fn exists(path: &Path) -> TransportError {
     let message = format!("{} already exists", path.display());
     refused(Error::new(Kind::Internal, message))
+}
+
+fn leased(path: &Path) -> TransportError {
+    let message = format!("cannot read {}: somebody has a lease on it", path.display());
+    let error = Error::new(Kind::Host, message).hint("lslocks names who has it");
+    TransportError::new(Cause::Leased, error)
 }
 
 fn moved(path: &Path) -> TransportError {

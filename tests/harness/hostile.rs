@@ -7,17 +7,15 @@
 //! memory is the baseline, or the run has said why not.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
 
 use tempfile::TempDir;
 
 use crate::fixture::{BASELINE, Fleet, files, full, has, is_root};
-use crate::kernel::Lease;
 use crate::tools::{Ended, Running, ground};
 
 /// Users that nobody else is.
@@ -432,44 +430,6 @@ fn a_folder_in_which_nothing_can_change_is_refused_and_the_memory_stays() {
         // In an append-only folder nothing could be removed either; now it is.
         assert_eq!(scene.fleet.litter("scout"), [""; 0], "+{flag}");
         scene.write("- note\n");
-    }
-}
-
-/// A reset while the agent has a lease on its memory, which it gives back and
-/// takes again whenever somebody waits, or keeps.
-fn with_a_lease(renews: bool) -> Option<Duration> {
-    let scene = Scene::new(false)?;
-    let before = fs::read(scene.memory()).unwrap();
-    let Ok(lease) = Lease::take(File::open(scene.memory()).unwrap()) else {
-        println!("skipped: no leases here");
-        return None;
-    };
-    let mut running = Running::start(scene.fleet.command(&[], &["reset", "scout"]));
-    let mut wanted = false;
-    while !running.has_ended() {
-        wanted |= renews && lease.renew();
-        thread::yield_now();
-    }
-    let ended = running.end();
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(wanted || !renews);
-    assert_eq!(fs::read(scene.memory()).unwrap(), BASELINE.as_bytes());
-    // It is archived before it is displaced, and can be undone.
-    drop(lease);
-    assert_eq!(scene.fleet.entries("scout").len(), 1);
-    assert!(scene.fleet.run(&["undo", "scout"]).status.success());
-    assert_eq!(fs::read(scene.memory()).unwrap(), before);
-    scene.is_unharmed();
-    Some(ended.took)
-}
-
-#[test]
-fn an_agent_that_takes_lease_after_lease_does_not_get_around_its_reset() {
-    with_a_lease(true);
-    if full()
-        && let Some(took) = with_a_lease(false)
-    {
-        println!("a lease that is kept holds a reset up for {took:?}");
     }
 }
 

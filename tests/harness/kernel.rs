@@ -85,14 +85,19 @@ impl Lease {
     /// Lets whoever waits open the file, and takes a new lease if nobody is
     /// quicker. True when somebody had waited.
     pub fn renew(&self) -> bool {
-        // SAFETY: it takes no argument.
-        let kind = unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_GETLEASE) };
-        let wanted = kind != libc::F_WRLCK;
+        let wanted = self.is_wanted();
         if wanted {
             self.set(libc::F_UNLCK);
             self.set(libc::F_WRLCK);
         }
         wanted
+    }
+
+    /// Whether somebody wants to open the file.
+    pub fn is_wanted(&self) -> bool {
+        // SAFETY: it takes no argument.
+        let kind = unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_GETLEASE) };
+        kind != libc::F_WRLCK
     }
 
     fn set(&self, kind: libc::c_int) -> bool {

@@ -15,6 +15,7 @@ mod folders;
 mod hostile;
 mod in_place;
 mod kernel;
+mod leases;
 mod mounts;
 mod order;
 mod power;

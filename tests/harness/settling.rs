@@ -127,3 +127,28 @@ fn the_last_name_of_a_foreign_file_is_not_removed_unread() {
     assert!(entries.values().any(|entry| entry == LATE), "{entries:?}");
     scene.is_tidy().unwrap();
 }
+
+#[test]
+fn a_displaced_file_that_cannot_be_read_holds_up_no_later_reset() {
+    let scene = notes();
+    let memory = scene.fleet.memory("scout");
+    let writer = File::options().append(true).open(&memory).unwrap();
+    scene.does(RESET);
+    let displaced = scene.fleet.litter("scout");
+    assert_eq!(displaced.len(), 1, "a writer has it open");
+    // Nobody reads that.
+    writer.set_len(17 << 30).unwrap();
+    drop(writer);
+    for round in 0..2 {
+        fs::write(&memory, format!("{BASELINE}- later {round}\n")).unwrap();
+        let ended = scene.fleet.run(RESET);
+        assert_eq!(ended.status.code(), Some(3), "{ended:?}");
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(said.contains("which stays"), "{said}");
+        assert_eq!(fs::read_to_string(&memory).unwrap(), BASELINE, "{said}");
+        assert_eq!(scene.fleet.litter("scout"), displaced);
+    }
+    let entries = scene.fleet.entries("scout");
+    let later = |entry: &[u8]| entry.windows(7).any(|it| it == b"later 1");
+    assert!(entries.values().any(|entry| later(entry)));
+}

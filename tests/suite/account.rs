@@ -241,7 +241,7 @@ fn the_ledger_is_chained_and_tells_a_run() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(records[1].prev, Digest::of(lines[0].as_bytes()));
     assert_eq!((records[0].seq, records[1].seq), (1, 2));
-    assert_eq!(ran.report.head, (1, Digest::of(lines[0].as_bytes())));
+    assert_eq!(ran.report.head, Some((1, Digest::of(lines[0].as_bytes()))));
     let event = &records[0].what;
     assert_eq!(event.run, ran.report.run);
     assert_eq!(event.act, Act::Reset);
@@ -261,7 +261,7 @@ fn the_ledger_is_chained_and_tells_a_run() {
         ran.lines
             .last()
             .unwrap()
-            .contains(&ran.report.head.1.to_string())
+            .contains(&ran.report.head.unwrap().1.to_string())
     );
 }
 

@@ -155,6 +155,7 @@ impl<T: Transport> Ground for OnDisk<T> {
             }
             Odd::Socket => drop(UnixListener::bind(path).unwrap()),
             Odd::Device | Odd::ForeignLink(_) => panic!("needs root"),
+            Odd::Leased => panic!("no object of its own"),
         }
     }
 

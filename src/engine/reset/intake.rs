@@ -19,18 +19,21 @@ use crate::engine::plan::{Bound, Memory, Step, UndoMode};
 use crate::engine::undo::{self, Part, Parts, Source};
 use crate::engine::{Engine, History};
 use crate::error::{Error, Kind, Result};
-use crate::transport::{Attributes, Folder, Object, Odd, Unsynced};
+use crate::transport::{Attributes, Cause, Folder, Object, Odd, Unsynced};
 use crate::untrusted;
 
 impl<'a> Run<'a> {
     /// Reads the memory and writes its entry, both in one pass. `None` when the
-    /// memory is what it should be already.
+    /// memory is what it should be already. One that somebody has a lease on is
+    /// tried again later, or, when patience is over, displaced unread: what it
+    /// holds is archived when the displaced file is settled.
     pub(super) fn take(
         &self,
         agent: &'a Agent,
         step: &Step,
         folder: &dyn Folder,
         event: &mut Event,
+        patient: bool,
     ) -> Result<Option<Taken>, Trouble> {
         let engine = self.engine;
         let history = engine.history(&agent.name)?;
@@ -60,16 +63,23 @@ impl<'a> Run<'a> {
             window: window(&current),
             draft: None,
         };
-        let object = folder.look()?;
+        let mut object = folder.look()?;
+        if matches!(object, Object::File(_)) {
+            match folder.read(&mut |bytes| intake.take(&mut reading, bytes)) {
+                Ok(file) => object = Object::File(file),
+                Err(error) if error.cause != Cause::Leased => return Err(error.into()),
+                Err(error) if patient => return Err(Trouble::Leased(error.into())),
+                Err(_) => object = Object::Odd(Odd::Leased),
+            }
+        }
         let mut attributes = None;
         let mut inode = 0;
         match &object {
             Object::Absent => event.before = Some(Standing::Absent),
             Object::Odd(odd) => event.before = Some(Standing::Odd(odd.clone())),
-            Object::File(_) => {
-                let file = folder.wait_and_read(&mut |bytes| intake.take(&mut reading, bytes))?;
+            Object::File(file) => {
                 inode = file.stamp.inode;
-                attributes = Some(file.attributes);
+                attributes = Some(file.attributes.clone());
                 event.note = (file.dropped > 0).then(|| {
                     format!(
                         "{} or more extended attributes of the memory are not kept: together \
@@ -288,9 +298,13 @@ impl<'a> Run<'a> {
             .engine
             .archive()
             .begin(Path::new(&agent.archive_subdir))?;
+        let after = match odd {
+            Odd::Leased => " What it holds follows in an entry of its own when the lease is over.",
+            _ => "",
+        };
         draft.write(
             format!(
-                "# {} — {}\n\nIn place of the memory stood {}. It was displaced and not read.\n",
+                "# {} — {}\n\nIn place of the memory stood {}. It was displaced and not read.{after}\n",
                 agent.name,
                 archive::stamp(now),
                 untrusted::line(odd.to_string())

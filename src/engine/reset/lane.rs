@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::intake::Taken;
-use super::recover::{Displaced, Mark};
+use super::recover::{Back, Displaced, Mark};
 use super::steps::{Archived, Began, Trouble, Turn, Waiting};
 use super::{AgentResult, Progress, Run, Stage, millis};
 use crate::config::{Agent, Host};
@@ -102,6 +102,7 @@ impl<'r, 'a> Lane<'r, 'a> {
             step,
             lock: None,
             attempts: 0,
+            leased: None,
         });
     }
 
@@ -135,6 +136,9 @@ impl<'r, 'a> Lane<'r, 'a> {
                 false => self.batch(),
             }
             self.record();
+            if !self.queue.is_empty() && self.queue.iter().all(|it| it.leased.is_some()) {
+                self.wait();
+            }
         }
         while !self.open.is_empty() {
             self.wait();
@@ -233,18 +237,30 @@ impl<'r, 'a> Lane<'r, 'a> {
             ..
         } = turn;
         drop(folder);
-        if let Trouble::HalfWritten(error) = trouble {
-            return self.refused(error, event, waiting.lock);
+        match trouble {
+            Trouble::HalfWritten(error) => return self.refused(error, event, waiting.lock),
+            Trouble::Leased(_) => return self.queue.push_back(self.leased(waiting)),
+            Trouble::Moved(_) | Trouble::Stop(_) => {}
         }
         if let Err(error) = self.run.recover(agent) {
             self.run.trouble(error.context(&agent.name));
         }
         match trouble {
             Trouble::Moved(_) if waiting.attempts < ATTEMPTS => self.queue.push_front(waiting),
-            Trouble::Moved(error) | Trouble::HalfWritten(error) | Trouble::Stop(error) => {
-                self.refused(error, event, waiting.lock);
-            }
+            Trouble::Moved(error)
+            | Trouble::Leased(error)
+            | Trouble::HalfWritten(error)
+            | Trouble::Stop(error) => self.refused(error, event, waiting.lock),
         }
+    }
+
+    /// An agent whose memory somebody has a lease on waits behind all others, and
+    /// nobody waits for it.
+    fn leased(&self, mut waiting: Waiting<'a>) -> Waiting<'a> {
+        waiting.attempts -= 1;
+        let now = self.run.engine.clock().instant();
+        waiting.leased.get_or_insert(now);
+        waiting
     }
 
     /// Steps 1 and 2 for the next agents: locks, and entries without names.
@@ -289,7 +305,7 @@ impl<'r, 'a> Lane<'r, 'a> {
         }
         while let Some((mut waiting, _)) = locked.pop_back() {
             // Who has not begun keeps nobody else waiting.
-            if waiting.attempts == 0 {
+            if waiting.attempts == 0 && waiting.leased.is_none() {
                 waiting.lock = None;
             }
             self.queue.push_front(waiting);
@@ -421,12 +437,16 @@ impl<'r, 'a> Lane<'r, 'a> {
     fn end(
         &mut self,
         mut replaced: Replaced<'a>,
-        back: Result<bool, Error>,
+        back: Result<Back, Error>,
         unsynced: Option<Error>,
     ) {
         match back {
-            Ok(true) => {}
-            Ok(false) => replaced.note("the agent has already changed it again".to_string()),
+            Ok(Back::Same) => {}
+            Ok(Back::Other) => replaced.note("the agent has already changed it again".to_string()),
+            Ok(Back::Leased) => {
+                let note = "somebody has taken a lease on it since, so it was not read back";
+                replaced.note(note.to_string());
+            }
             Err(error) => {
                 // It was replaced all the same, and can be undone.
                 replaced.worse(error.kind());

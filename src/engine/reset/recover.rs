@@ -15,7 +15,7 @@ use crate::durable::{self, NewFile, Unsynced};
 use crate::engine::Engine;
 use crate::engine::ledger::{Act, Event, Outcome, Record, Standing};
 use crate::error::{Error, Kind, PathContext, Result};
-use crate::transport::{Folder, Method, Object, Odd, Settled};
+use crate::transport::{Cause, Folder, Method, Object, Odd, Settled};
 
 /// The record of a transaction: what an interrupted run left, and what it was
 /// about. `<archive_dir>/.shepherd/tx/AGENT.RANDOM.json`, gone when its last
@@ -115,6 +115,17 @@ pub(super) struct Displaced {
     pub(super) known: Vec<Digest>,
     /// A swap of which the record does not tell yet.
     pub(super) unmarked: Option<Method>,
+}
+
+/// What reading back came to.
+#[derive(PartialEq, Eq)]
+pub(super) enum Back {
+    /// What was installed.
+    Same,
+    /// Something else.
+    Other,
+    /// Somebody keeps everybody else from opening it.
+    Leased,
 }
 
 /// How many files a run can have displaced that was interrupted before it could
@@ -265,10 +276,16 @@ impl Run<'_> {
     }
 
     /// Whether the memory begins with what a run installed, read anew.
-    pub(super) fn read_back(&self, folder: &dyn Folder, event: &Event) -> Result<bool, Error> {
-        match event.after {
-            Some(Standing::File { sha256, size, .. }) => Ok(folder.begins_with(sha256, size)?),
-            _ => Ok(folder.look()? == Object::Absent),
+    pub(super) fn read_back(&self, folder: &dyn Folder, event: &Event) -> Result<Back, Error> {
+        let same = match event.after {
+            Some(Standing::File { sha256, size, .. }) => folder.begins_with(sha256, size),
+            _ => folder.look().map(|object| object == Object::Absent),
+        };
+        match same {
+            Ok(true) => Ok(Back::Same),
+            Ok(false) => Ok(Back::Other),
+            Err(error) if error.cause == Cause::Leased => Ok(Back::Leased),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -355,10 +372,20 @@ impl Run<'_> {
         let found = !displaced.names.is_empty();
         let (mut notes, settled) =
             self.settle_displaced(agent, folder.as_ref(), &mut event, &mut displaced);
-        settled?;
+        let stuck = settled.is_err();
+        if let Err(error) = settled {
+            // What cannot be settled where the memory was replaced stays beside it
+            // with its record, and holds up nothing else.
+            if !swapped {
+                return Err(error);
+            }
+            let left = displaced.names.join(", ");
+            let message = format!("run {} displaced {left}, which stays", event.run);
+            self.trouble(error.context(format!("{}: {message}", agent.name)));
+        }
         durable::sync_all(folder.unsynced())?;
         let left = displaced.names;
-        if !left.is_empty() {
+        if !left.is_empty() && !stuck {
             self.say(&format!(
                 "{}: a writer still has {} open, which run {} displaced; the next run settles it",
                 agent.name,
@@ -471,7 +498,7 @@ impl Run<'_> {
                 _ if folder.half_written(staged)? => Ok(Some(folder.swap(staged, built)?.method)),
                 // The new file has two names for a moment where it gets the
                 // memory's by a link.
-                _ if self.read_back(folder, event)? => {
+                _ if self.read_back(folder, event)? == Back::Same => {
                     let names = folder.displaced_names(staged)?;
                     Ok(match names.iter().any(|name| name != staged) {
                         true => Some(Method::TakeAway),
@@ -492,7 +519,9 @@ impl Run<'_> {
             Some(_) => Some(Method::Exchange),
             // Nothing is displaced where nothing stood. Where something did,
             // the new file was never made, whatever the agent saved since.
-            None if event.before == Some(Standing::Absent) && self.read_back(folder, event)? => {
+            None if event.before == Some(Standing::Absent)
+                && self.read_back(folder, event)? == Back::Same =>
+            {
                 Some(Method::Create)
             }
             None => None,

@@ -93,8 +93,9 @@ pub struct Report {
     pub trouble: Vec<Error>,
     /// Entries that retention deleted.
     pub retired: Vec<PathBuf>,
-    /// Number and digest of the ledger's last record afterwards.
-    pub head: (u64, Digest),
+    /// Number and digest of the ledger's last record afterwards; none where the
+    /// ledger cannot be read.
+    pub head: Option<(u64, Digest)>,
     /// How long it took, in milliseconds.
     pub duration_ms: u64,
 }

@@ -1,7 +1,7 @@
 //! The steps of one agent. What they change is for the lane to flush.
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::intake::Taken;
 use super::recover::{RecordFile, Transaction};
@@ -16,11 +16,18 @@ use crate::engine::plan::Step;
 use crate::error::Error;
 use crate::transport::{Cause, Folder, Identity, Method, Swapped, TransportError, Unsynced};
 
+/// How long somebody may take to give a lease back. A file server's, of which
+/// another host has the file open, takes a moment; an agent that holds on to it is
+/// reset all the same.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// An agent that is to have its turn.
 pub(super) struct Waiting<'a> {
     pub(super) step: &'a Step,
     pub(super) lock: Option<Lock>,
     pub(super) attempts: usize,
+    /// Since when it is waited for somebody to give a lease back.
+    pub(super) leased: Option<Instant>,
 }
 
 /// An agent whose turn it is.
@@ -62,6 +69,8 @@ pub(super) struct Archived {
 pub(super) enum Trouble {
     /// The agent replaced its file in between; it can be tried again.
     Moved(Error),
+    /// Somebody has a lease on the memory; nothing was done yet.
+    Leased(Error),
     /// The memory is not whole, which is for the next run to put right.
     HalfWritten(Error),
     /// Anything else.
@@ -138,7 +147,10 @@ impl<'a> Run<'a> {
         };
         let step = turn.waiting.step;
         self.at(&step.agent, Stage::Archive);
-        match self.take(agent, step, turn.folder.as_ref(), &mut turn.event) {
+        let since = turn.waiting.leased;
+        let patient = since.is_none_or(|since| began.duration_since(since) < PATIENCE);
+        let taken = self.take(agent, step, turn.folder.as_ref(), &mut turn.event, patient);
+        match taken {
             Ok(Some(taken)) => Began::Archived(turn, Box::new(taken)),
             Ok(None) => Began::Unchanged(turn.waiting),
             Err(trouble) => Began::Stumbled(turn, trouble),

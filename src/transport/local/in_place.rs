@@ -10,6 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
 
 use super::{LocalFolder, exists, identify, moved, refused, unfinished};
 use crate::durable::{self, NewFile};
@@ -182,9 +183,13 @@ impl LocalFolder {
         let path = self.memory();
         let flags =
             OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = fs::openat(&*self.fd, &self.name, flags, Mode::empty())
-            .path("write", &path)
-            .map_err(|error| self.explained(error))?;
+        let file =
+            fs::openat(&*self.fd, &self.name, flags, Mode::empty()).map_err(
+                |errno| match errno {
+                    Errno::AGAIN => self.stuck("and somebody has a lease on it"),
+                    errno => self.explained(Error::io("write", &path, &errno.into())),
+                },
+            )?;
         let file = StdFile::from(file);
         let stat = self.stat(&file, &path)?;
         let object = self.classify(&self.name, &stat).path("look at", &path);

@@ -4,7 +4,6 @@
 use std::fs;
 use std::io::Write;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -102,50 +101,6 @@ fn who_opened_a_file_in_the_instant_of_its_removal_is_waited_for() {
     });
     assert_eq!(settled, Settled::Removed { watched: true });
     assert_eq!(seen, [b"old and late"]);
-}
-
-#[test]
-fn who_takes_one_lease_after_the_other_is_read_all_the_same() {
-    let dir = TempDir::new().unwrap();
-    let path = dir.path().join("MEMORY.md");
-    fs::write(&path, "notes").unwrap();
-    let held = StdFile::open(&path).unwrap();
-    assert_eq!(sys::take_write_lease(held.as_fd()), Lease::Granted);
-    let over = Arc::new(AtomicBool::new(false));
-    let holder = thread::spawn({
-        let over = Arc::clone(&over);
-        move || {
-            let mut taken = 0;
-            while !over.load(Ordering::Relaxed) {
-                // Asked by a reader to let go, a write lease turns into this.
-                if sys::lease_is_whole(held.as_fd()) {
-                    sys::release_lease(held.as_fd());
-                    taken += 1;
-                }
-                sys::take_write_lease(held.as_fd());
-            }
-            taken
-        }
-    });
-    let folder = Local::new(Steps::new(|| {})).folder(&path).unwrap();
-    // Who only looks is told at once.
-    let mut seen = Vec::new();
-    let mut sink = |piece: &[u8]| {
-        seen.extend_from_slice(piece);
-        Ok(())
-    };
-    let glance = folder.read(&mut sink).map(drop);
-    let read = folder.wait_and_read(&mut sink).map(drop);
-    over.store(true, Ordering::Relaxed);
-    assert!(holder.join().unwrap() > 0);
-    assert!(
-        glance
-            .unwrap_err()
-            .to_string()
-            .contains("has a lease on it")
-    );
-    read.unwrap();
-    assert_eq!(seen, b"notes");
 }
 
 #[test]

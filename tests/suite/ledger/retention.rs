@@ -40,7 +40,7 @@ fn what_is_deleted_is_recorded_and_verifies() {
     assert_eq!(last.what.act, Act::Retire);
     assert_eq!(last.what.retired, std::slice::from_ref(&entry));
     assert_eq!(last.what.run, ran.report.run);
-    assert_eq!(ran.report.head.0, last.seq);
+    assert_eq!(ran.report.head.unwrap().0, last.seq);
     let found = verify(&world.engine(), None);
     assert_eq!((found.kind(), found.tally.retired), (None, 1));
     // It is no run of the agent.

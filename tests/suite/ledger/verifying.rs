@@ -64,7 +64,7 @@ fn a_noted_head_shows_what_a_chain_cannot() {
     let world = lived();
     let engine = world.engine();
     engine.records().unwrap();
-    let head = engine.ledger_head();
+    let head = engine.ledger_head().unwrap();
     let text = fs::read(ledger(&world)).unwrap();
     assert_eq!(verify(&engine, Some(head)).anchor, Some(true));
     // An older head still holds after further runs.
