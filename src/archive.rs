@@ -171,6 +171,10 @@ impl Archive {
                 }
                 _ => {}
             },
+            // Said of this path, not of a folder above it that is looked at below.
+            Err(errno @ (Errno::LOOP | Errno::NOTDIR)) => {
+                return Err(durable::not_opened(errno, path));
+            }
             Err(_) => {}
         }
         let unsynced = match path.starts_with(&self.root) {
@@ -329,9 +333,11 @@ impl Archive {
         let Some(name) = name.to_str().and_then(Name::parse) else {
             return Ok(None);
         };
-        match durable::open_folder_raw(&self.root.join(subdir), Walk::Kernel) {
+        let folder = self.root.join(subdir);
+        match durable::open_folder_raw(&folder, Walk::Kernel) {
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-            folder => self.look(&folder.path("open the folder", subdir)?, subdir, &name),
+            Err(errno) => Err(durable::not_opened(errno, &folder)),
+            Ok(folder) => self.look(&folder, subdir, &name),
         }
     }
 
@@ -341,7 +347,7 @@ impl Archive {
         let path = self.root.join(subdir);
         let folder = match durable::open_folder_raw(&path, Walk::Kernel) {
             Err(Errno::NOENT) => return Ok(None),
-            result => result.path("open the folder", &path)?,
+            result => result.map_err(|errno| durable::not_opened(errno, &path))?,
         };
         let mut names = Vec::new();
         for item in fs::Dir::read_from(&folder).path("list", &path)? {

@@ -24,6 +24,7 @@ use crate::baseline::seal::{self, Seal};
 use crate::baseline::{Refusal, Shelf};
 use crate::clock;
 use crate::config::{self, Agent, Config, Diagnostic, Place, Problems, RequireSeal};
+use crate::durable;
 use crate::engine::{self, Engine, Trigger};
 use crate::error::{Error, Kind};
 use crate::transport::local::Local;
@@ -229,7 +230,7 @@ fn owner(meta: &fs::Metadata) -> String {
 
 /// The real path, if it is another one because of a link.
 fn real(path: &Path) -> Option<PathBuf> {
-    fs::canonicalize(path).ok().filter(|real| real != path)
+    durable::real_path(path).filter(|real| real != path)
 }
 
 fn about_folders(report: &mut Report, config: &Config) {
@@ -246,7 +247,9 @@ fn about_folders(report: &mut Report, config: &Config) {
             }
             Ok(_) => report.fail(format!("{key} {shown} is not a folder"), ""),
             Err(error) if error.kind() == io::ErrorKind::NotFound && key == "archive_dir" => {
-                report.ok(format!("{key} {shown} is made by the first reset"));
+                if !link(report, key, folder) {
+                    report.ok(format!("{key} {shown} is made by the first reset"));
+                }
             }
             Err(error) => report.error(&Error::io("look at", folder, &error)),
         }
