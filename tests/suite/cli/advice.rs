@@ -64,3 +64,52 @@ fn a_config_that_is_reached_through_a_link_leads_to_the_real_archive() {
         .warns("link/archives goes through a symbolic link")
         .warns(&format!("configuration: {}/archives\n", site.dir.display()));
 }
+
+#[test]
+fn whoever_has_no_config_is_told_how_to_get_one() {
+    let site = Site::new();
+    fs::remove_file(site.path("memory-shepherd.conf")).unwrap();
+    let ran = site.run(["reset", "--all"]).code(2);
+    let user = "home/.config/memory-shepherd/memory-shepherd.conf";
+    let example = "config/memory-shepherd.conf.example";
+    let ran = ran.warns(&format!(
+        "copy {example} of the sources to {} and",
+        site.path(user).display()
+    ));
+    let _ = ran.warns("memory-shepherd demo");
+    // What it says, works.
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    site.write(user, fs::read(root.join(example)).unwrap());
+    let _ = site.run(["config", "check"]).code(0).says("2 agents");
+}
+
+/// No message sends anybody to a command that there is not.
+#[test]
+fn every_command_that_a_message_names_exists() {
+    fn sources(folder: &std::path::Path, all: &mut String) {
+        for item in fs::read_dir(folder).unwrap() {
+            let path = item.unwrap().path();
+            match path.is_dir() {
+                true => sources(&path, all),
+                false => all.push_str(&fs::read_to_string(path).unwrap()),
+            }
+        }
+    }
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut all = String::new();
+    sources(&root.join("src"), &mut all);
+    let help = Site::new().run(["--help"]).code(0).out;
+    let is_verb = |word: &str| help.contains(&format!("\n  {word} "));
+    assert!(is_verb("reset") && !is_verb("init"));
+    let mut named = 0;
+    for rest in all.split("`memory-shepherd ").skip(1) {
+        let end = rest.find(|c: char| !c.is_ascii_lowercase());
+        let word = &rest[..end.unwrap_or(rest.len())];
+        // Neither an option nor a name that is filled in.
+        if !word.is_empty() {
+            assert!(word == "all" || is_verb(word), "memory-shepherd {word}");
+            named += 1;
+        }
+    }
+    assert!(named > 5, "the sources were not found");
+}
