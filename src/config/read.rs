@@ -17,6 +17,10 @@ use super::{
 const RESERVED: &[&str] = &["lint", "alerts"];
 const AGENT_MARKS: &[&str] = &["memory_file", "remote_host"];
 
+/// The most bytes of an agent's name. Files of its runs are called by it with a
+/// random name and an ending behind, and file systems take 255 for all of that.
+const LONGEST_NAME: usize = 200;
+
 /// Checks a config without touching anything. `path` is where it stands:
 /// diagnostics name it, and relative paths start at its folder.
 pub fn parse(text: &[u8], path: &Path, env: &Env) -> std::result::Result<Config, Problems> {
@@ -188,6 +192,12 @@ impl Reader<'_> {
             (
                 message.to_string(),
                 "give the agent another name".to_string(),
+            )
+        } else if name.len() > LONGEST_NAME {
+            let length = name.len();
+            (
+                format!("a section's name has at most {LONGEST_NAME} characters, this {length}"),
+                "give the agent a shorter name: files in the archive are called by it".to_string(),
             )
         } else {
             return true;
