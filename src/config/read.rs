@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::ini::{self, Item, Report, Spot};
 use super::keys::{Base, KEYS, Scope, Shape, Value, canonical, closest};
 use super::{
-    Agent, Config, Entry, Env, General, Origin, Place, Problems, Protect, RequireSeal, tidy,
+    Agent, Config, Entry, Env, General, Level, Origin, Place, Problems, Protect, RequireSeal, tidy,
 };
 
 /// Sections that are no agents, unless they have one of [`AGENT_MARKS`].
@@ -66,6 +66,13 @@ pub fn parse(text: &[u8], path: &Path, env: &Env) -> std::result::Result<Config,
         agents.push((values.agent(section, place), &section.spot));
     }
     reader.sharing(&agents);
+    if agents.is_empty() {
+        let message = "the config has no agents, so nothing is ever reset".to_string();
+        let hint =
+            "add a section for each: its name in brackets, below it memory_file and baseline";
+        let hint = Some(hint.to_string());
+        reader.report.add(Level::Warning, None, message, hint);
+    }
     let agents: Vec<Agent> = agents.into_iter().map(|(agent, _)| agent).collect();
     let named = agents.iter().enumerate();
     let places = named.map(|(place, agent)| (agent.name.clone(), place));

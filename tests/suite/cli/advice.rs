@@ -113,3 +113,28 @@ fn every_command_that_a_message_names_exists() {
     }
     assert!(named > 5, "the sources were not found");
 }
+
+#[test]
+fn a_config_without_agents_is_no_success_of_a_reset() {
+    let site = Site::new();
+    let config = site.read("memory-shepherd.conf");
+    let general = &config[..config.find("[code-reviewer]").unwrap()];
+    site.write("memory-shepherd.conf", general);
+    let check = site.run(["config", "check"]).code(0);
+    let _ = check.says("the config has no agents").says("1 warning");
+    for arguments in [
+        &["reset", "--all"][..],
+        &["all"],
+        &["reset", "--all", "--dry-run"],
+        &["reset", "--all", "--json"],
+    ] {
+        let ran = site.ran(site.command().args(arguments)).code(2);
+        let _ = ran.warns("memory-shepherd.conf has no agents, so there is none to reset");
+    }
+    assert!(!site.path("archives").exists());
+    let _ = site.run(["status"]).code(0).says("no agents");
+    let _ = site
+        .run(["doctor"])
+        .code(0)
+        .says("the config has no agents");
+}
