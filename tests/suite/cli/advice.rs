@@ -138,3 +138,22 @@ fn a_config_without_agents_is_no_success_of_a_reset() {
         .code(0)
         .says("the config has no agents");
 }
+
+#[test]
+fn a_command_without_its_verb_is_told_which_there_are() {
+    let site = Site::new();
+    for (command, verbs) in [("archive", "list, pin, unpin"), ("config", "check, show")] {
+        for arguments in [["--json", command], [command, "--json"]] {
+            let error = site.run(arguments).code(2).json()["error"].take();
+            let message = format!("`memory-shepherd {command}` needs one of its commands: {verbs}");
+            assert_eq!(error["message"], message);
+            assert_eq!(error["kind"], "user");
+        }
+        // People get the help.
+        let _ = site
+            .run([command])
+            .code(2)
+            .warns("Usage: memory-shepherd")
+            .warns("Exit codes:");
+    }
+}
