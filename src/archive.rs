@@ -387,10 +387,15 @@ impl Archive {
         if !stays_below(entry) {
             return Err(not_an_entry(entry));
         }
-        let folder = durable::open_folder(parent, Walk::Kernel)?;
+        let folder = match durable::open_folder_raw(parent, Walk::Kernel) {
+            Err(Errno::NOENT) => return Err(gone(&path)),
+            folder => folder.map_err(|errno| durable::not_opened(errno, parent))?,
+        };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = fs::openat(&folder, name, flags, Mode::empty()).path("read", &path)?;
-        Ok(File::from(file))
+        match fs::openat(&folder, name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => Err(gone(&path)),
+            file => Ok(File::from(file.path("read", &path)?)),
+        }
     }
 
     /// A file of the archive that another run made, and its folder: nobody knows
@@ -470,6 +475,16 @@ pub fn stays_below(entry: &Path) -> bool {
 
 fn not_an_entry(entry: &Path) -> Error {
     Error::new(Kind::Host, format!("{} is no entry", entry.display()))
+}
+
+/// What to do stands in the sentence: a plan keeps no hints.
+fn gone(path: &Path) -> Error {
+    let path = path.display();
+    let message = format!(
+        "cannot read {path}: no such file or directory; put the entry back from a backup of \
+         the archive"
+    );
+    Error::new(Kind::Host, message)
 }
 
 /// Whether this process may set the owner and mode of a file.

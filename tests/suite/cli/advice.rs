@@ -157,3 +157,35 @@ fn a_command_without_its_verb_is_told_which_there_are() {
             .warns("Exit codes:");
     }
 }
+
+#[test]
+fn an_undo_whose_entry_is_gone_says_what_brings_it_back() {
+    let site = busy();
+    let before = site.read(REVIEWER);
+    let _ = site.run(["reset", "code-reviewer"]).code(0);
+    let entry = &site.entries("code-reviewer")[0];
+    let entry = site.path("archives/code-reviewer").join(entry);
+    let folder = entry.parent().unwrap();
+    let backup = fs::read(&entry).unwrap();
+    let refused = || {
+        for arguments in [
+            &["undo", "code-reviewer"][..],
+            &["undo", "code-reviewer", "--dry-run"],
+        ] {
+            let ran = site.ran(site.command().args(arguments)).code(3);
+            let said = ran.out + &ran.err;
+            let why = format!("{}: no such file", entry.display());
+            assert!(said.contains(&why), "{said}");
+            assert!(said.contains("put the entry back from a backup"), "{said}");
+        }
+    };
+    fs::remove_file(&entry).unwrap();
+    refused();
+    fs::remove_dir(folder).unwrap();
+    refused();
+    // What it says, works.
+    fs::create_dir(folder).unwrap();
+    fs::write(&entry, backup).unwrap();
+    let _ = site.run(["undo", "code-reviewer"]).code(0);
+    assert_eq!(site.read(REVIEWER), before);
+}
