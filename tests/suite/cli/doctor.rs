@@ -76,3 +76,70 @@ fn finds_what_an_interrupted_run_left() {
         .code(1)
         .says("tx/renamed.shepherd-1.json is of an agent that is not configured");
 }
+
+/// What it finds on a disk that cannot be written; none where no such disk can be
+/// made: in a mount namespace that ends with the program.
+fn on_a_read_only_disk(site: &Site) -> Option<crate::fixture::Ran> {
+    let script = "mount --bind . . && cd \"$PWD\" && mount -o remount,bind,ro . || exit 99; \
+                  exec \"$0\" doctor";
+    let private = ["--mount", "--propagation", "private", "sh", "-c", script];
+    let mut command = assert_cmd::Command::new("unshare");
+    command.args(private).arg(PROGRAM).current_dir(&site.dir);
+    let made = command.output().is_ok_and(|it| {
+        let code = it.status.code();
+        code != Some(99) && !it.stdout.is_empty()
+    });
+    made.then(|| site.ran(&mut command))
+}
+
+#[test]
+fn names_a_disk_that_cannot_be_written() {
+    let site = busy();
+    for archive in [false, true] {
+        if archive {
+            let _ = site.run(["reset", "--all"]).code(0);
+        }
+        let Some(ran) = on_a_read_only_disk(&site) else {
+            return println!("skipped: only root can mount");
+        };
+        let there = site.path(if archive { "archives" } else { "" });
+        let there = there.display().to_string();
+        let there = there.trim_end_matches('/');
+        let ran = ran
+            .code(1)
+            .says(&format!(
+                "FAIL  {there} is on a read-only file system, so nothing can be reset\n      hint: mount it"
+            ))
+            .says("agents/monitor-bot is on a read-only file system, so monitor-bot cannot be reset");
+        for wrong in ["os error", "run this as", "exchange", "you may not"] {
+            assert!(!ran.out.contains(wrong), "{wrong}: {}", ran.out);
+        }
+    }
+}
+
+#[test]
+fn names_a_folder_that_cannot_be_written() {
+    let site = busy();
+    let _ = site.run(["reset", "--all"]).code(0);
+    let archives = site.path("archives");
+    let immutable = |sign: &str| {
+        let mut chattr = Command::new("chattr");
+        chattr
+            .arg(format!("{sign}i"))
+            .arg(&archives)
+            .stderr(Stdio::null());
+        chattr.status().is_ok_and(|it| it.success())
+    };
+    if !immutable("+") {
+        return println!("skipped: no immutable folders here");
+    }
+    let ran = site.run(["doctor"]);
+    assert!(immutable("-"));
+    let path = archives.display();
+    let _ = ran
+        .code(1)
+        .says(&format!(
+            "FAIL  {path} is immutable, so nothing can be reset\n"
+        ))
+        .says(&format!("hint: chattr -i {path}\n"));
+}
