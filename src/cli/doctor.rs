@@ -136,6 +136,7 @@ impl Context<'_> {
             about_folders(&mut report, &config);
             about_agents(&mut report, &config, &Local::new(Arc::new(clock::System)));
             reach::about_reach(&mut report, &config, self.world);
+            reach::about_the_group(&mut report, &config, self.world);
             about_baselines(&mut report, &config);
             match self.engine(config, Trigger::Cli) {
                 Ok(engine) => about_the_archive(&mut report, &engine, self.world),

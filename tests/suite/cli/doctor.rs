@@ -143,3 +143,66 @@ fn names_a_folder_that_cannot_be_written() {
         ))
         .says(&format!("hint: chattr -i {path}\n"));
 }
+
+/// As a kill leaves the folders above the archive, between making them and giving
+/// them to the group; and as they may have stood there before.
+#[test]
+fn finds_what_keeps_the_archives_group_out() {
+    let site = busy();
+    let config = site.read("memory-shepherd.conf");
+    let config = config
+        .replace("[general]", "[general]\narchive_group=daemon")
+        .replace("archive_dir=./archives", "archive_dir=./x/y/archives");
+    site.write("memory-shepherd.conf", config);
+    let daemon = 1;
+    fs::create_dir_all(site.path("x/y")).unwrap();
+    if chown(site.path("x"), None, Some(daemon)).is_err() {
+        return println!("skipped: needs root");
+    }
+    let mode = |name: &str, mode| {
+        fs::set_permissions(site.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode("", 0o755);
+    mode("x", 0o2700);
+    mode("x/y", 0o700);
+    let _ = site.run(["reset", "--all"]).code(0);
+    // Whether a member can read what was archived.
+    let entry = format!("x/y/archives/monitor/{}", {
+        let list = fs::read_dir(site.path("x/y/archives/monitor")).unwrap();
+        let names = list.map(|item| item.unwrap().file_name().into_string().unwrap());
+        names.collect::<Vec<String>>().remove(0)
+    });
+    let reads = || {
+        let mut cat = Command::new("setpriv");
+        cat.args(["--reuid=4000000", "--regid=1", "--clear-groups", "cat"]);
+        let output = cat.arg(site.path(&entry)).output();
+        output.is_ok_and(|it| it.status.success())
+    };
+    assert!(!reads());
+    let ran = site.run(["doctor"]).code(0);
+    let (x, y) = (site.path("x"), site.path("x/y"));
+    let says = "warn  members of archive_group daemon cannot pass through";
+    for folder in [&x, &y] {
+        assert!(
+            ran.out.contains(&format!("{says} {} (", folder.display())),
+            "{}",
+            ran.out
+        );
+    }
+    // What it says, works.
+    for line in ran.out.lines().filter(|line| line.contains("hint: ch")) {
+        let way = line.split("hint: ").nth(1).unwrap();
+        let way = way.split("; or").next().unwrap();
+        if way.contains("g+x") {
+            let done = Command::new("sh").args(["-c", way]).status().unwrap();
+            assert!(done.success(), "{way}");
+        }
+    }
+    let ran = site.run(["doctor"]).code(0);
+    assert!(!ran.out.contains(says), "{}", ran.out);
+    let _ = ran.says("ok    members of archive_group daemon can pass through");
+    match Command::new("setpriv").arg("--version").output() {
+        Ok(_) => assert!(reads()),
+        Err(_) => println!("skipped: setpriv is not installed"),
+    }
+}
