@@ -171,6 +171,10 @@ impl Archive {
                 }
                 _ => {}
             },
+            // Said of this path, not of a folder above it that is looked at below.
+            Err(errno @ (Errno::LOOP | Errno::NOTDIR)) => {
+                return Err(durable::not_opened(errno, path));
+            }
             Err(_) => {}
         }
         let unsynced = match path.starts_with(&self.root) {
@@ -329,9 +333,11 @@ impl Archive {
         let Some(name) = name.to_str().and_then(Name::parse) else {
             return Ok(None);
         };
-        match durable::open_folder_raw(&self.root.join(subdir), Walk::Kernel) {
+        let folder = self.root.join(subdir);
+        match durable::open_folder_raw(&folder, Walk::Kernel) {
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-            folder => self.look(&folder.path("open the folder", subdir)?, subdir, &name),
+            Err(errno) => Err(durable::not_opened(errno, &folder)),
+            Ok(folder) => self.look(&folder, subdir, &name),
         }
     }
 
@@ -341,7 +347,7 @@ impl Archive {
         let path = self.root.join(subdir);
         let folder = match durable::open_folder_raw(&path, Walk::Kernel) {
             Err(Errno::NOENT) => return Ok(None),
-            result => result.path("open the folder", &path)?,
+            result => result.map_err(|errno| durable::not_opened(errno, &path))?,
         };
         let mut names = Vec::new();
         for item in fs::Dir::read_from(&folder).path("list", &path)? {
@@ -381,10 +387,15 @@ impl Archive {
         if !stays_below(entry) {
             return Err(not_an_entry(entry));
         }
-        let folder = durable::open_folder(parent, Walk::Kernel)?;
+        let folder = match durable::open_folder_raw(parent, Walk::Kernel) {
+            Err(Errno::NOENT) => return Err(gone(&path)),
+            folder => folder.map_err(|errno| durable::not_opened(errno, parent))?,
+        };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = fs::openat(&folder, name, flags, Mode::empty()).path("read", &path)?;
-        Ok(File::from(file))
+        match fs::openat(&folder, name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => Err(gone(&path)),
+            file => Ok(File::from(file.path("read", &path)?)),
+        }
     }
 
     /// A file of the archive that another run made, and its folder: nobody knows
@@ -464,6 +475,16 @@ pub fn stays_below(entry: &Path) -> bool {
 
 fn not_an_entry(entry: &Path) -> Error {
     Error::new(Kind::Host, format!("{} is no entry", entry.display()))
+}
+
+/// What to do stands in the sentence: a plan keeps no hints.
+fn gone(path: &Path) -> Error {
+    let path = path.display();
+    let message = format!(
+        "cannot read {path}: no such file or directory; put the entry back from a backup of \
+         the archive"
+    );
+    Error::new(Kind::Host, message)
 }
 
 /// Whether this process may set the owner and mode of a file.

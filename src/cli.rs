@@ -332,7 +332,13 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, world: &World) -> Opti
         Ok(cli) => cli,
         Err(error) => {
             settings.json = arguments.iter().any(|argument| argument == "--json");
-            return misuse(&error, settings);
+            return match no_verb(&error, &arguments) {
+                Some(error) if settings.json => {
+                    Output::new(settings).failure(&error.into());
+                    Some(Kind::User)
+                }
+                _ => misuse(&error, settings),
+            };
         }
     };
     settings.json = cli.global.json;
@@ -350,6 +356,44 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, world: &World) -> Opti
             out.failure(&failure);
             Some(failure.error.kind())
         }
+    }
+}
+
+/// That a command with verbs was called without one, as a sentence: clap answers
+/// with the help, which is right for people only.
+fn no_verb(error: &clap::Error, arguments: &[OsString]) -> Option<Error> {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    let again = match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let mut cli = Cli::command();
+            let names: Vec<String> = cli
+                .get_subcommands()
+                .filter(|verb| verb.has_subcommands())
+                .map(|verb| verb.get_name().to_string())
+                .collect();
+            for name in names {
+                cli = cli.mut_subcommand(name, |verb| verb.arg_required_else_help(false));
+            }
+            cli.try_get_matches_from(arguments).err()
+        }
+        _ => None,
+    };
+    let error = again.as_ref().unwrap_or(error);
+    match (
+        error.kind(),
+        error.get(ContextKind::InvalidSubcommand),
+        error.get(ContextKind::ValidSubcommand),
+    ) {
+        (
+            ErrorKind::MissingSubcommand,
+            Some(ContextValue::String(command)),
+            Some(ContextValue::Strings(verbs)),
+        ) => {
+            let verbs = verbs.join(", ");
+            let message = format!("`{command}` needs one of its commands: {verbs}");
+            Some(Error::new(Kind::User, message).hint(format!("`{command} --help` shows them")))
+        }
+        _ => None,
     }
 }
 

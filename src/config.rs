@@ -91,6 +91,7 @@ fn locate_in(flag: Option<&Path>, env: &Env, system: &Path) -> Result<Located> {
     let user = xdg.or_else(|| env.home.as_ref().map(|home| home.join(".config")));
     let here = env.cwd.join(NAME);
     let user = user.map(|folder| folder.join("memory-shepherd").join(NAME));
+    let first = user.as_ref().unwrap_or(&here).display().to_string();
     let places = [
         Some(here.clone()),
         user.filter(|path| *path != here),
@@ -122,7 +123,11 @@ fn locate_in(flag: Option<&Path>, env: &Env, system: &Path) -> Result<Located> {
     }
     Err(error
         .hint("run `memory-shepherd demo` to try it on an example fleet")
-        .hint("pass --config FILE, or run `memory-shepherd init` to write a first config"))
+        .hint(format!(
+            "for a first config copy config/memory-shepherd.conf.example of the sources to \
+             {first} and edit it; `memory-shepherd config check` says what is wrong with it"
+        ))
+        .hint("if there is one in another place, pass --config FILE"))
 }
 
 /// Whether something stands at `path`; a link that leads nowhere does, and is

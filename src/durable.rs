@@ -41,9 +41,14 @@ pub enum Walk {
 /// A link in the path is an error that names the real path; otherwise what the
 /// system answered.
 pub fn open_folder(path: &Path, walk: Walk) -> Result<OwnedFd> {
-    match open_folder_raw(path, walk) {
-        Err(Errno::LOOP | Errno::NOTDIR) => Err(not_followed(path)),
-        result => result.path("open the folder", path),
+    open_folder_raw(path, walk).map_err(|errno| not_opened(errno, path))
+}
+
+/// Why [`open_folder_raw`] did not open a folder, in words.
+pub fn not_opened(errno: Errno, path: &Path) -> Error {
+    match errno {
+        Errno::LOOP | Errno::NOTDIR => not_followed(path),
+        errno => Error::io("open the folder", path, &errno.into()),
     }
 }
 
@@ -81,9 +86,19 @@ pub fn open_folder_raw(path: &Path, walk: Walk) -> rustix::io::Result<OwnedFd> {
     }
 }
 
+/// The path without links. What does not exist yet is behind what does.
+pub fn real_path(path: &Path) -> Option<PathBuf> {
+    path.ancestors().find_map(|existing| {
+        let missing = path.strip_prefix(existing).ok()?;
+        let real = existing.canonicalize().ok()?;
+        // To join nothing would end it with a slash.
+        Some(real.components().chain(missing.components()).collect())
+    })
+}
+
 fn not_followed(path: &Path) -> Error {
-    match path.canonicalize() {
-        Ok(real) if real != path => Error::new(
+    match real_path(path) {
+        Some(real) if real != path => Error::new(
             Kind::Host,
             format!(
                 "{} goes through a symbolic link, which is never followed",
@@ -108,8 +123,7 @@ fn not_followed(path: &Path) -> Error {
 pub fn make_folder(path: &Path, mode: Mode) -> Result<OwnedFd> {
     match open_folder_raw(path, Walk::Kernel) {
         Err(Errno::NOENT) => {}
-        Err(Errno::LOOP | Errno::NOTDIR) => return Err(not_followed(path)),
-        result => return result.path("open the folder", path),
+        result => return result.map_err(|errno| not_opened(errno, path)),
     }
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Error::new(
@@ -139,14 +153,15 @@ pub fn make_folder(path: &Path, mode: Mode) -> Result<OwnedFd> {
 /// anything in.
 ///
 /// # Errors
-/// What the system answered.
+/// What the system answered, or a link in the path.
 pub fn sync_name(path: &Path) -> Result<()> {
     let Some(parent) = path.parent() else {
         return Ok(());
     };
     match open_folder_raw(parent, Walk::Kernel) {
         Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => Ok(()),
-        folder => fs::fsync(folder.path("open the folder", parent)?).path("sync", parent),
+        Err(errno) => Err(not_opened(errno, parent)),
+        Ok(folder) => fs::fsync(folder).path("sync", parent),
     }
 }
 
@@ -505,10 +520,11 @@ pub fn replace(path: &Path, bytes: &[u8], mode: Mode) -> Result<()> {
 /// only we write: files that never got their names. Answers how many.
 ///
 /// # Errors
-/// What the system answered. A folder that does not exist has none.
+/// What the system answered. A folder that does not exist has none, nor has one
+/// that only a link leads to: no run of ours ever got there.
 pub fn sweep(path: &Path, now: SystemTime) -> Result<usize> {
     let folder = match open_folder_raw(path, Walk::Kernel) {
-        Err(Errno::NOENT) => return Ok(0),
+        Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => return Ok(0),
         folder => folder.path("open the folder", path)?,
     };
     let limit = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| {

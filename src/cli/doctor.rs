@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use clap::CommandFactory;
 use rustix::fs::Access;
+use rustix::io::Errno;
 use serde::Serialize;
 
 use super::output::{Document, Page, Role, count};
@@ -24,8 +25,9 @@ use crate::baseline::seal::{self, Seal};
 use crate::baseline::{Refusal, Shelf};
 use crate::clock;
 use crate::config::{self, Agent, Config, Diagnostic, Place, Problems, RequireSeal};
+use crate::durable;
 use crate::engine::{self, Engine, Trigger};
-use crate::error::{Error, Kind};
+use crate::error::{self, Error, Kind};
 use crate::transport::local::Local;
 use crate::transport::{Method, Outlook, Transport};
 
@@ -134,6 +136,7 @@ impl Context<'_> {
             about_folders(&mut report, &config);
             about_agents(&mut report, &config, &Local::new(Arc::new(clock::System)));
             reach::about_reach(&mut report, &config, self.world);
+            reach::about_the_group(&mut report, &config, self.world);
             about_baselines(&mut report, &config);
             match self.engine(config, Trigger::Cli) {
                 Ok(engine) => about_the_archive(&mut report, &engine, self.world),
@@ -229,7 +232,7 @@ fn owner(meta: &fs::Metadata) -> String {
 
 /// The real path, if it is another one because of a link.
 fn real(path: &Path) -> Option<PathBuf> {
-    fs::canonicalize(path).ok().filter(|real| real != path)
+    durable::real_path(path).filter(|real| real != path)
 }
 
 fn about_folders(report: &mut Report, config: &Config) {
@@ -246,33 +249,56 @@ fn about_folders(report: &mut Report, config: &Config) {
             }
             Ok(_) => report.fail(format!("{key} {shown} is not a folder"), ""),
             Err(error) if error.kind() == io::ErrorKind::NotFound && key == "archive_dir" => {
-                report.ok(format!("{key} {shown} is made by the first reset"));
+                if !link(report, key, folder) {
+                    report.ok(format!("{key} {shown} is made by the first reset"));
+                }
             }
             Err(error) => report.error(&Error::io("look at", folder, &error)),
         }
     }
     let archive = &general.archive_dir;
-    if let Ok(meta) = fs::metadata(archive) {
-        if meta.is_dir() && !may_write(archive) {
-            report.fail(
-                format!(
-                    "you may not write {}, so nothing can be reset",
-                    archive.display()
-                ),
-                "run this as the user that owns it",
-            );
-        }
-        if general.archive_group.is_none() && meta.mode() & 0o077 != 0 {
-            report.warn(
-                format!("others can look into {}", archive.display()),
-                &format!("chmod 700 {}", archive.display()),
-            );
-        }
+    // What is missing of it is made in the last folder that is there.
+    let there = archive.ancestors().find(|folder| folder.exists());
+    if let Some((why, hint)) = there
+        .filter(|there| there.is_dir())
+        .and_then(|there| unwritable(there, "run this as the user that owns it"))
+    {
+        report.fail(format!("{why}, so nothing can be reset"), &hint);
+    }
+    if let Ok(meta) = fs::metadata(archive)
+        && general.archive_group.is_none()
+        && meta.mode() & 0o077 != 0
+    {
+        report.warn(
+            format!("others can look into {}", archive.display()),
+            &format!("chmod 700 {}", archive.display()),
+        );
     }
 }
 
-fn may_write(folder: &Path) -> bool {
-    rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK).is_ok()
+/// Why nothing can be written in a folder, and what to do about it; `rights` is
+/// that where we lack the right.
+fn unwritable(folder: &Path, rights: &str) -> Option<(String, String)> {
+    let errno = rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK).err()?;
+    let folder = folder.display();
+    Some(match errno {
+        Errno::ROFS => (
+            format!("{folder} is on a read-only file system"),
+            "mount it for writing; if nobody mounted it so, the kernel did after an error: \
+             see dmesg"
+                .to_string(),
+        ),
+        // So says access(2) of a folder with that attribute.
+        Errno::PERM => (
+            format!("{folder} is immutable"),
+            format!("chattr -i {folder}"),
+        ),
+        Errno::ACCESS => (format!("you may not write {folder}"), rights.to_string()),
+        errno => {
+            let cause = error::cause(&errno.into());
+            (format!("cannot write {folder}: {cause}"), String::new())
+        }
+    })
 }
 
 /// A configured path is walked without following links.
@@ -325,14 +351,10 @@ fn about_agents(report: &mut Report, config: &Config, transport: &dyn Transport)
                 let linked = link(report, &format!("the folder of {name},"), folder);
                 if let Outlook::Refused(error) = outlook {
                     report.error(&error.context(name));
-                } else if !may_write(folder) {
-                    report.fail(
-                        format!(
-                            "you may not write {}, so {name} cannot be reset",
-                            folder.display()
-                        ),
-                        "run this as root, or as the agent's user",
-                    );
+                } else if let Some((why, hint)) =
+                    unwritable(folder, "run this as root, or as the agent's user")
+                {
+                    report.fail(format!("{why}, so {name} cannot be reset"), &hint);
                 } else if !linked {
                     well += 1;
                 }

@@ -140,6 +140,15 @@ impl Document for Ran<'_> {
 impl Context<'_> {
     pub(super) fn reset(&mut self, args: &ResetArgs) -> Ended {
         let engine = self.open()?;
+        // To whoever looks at the exit code only, that would be a reset.
+        if args.all && engine.config().agents.is_empty() {
+            let config = engine.config().path.display();
+            let message = format!("the config {config} has no agents, so there is none to reset");
+            return Err(Error::new(Kind::Config, message)
+                .hint("`memory-shepherd config check` says how to add one")
+                .hint("where another config is meant, pass --config FILE")
+                .into());
+        }
         let names = match args.all {
             true => engine
                 .config()

@@ -312,6 +312,10 @@ fn inside(text: &str, folder: &str) -> Result<Value, Fault> {
             ),
         );
     }
+    // What file systems take.
+    if path.components().any(|part| part.as_os_str().len() > 255) {
+        return fault("has a name of more than 255 bytes", "write a shorter one");
+    }
     Ok(Value::Text(tidy(path).display().to_string()))
 }
 

@@ -10,12 +10,17 @@ use std::path::{Path, PathBuf};
 use super::ini::{self, Item, Report, Spot};
 use super::keys::{Base, KEYS, Scope, Shape, Value, canonical, closest};
 use super::{
-    Agent, Config, Entry, Env, General, Host, Origin, Place, Problems, Protect, RequireSeal, tidy,
+    Agent, Config, Entry, Env, General, Host, Level, Origin, Place, Problems, Protect, RequireSeal,
+    tidy,
 };
 
 /// Sections that are no agents, unless they have one of [`AGENT_MARKS`].
 const RESERVED: &[&str] = &["lint", "alerts"];
 const AGENT_MARKS: &[&str] = &["memory_file", "remote_host"];
+
+/// The most bytes of an agent's name. Files of its runs are called by it with a
+/// random name and an ending behind, and file systems take 255 for all of that.
+const LONGEST_NAME: usize = 200;
 
 /// Checks a config without touching anything. `path` is where it stands:
 /// diagnostics name it, and relative paths start at its folder.
@@ -62,6 +67,13 @@ pub fn parse(text: &[u8], path: &Path, env: &Env) -> std::result::Result<Config,
         agents.push((values.agent(section, place), &section.spot));
     }
     reader.sharing(&agents);
+    if agents.is_empty() {
+        let message = "the config has no agents, so nothing is ever reset".to_string();
+        let hint =
+            "add a section for each: its name in brackets, below it memory_file and baseline";
+        let hint = Some(hint.to_string());
+        reader.report.add(Level::Warning, None, message, hint);
+    }
     let agents: Vec<Agent> = agents.into_iter().map(|(agent, _)| agent).collect();
     let named = agents.iter().enumerate();
     let places = named.map(|(place, agent)| (agent.name.clone(), place));
@@ -188,6 +200,12 @@ impl Reader<'_> {
             (
                 message.to_string(),
                 "give the agent another name".to_string(),
+            )
+        } else if name.len() > LONGEST_NAME {
+            let length = name.len();
+            (
+                format!("a section's name has at most {LONGEST_NAME} characters, this {length}"),
+                "give the agent a shorter name: files in the archive are called by it".to_string(),
             )
         } else {
             return true;

@@ -88,6 +88,36 @@ fn invalid_configs_say_everything_that_is_wrong_and_nothing_else() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The longest name that a config may give an agent serves for all that is done
+/// with it.
+#[test]
+fn an_agent_with_the_longest_name_is_reset_and_undone() {
+    let site = Site::new();
+    let (memory, config) = ("agents/monitor-bot/MEMORY.md", "memory-shepherd.conf");
+    let named = |name: &str| {
+        let text = site.read(config);
+        let text = text.replace("archive_subdir=monitor\n", "");
+        let section = text.rfind('[').unwrap();
+        let end = section + text[section..].find(']').unwrap();
+        site.write(
+            config,
+            format!("{}[{name}{}", &text[..section], &text[end..]),
+        );
+    };
+    let longest = "n".repeat(200);
+    named(&longest);
+    site.append(memory, "- a note\n");
+    let before = site.read(memory);
+    let _ = site.run(["reset", "--all"]).code(0);
+    let _ = site.run(["undo", &longest]).code(0);
+    assert_eq!(site.read(memory), before);
+    named(&(longest + "n"));
+    let _ = site
+        .run(["config", "check"])
+        .code(2)
+        .says("at most 200 characters");
+}
+
 /// What the original did with a config that did not say what was meant, by the
 /// program itself: where the meaning is plain it is kept, and else nothing runs.
 mod the_original {

@@ -1,6 +1,7 @@
 //! Whether agents can write what they must not: the config, the baselines, the
 //! archive, or a folder above one of them. By owner and mode bits; access
-//! control lists are not looked at.
+//! control lists are not looked at. And whether those who may read the archive
+//! come as far as it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -66,6 +67,53 @@ pub(super) fn about_reach(report: &mut Report, config: &Config, world: &World) {
         report.ok(format!(
             "the users of {} can write neither config, baselines nor archive",
             count(safe, "agent")
+        ));
+    }
+}
+
+/// Checks that members of `archive_group` can pass through all folders above the
+/// archive. A run gives its group the folders that it makes, but was perhaps
+/// killed meanwhile; what stood there before is left as it is.
+pub(super) fn about_the_group(report: &mut Report, config: &Config, world: &World) {
+    let general = &config.general;
+    let Some(name) = &general.archive_group else {
+        return;
+    };
+    // That there is no such group is an error of its own.
+    let Some(group) = (world.group)(name) else {
+        return;
+    };
+    let mut barred = false;
+    for folder in general.archive_dir.ancestors().skip(1) {
+        let Ok(meta) = fs::metadata(folder) else {
+            continue;
+        };
+        let path = folder.display();
+        let (bit, way) = match meta.gid() == group {
+            true => (0o010, format!("chmod g+x {path}")),
+            false => (
+                0o001,
+                format!(
+                    "chgrp {name} {path} && chmod g+x {path}; or, to let everybody pass, chmod o+x {path}"
+                ),
+            ),
+        };
+        if meta.mode() & bit == 0 {
+            barred = true;
+            report.warn(
+                format!(
+                    "members of archive_group {name} cannot pass through {path} (gid {}, mode \
+                     {:04o}), so they cannot read the archive",
+                    meta.gid(),
+                    meta.mode() & 0o7777
+                ),
+                &way,
+            );
+        }
+    }
+    if !barred {
+        report.ok(format!(
+            "members of archive_group {name} can pass through all folders above the archive"
         ));
     }
 }

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
 use tempfile::TempDir;
 
 use super::{Report, reach};
@@ -26,8 +27,18 @@ pub(super) fn about_the_kernel(report: &mut Report, engine: &Engine, world: &Wor
             "leases and renames were not tried, since there is no archive yet",
             "run this again after the first reset",
         );
-        return;
+    } else if super::unwritable(archive, "").is_some() {
+        report.warn(
+            "leases and renames were not tried, since the archive cannot be written",
+            "run this again when it can",
+        );
+    } else {
+        try_out(report, archive);
     }
+    about_leases_of_others(report, engine, world);
+}
+
+fn try_out(report: &mut Report, archive: &Path) {
     match lease(archive) {
         Ok((nameless, lease)) => {
             match nameless {
@@ -48,12 +59,16 @@ pub(super) fn about_the_kernel(report: &mut Report, engine: &Engine, world: &Wor
         Err(error) => report.error(&error),
     }
     match exchange(archive) {
-        Ok(()) => report.ok("the archive's file system exchanges two files in one step"),
-        Err(error) => report.warn(
-            format!("two files cannot be exchanged in the archive: {error}"),
+        Ok(true) => report.ok("the archive's file system exchanges two files in one step"),
+        Ok(false) => report.warn(
+            "the archive's file system cannot exchange two files",
             "on such a file system a memory is absent for a moment while it is reset",
         ),
+        Err(error) => report.error(&error),
     }
+}
+
+fn about_leases_of_others(report: &mut Report, engine: &Engine, world: &World) {
     let uid = world.env.uid;
     let others = engine.config().agents.iter();
     let others = others.filter(|agent| reach::owner(agent).is_some_and(|owner| owner != uid));
@@ -96,16 +111,17 @@ fn lease(folder: &Path) -> Result<(bool, Lease), Error> {
     Ok((nameless, lease))
 }
 
-/// Exchanges two files in a folder of their own inside `archive`.
-fn exchange(archive: &Path) -> std::io::Result<()> {
-    let folder = trial_folder(archive)?;
+/// Whether two files in a folder of their own inside `archive` can be exchanged.
+fn exchange(archive: &Path) -> Result<bool, Error> {
+    let failed = |error| Error::io("try to exchange two files in", archive, &error);
+    let folder = trial_folder(archive).map_err(failed)?;
     let (one, two) = (folder.path().join("1"), folder.path().join("2"));
-    fs::write(&one, "1")?;
-    fs::write(&two, "2")?;
-    rustix::fs::renameat_with(CWD, &one, CWD, &two, RenameFlags::EXCHANGE)?;
-    match fs::read(&one)? == b"2" {
-        true => Ok(()),
-        false => Err(std::io::Error::other("they were not exchanged")),
+    fs::write(&one, "1").map_err(failed)?;
+    fs::write(&two, "2").map_err(failed)?;
+    match rustix::fs::renameat_with(CWD, &one, CWD, &two, RenameFlags::EXCHANGE) {
+        Ok(()) => Ok(fs::read(&one).map_err(failed)? == b"2"),
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(false),
+        Err(errno) => Err(failed(errno.into())),
     }
 }
 

@@ -76,3 +76,133 @@ fn finds_what_an_interrupted_run_left() {
         .code(1)
         .says("tx/renamed.shepherd-1.json is of an agent that is not configured");
 }
+
+/// What it finds on a disk that cannot be written; none where no such disk can be
+/// made: in a mount namespace that ends with the program.
+fn on_a_read_only_disk(site: &Site) -> Option<crate::fixture::Ran> {
+    let script = "mount --bind . . && cd \"$PWD\" && mount -o remount,bind,ro . || exit 99; \
+                  exec \"$0\" doctor";
+    let private = ["--mount", "--propagation", "private", "sh", "-c", script];
+    let mut command = assert_cmd::Command::new("unshare");
+    command.args(private).arg(PROGRAM).current_dir(&site.dir);
+    let made = command.output().is_ok_and(|it| {
+        let code = it.status.code();
+        code != Some(99) && !it.stdout.is_empty()
+    });
+    made.then(|| site.ran(&mut command))
+}
+
+#[test]
+fn names_a_disk_that_cannot_be_written() {
+    let site = busy();
+    for archive in [false, true] {
+        if archive {
+            let _ = site.run(["reset", "--all"]).code(0);
+        }
+        let Some(ran) = on_a_read_only_disk(&site) else {
+            return println!("skipped: only root can mount");
+        };
+        let there = site.path(if archive { "archives" } else { "" });
+        let there = there.display().to_string();
+        let there = there.trim_end_matches('/');
+        let ran = ran
+            .code(1)
+            .says(&format!(
+                "FAIL  {there} is on a read-only file system, so nothing can be reset\n      hint: mount it"
+            ))
+            .says("agents/monitor-bot is on a read-only file system, so monitor-bot cannot be reset");
+        for wrong in ["os error", "run this as", "exchange", "you may not"] {
+            assert!(!ran.out.contains(wrong), "{wrong}: {}", ran.out);
+        }
+    }
+}
+
+#[test]
+fn names_a_folder_that_cannot_be_written() {
+    let site = busy();
+    let _ = site.run(["reset", "--all"]).code(0);
+    let archives = site.path("archives");
+    let immutable = |sign: &str| {
+        let mut chattr = Command::new("chattr");
+        chattr
+            .arg(format!("{sign}i"))
+            .arg(&archives)
+            .stderr(Stdio::null());
+        chattr.status().is_ok_and(|it| it.success())
+    };
+    if !immutable("+") {
+        return println!("skipped: no immutable folders here");
+    }
+    let ran = site.run(["doctor"]);
+    assert!(immutable("-"));
+    let path = archives.display();
+    let _ = ran
+        .code(1)
+        .says(&format!(
+            "FAIL  {path} is immutable, so nothing can be reset\n"
+        ))
+        .says(&format!("hint: chattr -i {path}\n"));
+}
+
+/// As a kill leaves the folders above the archive, between making them and giving
+/// them to the group; and as they may have stood there before.
+#[test]
+fn finds_what_keeps_the_archives_group_out() {
+    let site = busy();
+    let config = site.read("memory-shepherd.conf");
+    let config = config
+        .replace("[general]", "[general]\narchive_group=daemon")
+        .replace("archive_dir=./archives", "archive_dir=./x/y/archives");
+    site.write("memory-shepherd.conf", config);
+    let daemon = 1;
+    fs::create_dir_all(site.path("x/y")).unwrap();
+    if chown(site.path("x"), None, Some(daemon)).is_err() {
+        return println!("skipped: needs root");
+    }
+    let mode = |name: &str, mode| {
+        fs::set_permissions(site.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode("", 0o755);
+    mode("x", 0o2700);
+    mode("x/y", 0o700);
+    let _ = site.run(["reset", "--all"]).code(0);
+    // Whether a member can read what was archived.
+    let entry = format!("x/y/archives/monitor/{}", {
+        let list = fs::read_dir(site.path("x/y/archives/monitor")).unwrap();
+        let names = list.map(|item| item.unwrap().file_name().into_string().unwrap());
+        names.collect::<Vec<String>>().remove(0)
+    });
+    let reads = || {
+        let mut cat = Command::new("setpriv");
+        cat.args(["--reuid=4000000", "--regid=1", "--clear-groups", "cat"]);
+        let output = cat.arg(site.path(&entry)).output();
+        output.is_ok_and(|it| it.status.success())
+    };
+    assert!(!reads());
+    let ran = site.run(["doctor"]).code(0);
+    let (x, y) = (site.path("x"), site.path("x/y"));
+    let says = "warn  members of archive_group daemon cannot pass through";
+    for folder in [&x, &y] {
+        assert!(
+            ran.out.contains(&format!("{says} {} (", folder.display())),
+            "{}",
+            ran.out
+        );
+    }
+    // What it says, works.
+    for line in ran.out.lines().filter(|line| line.contains("hint: ch")) {
+        let way = line.split("hint: ").nth(1).unwrap();
+        let way = way.split("; or").next().unwrap();
+        if way.contains("g+x") {
+            let done = Command::new("sh").args(["-c", way]).status().unwrap();
+            assert!(done.success(), "{way}");
+        }
+    }
+    let ran = site.run(["doctor"]).code(0);
+    assert!(!ran.out.contains(says), "{}", ran.out);
+    let _ = ran.says("ok    members of archive_group daemon can pass through");
+    match Command::new("setpriv").arg("--version").output() {
+        Ok(_) => assert!(reads()),
+        Err(_) => println!("skipped: setpriv is not installed"),
+    }
+}

@@ -1,0 +1,191 @@
+//! What is said when something is wrong: the path, the cause, and what to do
+//! that works.
+
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+/// Every verb that comes to the archive says so of the path that the config
+/// leads to, and names the one to write instead.
+#[test]
+fn a_link_above_the_archive_is_named_with_the_real_path() {
+    let site = busy();
+    fs::create_dir_all(site.path("dotfiles/shepherd")).unwrap();
+    symlink("../dotfiles", site.path("home/.config")).unwrap();
+    let config = site.read("memory-shepherd.conf");
+    for (folder, real) in [
+        // The archive is to be made in a folder that exists,
+        ("home/.config", "dotfiles/archives"),
+        ("home/.config/shepherd", "dotfiles/shepherd/archives"),
+        // and in one that does not.
+        ("home/.config/a/b", "dotfiles/a/b/archives"),
+    ] {
+        let path = format!("{}/{folder}/archives", site.dir.display());
+        let real = format!("{}/{real}", site.dir.display());
+        site.write(
+            "memory-shepherd.conf",
+            config.replace("archive_dir=./archives", &format!("archive_dir={path}")),
+        );
+        let ran = site.run(["reset", "--all"]).code(3);
+        assert!(!ran.out.contains("sweeping"), "{}", ran.out);
+        assert!(!ran.err.contains("levels"), "{}", ran.err);
+        let _ = ran
+            .warns(&format!("{path} goes through a symbolic link"))
+            .warns(&format!(
+                "hint: write the real path in the configuration: {real}\n"
+            ));
+        let _ = site
+            .run(["archive", "list", "code-reviewer"])
+            .code(3)
+            .warns(&format!("{real}/code-reviewer\n"));
+        let _ = site
+            .run(["doctor"])
+            .code(1)
+            .says("is reached through a link")
+            .says(&format!("the config: {real}\n"));
+        // What it says, works.
+        site.write(
+            "memory-shepherd.conf",
+            config.replace("archive_dir=./archives", &format!("archive_dir={real}")),
+        );
+        let _ = site.run(["reset", "--all"]).code(0);
+        fs::remove_dir_all(&real).unwrap();
+        site.append(REVIEWER, "- a note\n");
+    }
+}
+
+#[test]
+fn a_config_that_is_reached_through_a_link_leads_to_the_real_archive() {
+    let site = busy();
+    let elsewhere = Site::new();
+    symlink(&site.dir, elsewhere.path("link")).unwrap();
+    let _ = elsewhere
+        .run(["--config", "link/memory-shepherd.conf", "reset", "--all"])
+        .warns("link/archives goes through a symbolic link")
+        .warns(&format!("configuration: {}/archives\n", site.dir.display()));
+}
+
+#[test]
+fn whoever_has_no_config_is_told_how_to_get_one() {
+    let site = Site::new();
+    fs::remove_file(site.path("memory-shepherd.conf")).unwrap();
+    let ran = site.run(["reset", "--all"]).code(2);
+    let user = "home/.config/memory-shepherd/memory-shepherd.conf";
+    let example = "config/memory-shepherd.conf.example";
+    let ran = ran.warns(&format!(
+        "copy {example} of the sources to {} and",
+        site.path(user).display()
+    ));
+    let _ = ran.warns("memory-shepherd demo");
+    // What it says, works.
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    site.write(user, fs::read(root.join(example)).unwrap());
+    let _ = site.run(["config", "check"]).code(0).says("2 agents");
+}
+
+/// No message sends anybody to a command that there is not.
+#[test]
+fn every_command_that_a_message_names_exists() {
+    fn sources(folder: &std::path::Path, all: &mut String) {
+        for item in fs::read_dir(folder).unwrap() {
+            let path = item.unwrap().path();
+            match path.is_dir() {
+                true => sources(&path, all),
+                false => all.push_str(&fs::read_to_string(path).unwrap()),
+            }
+        }
+    }
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut all = String::new();
+    sources(&root.join("src"), &mut all);
+    let help = Site::new().run(["--help"]).code(0).out;
+    let is_verb = |word: &str| help.contains(&format!("\n  {word} "));
+    assert!(is_verb("reset") && !is_verb("init"));
+    let mut named = 0;
+    for rest in all.split("`memory-shepherd ").skip(1) {
+        let end = rest.find(|c: char| !c.is_ascii_lowercase());
+        let word = &rest[..end.unwrap_or(rest.len())];
+        // Neither an option nor a name that is filled in.
+        if !word.is_empty() {
+            assert!(word == "all" || is_verb(word), "memory-shepherd {word}");
+            named += 1;
+        }
+    }
+    assert!(named > 5, "the sources were not found");
+}
+
+#[test]
+fn a_config_without_agents_is_no_success_of_a_reset() {
+    let site = Site::new();
+    let config = site.read("memory-shepherd.conf");
+    let general = &config[..config.find("[code-reviewer]").unwrap()];
+    site.write("memory-shepherd.conf", general);
+    let check = site.run(["config", "check"]).code(0);
+    let _ = check.says("the config has no agents").says("1 warning");
+    for arguments in [
+        &["reset", "--all"][..],
+        &["all"],
+        &["reset", "--all", "--dry-run"],
+        &["reset", "--all", "--json"],
+    ] {
+        let ran = site.ran(site.command().args(arguments)).code(2);
+        let _ = ran.warns("memory-shepherd.conf has no agents, so there is none to reset");
+    }
+    assert!(!site.path("archives").exists());
+    let _ = site.run(["status"]).code(0).says("no agents");
+    let _ = site
+        .run(["doctor"])
+        .code(0)
+        .says("the config has no agents");
+}
+
+#[test]
+fn a_command_without_its_verb_is_told_which_there_are() {
+    let site = Site::new();
+    for (command, verbs) in [("archive", "list, pin, unpin"), ("config", "check, show")] {
+        for arguments in [["--json", command], [command, "--json"]] {
+            let error = site.run(arguments).code(2).json()["error"].take();
+            let message = format!("`memory-shepherd {command}` needs one of its commands: {verbs}");
+            assert_eq!(error["message"], message);
+            assert_eq!(error["kind"], "user");
+        }
+        // People get the help.
+        let _ = site
+            .run([command])
+            .code(2)
+            .warns("Usage: memory-shepherd")
+            .warns("Exit codes:");
+    }
+}
+
+#[test]
+fn an_undo_whose_entry_is_gone_says_what_brings_it_back() {
+    let site = busy();
+    let before = site.read(REVIEWER);
+    let _ = site.run(["reset", "code-reviewer"]).code(0);
+    let entry = &site.entries("code-reviewer")[0];
+    let entry = site.path("archives/code-reviewer").join(entry);
+    let folder = entry.parent().unwrap();
+    let backup = fs::read(&entry).unwrap();
+    let refused = || {
+        for arguments in [
+            &["undo", "code-reviewer"][..],
+            &["undo", "code-reviewer", "--dry-run"],
+        ] {
+            let ran = site.ran(site.command().args(arguments)).code(3);
+            let said = ran.out + &ran.err;
+            let why = format!("{}: no such file", entry.display());
+            assert!(said.contains(&why), "{said}");
+            assert!(said.contains("put the entry back from a backup"), "{said}");
+        }
+    };
+    fs::remove_file(&entry).unwrap();
+    refused();
+    fs::remove_dir(folder).unwrap();
+    refused();
+    // What it says, works.
+    fs::create_dir(folder).unwrap();
+    fs::write(&entry, backup).unwrap();
+    let _ = site.run(["undo", "code-reviewer"]).code(0);
+    assert_eq!(site.read(REVIEWER), before);
+}
