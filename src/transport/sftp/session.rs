@@ -13,7 +13,7 @@
 //! | requests that wait to be written | 1 MiB; then [`Session::ask`] blocks |
 //! | requests without a reply | 1,024 |
 //! | bytes that these carry or ask for | 1 MiB |
-//! | a reply | 257 KiB, see [`wire::LONGEST_FRAME`] |
+//! | a reply | 257 KiB, see [`LONGEST_FRAME`](super::wire::LONGEST_FRAME) |
 //! | what is kept of the error output | 8 KiB before VERSION, 8 KiB after it |
 //! | time from a request to its reply | 15 s, see [`PATIENCE`] |
 //!
