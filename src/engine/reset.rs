@@ -48,6 +48,7 @@ pub use report::{AgentResult, Progress, Report, Stage};
 
 use super::hosts::side_by_side;
 use super::ledger::{Act, Event, Outcome};
+use super::observe::host;
 use super::plan::Plan;
 use super::{Engine, Trigger};
 use crate::baseline::Shelf;
@@ -225,13 +226,15 @@ impl<'a> Run<'a> {
 
     fn event(&self, agent: &str) -> Event {
         let trigger: Trigger = self.engine.setup.trigger;
-        Event::new(
-            &self.id,
-            self.plan.act,
-            trigger,
-            &self.engine.setup.user,
-            agent,
-        )
+        let user = &self.engine.setup.user;
+        let event = Event::new(&self.id, self.plan.act, trigger, user, agent);
+        match self.engine.agent(agent) {
+            Ok(agent) => Event {
+                host: host(agent),
+                ..event
+            },
+            Err(_) => event,
+        }
     }
 
     /// An agent that is not to be reset may still have what an interrupted run

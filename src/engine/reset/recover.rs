@@ -14,6 +14,7 @@ use crate::digest::{Digest, Hasher};
 use crate::durable::{self, NewFile, Unsynced};
 use crate::engine::Engine;
 use crate::engine::ledger::{Act, Event, Outcome, Record, Standing};
+use crate::engine::observe::host;
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::transport::{Cause, Folder, Method, Object, Odd, Settled};
 
@@ -440,6 +441,11 @@ impl Run<'_> {
         record: &Path,
         transaction: &Transaction,
     ) -> Result<Option<Box<dyn Folder>>, Error> {
+        if transaction.event.host != host(agent) {
+            let why = format!("that was on {}", transaction.event.host);
+            self.keep_record(agent, record, transaction, &why);
+            return Ok(None);
+        }
         let folder = match self.engine.open_at(agent, &transaction.memory) {
             Ok(folder) => folder,
             Err(error) => {

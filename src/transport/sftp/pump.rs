@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::folder::Handle;
+use super::folder::{Handle, moved};
 use super::host::{Answer, Connection, attrs};
 use super::wire::{Attrs, Reply, Request, status};
 use crate::digest::Digest;
@@ -14,6 +14,10 @@ pub(super) const PIECE: u32 = 32 * 1024;
 /// Bytes that are asked for behind the end of a file. It counts as under way,
 /// and there are many files.
 const PROBE: u32 = 1024;
+
+/// How often a file may end elsewhere than where its size says: an agent may be
+/// writing to it.
+const ENDS: u32 = 16;
 
 /// Requests that are under way for one file.
 pub(super) const AHEAD: u64 = 24;
@@ -36,6 +40,8 @@ pub(super) struct Pump<'p> {
     size: u64,
     pub(super) offset: u64,
     most: u64,
+    /// How often it seemed to end elsewhere than where it does.
+    ends: u32,
 }
 
 impl<'p> Pump<'p> {
@@ -48,6 +54,7 @@ impl<'p> Pump<'p> {
             // One that grows as fast as it is read is left: what follows is found
             // when the displaced file is settled.
             most: size.saturating_mul(2).clamp(LARGEST, 2 * LARGEST),
+            ends: 0,
         }
     }
 
@@ -105,9 +112,30 @@ impl<'p> Pump<'p> {
                     };
                     self.offset += data.len() as u64;
                 }
+                // A file that ends before its end was not read, whatever the server
+                // says. One that is written meanwhile is read on.
                 Ok(Reply::Status {
                     code: status::EOF, ..
-                }) => return Ok(Some(*after)),
+                }) if after.size == Some(self.offset) => return Ok(Some(*after)),
+                Ok(Reply::Status {
+                    code: status::EOF, ..
+                }) if after.size < Some(self.offset) => {
+                    // Cut short while it was read.
+                    return Err(moved(host, self.path));
+                }
+                Ok(Reply::Status {
+                    code: status::EOF, ..
+                }) if self.ends < ENDS => {
+                    self.ends += 1;
+                    self.size = after.size.unwrap_or(self.offset);
+                    return Ok(None);
+                }
+                Ok(Reply::Status {
+                    code: status::EOF, ..
+                }) => {
+                    let why = "it ends before the size that the server claims";
+                    return Err(host.refused("read", self.path, why));
+                }
                 Ok(Reply::Status { code, .. }) => {
                     return Err(host.failed("read", self.path, *code));
                 }
