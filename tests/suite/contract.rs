@@ -12,13 +12,11 @@ use memory_shepherd::digest::Digest;
 use memory_shepherd::error::{Error, Kind};
 use memory_shepherd::transport::fake::Fake;
 use memory_shepherd::transport::local::Local;
-use memory_shepherd::transport::sftp::Sftp;
 use memory_shepherd::transport::{
     Attributes, Cause, Folder, Identity, Method, Object, Odd, Settled, Transport,
 };
 use tempfile::TempDir;
 
-use super::servers::{host, sftp_server};
 use super::world::{TestClock, names};
 
 pub const NEW: &str = ".shepherd-new";
@@ -191,26 +189,10 @@ impl<T: Transport> Ground for OnDisk<T> {
     }
 }
 
-/// Over SFTP with OpenSSH's server, as a child.
-fn remote() -> Option<OnDisk<Sftp>> {
-    let server = sftp_server()?;
-    let dir = TempDir::new().unwrap();
-    fs::create_dir(dir.path().join("agent")).unwrap();
-    symlink("agent", dir.path().join("alias")).unwrap();
-    let clock = TestClock::new();
-    Some(OnDisk {
-        dir,
-        transport: Sftp::new(host("remote"), Arc::new(server), clock.clone()),
-        exchanges: false,
-        clock,
-        looks_twice: true,
-    })
-}
-
-struct InMemory(Fake);
+pub struct InMemory(Fake);
 
 impl InMemory {
-    fn new() -> InMemory {
+    pub fn new() -> InMemory {
         let fake = Fake::new(TestClock::new());
         fake.make_folder("/home/agent", 1000, 100, 0o755);
         fake.put_odd("/home/alias", Odd::Symlink(b"agent".to_vec()));
@@ -274,36 +256,8 @@ impl Ground for InMemory {
     }
 }
 
-macro_rules! contract {
-    (everywhere { $($case:ident)* } here { $($here:ident)* } far { $($far:ident)* }) => {
-        mod local {
-            $(#[test] fn $case() { super::$case(&super::OnDisk::new(true)); })*
-            $(#[test] fn $here() { super::$here(&super::OnDisk::new(true)); })*
-        }
-        mod without_kernel_help {
-            $(#[test] fn $case() { super::$case(&super::OnDisk::new(false)); })*
-            $(#[test] fn $here() { super::$here(&super::OnDisk::new(false)); })*
-        }
-        mod fake {
-            $(#[test] fn $case() { super::$case(&super::InMemory::new()); })*
-            $(#[test] fn $here() { super::$here(&super::InMemory::new()); })*
-        }
-        mod sftp_server {
-            $(#[test] fn $case() {
-                if let Some(ground) = super::remote() {
-                    super::$case(&ground);
-                }
-            })*
-            $(#[test] fn $far() {
-                if let Some(ground) = super::remote() {
-                    super::$far(&ground);
-                }
-            })*
-        }
-    };
-}
-
-contract! {
+// Which transports are tried is for each test binary to say.
+on_every_ground! {
     everywhere {
         absent_is_said_only_of_an_existing_folder
         a_path_through_a_link_is_refused
@@ -329,9 +283,6 @@ contract! {
         settling_waits_for_a_writer_and_reads_what_it_wrote
         extended_attributes_are_kept
     }
-    far {
-        settling_looks_twice_and_finds_what_a_writer_left
-    }
 }
 
 pub fn read(folder: &dyn Folder) -> Vec<u8> {
@@ -344,7 +295,7 @@ pub fn read(folder: &dyn Folder) -> Vec<u8> {
     bytes
 }
 
-fn stage(ground: &dyn Ground, folder: &dyn Folder, bytes: &[u8]) -> Identity {
+pub fn stage(ground: &dyn Ground, folder: &dyn Folder, bytes: &[u8]) -> Identity {
     let attributes = folder.inherited(NEW).unwrap();
     let staged = folder.stage(NEW, &mut |sink| sink(bytes), &attributes);
     folder.link(NEW).unwrap();
@@ -667,30 +618,6 @@ fn settling_waits_for_a_writer_and_reads_what_it_wrote(ground: &dyn Ground) {
     assert_eq!(settle(folder.as_ref(), &displaced).0, Settled::Open);
     assert_eq!(ground.bytes(&displaced).unwrap(), b"old and late");
     drop(writer);
-    let (settled, seen) = settle(folder.as_ref(), &displaced);
-    assert_eq!(settled, Settled::Removed { watched: true });
-    assert_eq!(seen, [b"old and late"]);
-    assert_eq!(ground.names(), ["MEMORY.md"]);
-}
-
-fn settling_looks_twice_and_finds_what_a_writer_left(ground: &dyn Ground) {
-    ground.write("MEMORY.md", b"old");
-    let folder = ground.open();
-    let mut writer = ground.writer("MEMORY.md");
-    let new = stage(ground, folder.as_ref(), b"new");
-    let displaced = folder.swap(NEW, new).unwrap().displaced.remove(0);
-    // The swap has looked for the first time.
-    assert_eq!(
-        settle(folder.as_ref(), &displaced),
-        (Settled::Open, Vec::new()),
-        "it is too early to tell"
-    );
-    writer(b" and late");
-    assert!(ground.wait());
-    let (settled, seen) = settle(folder.as_ref(), &displaced);
-    assert_eq!(settled, Settled::Open, "it has changed since");
-    assert_eq!(seen, [b"old and late"]);
-    assert!(ground.wait());
     let (settled, seen) = settle(folder.as_ref(), &displaced);
     assert_eq!(settled, Settled::Removed { watched: true });
     assert_eq!(seen, [b"old and late"]);

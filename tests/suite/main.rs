@@ -12,6 +12,24 @@ mod console_fleet;
 mod console_pty;
 mod console_update;
 mod console_views;
+/// The transports of this machine.
+macro_rules! on_every_ground {
+    (everywhere { $($case:ident)* } here { $($here:ident)* }) => {
+        mod local {
+            $(#[test] fn $case() { super::$case(&super::OnDisk::new(true)); })*
+            $(#[test] fn $here() { super::$here(&super::OnDisk::new(true)); })*
+        }
+        mod without_kernel_help {
+            $(#[test] fn $case() { super::$case(&super::OnDisk::new(false)); })*
+            $(#[test] fn $here() { super::$here(&super::OnDisk::new(false)); })*
+        }
+        mod fake {
+            $(#[test] fn $case() { super::$case(&super::InMemory::new()); })*
+            $(#[test] fn $here() { super::$here(&super::InMemory::new()); })*
+        }
+    };
+}
+
 mod contract;
 mod crashes;
 mod demo;
@@ -23,9 +41,7 @@ mod fuzz;
 mod ledger;
 mod original;
 mod regressions;
-mod remote;
 mod screenshots;
-mod servers;
 mod terminal;
 mod undo;
 mod world;

@@ -21,8 +21,6 @@ use memory_shepherd::engine::{
 use memory_shepherd::error::Error;
 use memory_shepherd::transport::Transports;
 use memory_shepherd::transport::local::Local;
-use memory_shepherd::transport::sftp::Everywhere;
-use memory_shepherd::transport::sftp::ssh::Dial;
 use memory_shepherd::transport::{
     Attributes, File, Folder, Identity, Object, Only, Reader, Settled, Sink, Swapped, Transport,
     TransportError, Unsynced,
@@ -131,17 +129,6 @@ impl World {
     pub fn add(&mut self, agent: &str, lines: &str) {
         fs::create_dir_all(self.folder(agent)).unwrap();
         self.agents.insert(agent.to_string(), lines.to_string());
-    }
-
-    /// Adds an agent whose folder is reached as one of a host.
-    pub fn add_remote(&mut self, agent: &str, host: &str, lines: &str) {
-        let memory = self.memory(agent);
-        let lines = format!(
-            "remote_host = {host}\nremote_memory = {}\n{lines}",
-            memory.display()
-        );
-        self.add(agent, &lines);
-        self.set_baseline(agent, BASELINE);
     }
 
     /// Drops an agent from the config.
@@ -284,14 +271,7 @@ impl World {
         self.engine_through(clock, Arc::new(Only(transport)), archive_group)
     }
 
-    /// An engine that reaches hosts, too, by a dial.
-    pub fn engine_dialling(&self, dial: Arc<dyn Dial>) -> Engine {
-        let clock = self.clock.clone();
-        let everywhere = Everywhere::new(self.local(), dial, clock.clone());
-        self.engine_through(clock, Arc::new(everywhere), None)
-    }
-
-    fn engine_through(
+    pub fn engine_through(
         &self,
         clock: Arc<dyn Clock>,
         transports: Arc<dyn Transports>,

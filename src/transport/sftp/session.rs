@@ -650,6 +650,4 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod openssh_tests;
-#[cfg(test)]
 mod tests;

@@ -2,17 +2,55 @@
 //! disk behind OpenSSH's SFTP server.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::sync::Arc;
 
-use memory_shepherd::engine::{Outcome, State, UndoMode, UndoTarget};
+use memory_shepherd::engine::{Engine, Outcome, State, UndoMode, UndoTarget};
+use memory_shepherd::transport::Settled;
 
-use super::servers::sftp_server;
-use super::world::{BASELINE, World, apply};
+use memory_shepherd::transport::sftp::ssh::Dial;
+use memory_shepherd::transport::sftp::{Everywhere, Sftp};
+use tempfile::TempDir;
+
+use super::contract::{Ground, NEW, OnDisk, settle, stage};
+use super::servers::{host, sftp_server};
+use super::world::{BASELINE, TestClock, World, apply};
+
+/// Adds an agent whose folder is reached as one of a host.
+fn add_remote(world: &mut World, agent: &str, host: &str) {
+    let memory = world.memory(agent);
+    let lines = format!("remote_host = {host}\nremote_memory = {}", memory.display());
+    world.add(agent, &lines);
+    world.set_baseline(agent, BASELINE);
+}
+
+/// An engine that reaches hosts by a dial.
+fn engine(world: &World, dial: impl Dial + 'static) -> Engine {
+    let clock = world.clock.clone();
+    let everywhere = Everywhere::new(world.local(), Arc::new(dial), clock.clone());
+    world.engine_through(clock, Arc::new(everywhere), None)
+}
+
+/// A folder on this disk, over SFTP with OpenSSH's server as a child.
+pub fn ground() -> Option<OnDisk<Sftp>> {
+    let server = sftp_server()?;
+    let dir = TempDir::new().unwrap();
+    fs::create_dir(dir.path().join("agent")).unwrap();
+    symlink("agent", dir.path().join("alias")).unwrap();
+    let clock = TestClock::new();
+    Some(OnDisk {
+        dir,
+        transport: Sftp::new(host("remote"), Arc::new(server), clock.clone()),
+        exchanges: false,
+        clock,
+        looks_twice: true,
+    })
+}
 
 /// An agent on a host, and one on this machine.
 fn world() -> World {
     let mut world = World::new(&["scout"]);
-    world.add_remote("ranger", "box", "");
+    add_remote(&mut world, "ranger", "box");
     world
 }
 
@@ -24,7 +62,7 @@ fn a_remote_agent_is_seen_reset_undone_and_redone_like_a_local_one() {
         world.write_scratch(agent, "a note\n");
     }
     let before = world.read("ranger");
-    let engine = world.engine_dialling(Arc::new(server));
+    let engine = engine(&world, server);
     let seen = engine.observe(engine.agent("ranger").unwrap());
     assert_eq!((seen.state, seen.host.as_str()), (State::Scratch, "box"));
     let ran = world.reset_by(&engine);
@@ -66,7 +104,7 @@ fn a_remote_agent_is_seen_reset_undone_and_redone_like_a_local_one() {
 fn a_missing_remote_memory_is_made_and_its_making_undone() {
     let Some(server) = sftp_server() else { return };
     let world = world().without("scout");
-    let engine = world.engine_dialling(Arc::new(server));
+    let engine = engine(&world, server);
     let seen = engine.observe(engine.agent("ranger").unwrap());
     assert_eq!(seen.state, State::Missing);
     let ran = world.reset_by(&engine);
@@ -96,10 +134,10 @@ fn seventy_agents_of_a_host_are_done_in_two_batches() {
     let mut world = World::new(&[]);
     let names: Vec<String> = (0..70).map(|number| format!("agent-{number:02}")).collect();
     for name in &names {
-        world.add_remote(name, "box", "");
+        add_remote(&mut world, name, "box");
         world.write_scratch(name, format!("a note of {name}\n"));
     }
-    let engine = world.engine_dialling(Arc::new(server));
+    let engine = engine(&world, server);
     let ran = world.reset_by(&engine);
     assert_eq!(ran.report.count(Outcome::Ok), 70, "{:?}", ran.report);
     for name in &names {
@@ -108,4 +146,31 @@ fn seventy_agents_of_a_host_are_done_in_two_batches() {
         let archived = world.archived(name);
         assert!(archived.ends_with(format!("a note of {name}\n").as_bytes()));
     }
+}
+
+#[test]
+fn settling_looks_twice_and_finds_what_a_writer_left() {
+    let Some(ground) = ground() else { return };
+    let ground: &dyn Ground = &ground;
+    ground.write("MEMORY.md", b"old");
+    let folder = ground.open();
+    let mut writer = ground.writer("MEMORY.md");
+    let new = stage(ground, folder.as_ref(), b"new");
+    let displaced = folder.swap(NEW, new).unwrap().displaced.remove(0);
+    // The swap has looked for the first time.
+    assert_eq!(
+        settle(folder.as_ref(), &displaced),
+        (Settled::Open, Vec::new()),
+        "it is too early to tell"
+    );
+    writer(b" and late");
+    assert!(ground.wait());
+    let (settled, seen) = settle(folder.as_ref(), &displaced);
+    assert_eq!(settled, Settled::Open, "it has changed since");
+    assert_eq!(seen, [b"old and late"]);
+    assert!(ground.wait());
+    let (settled, seen) = settle(folder.as_ref(), &displaced);
+    assert_eq!(settled, Settled::Removed { watched: true });
+    assert_eq!(seen, [b"old and late"]);
+    assert_eq!(ground.names(), ["MEMORY.md"]);
 }

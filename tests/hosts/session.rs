@@ -1,18 +1,20 @@
 //! A session with OpenSSH's own server, over pipes and without ssh.
 
-#![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
-
 use std::ffi::OsStr;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 use tempfile::TempDir;
 
-use super::*;
-use crate::transport::sftp::wire::{Attrs, Statvfs, flags, status};
+use memory_shepherd::transport::sftp::session::*;
+use memory_shepherd::transport::sftp::wire::{
+    Attrs, Extensions, Reply, Request, Statvfs, flags, status,
+};
 
 const SERVERS: &[&str] = &[
     "/usr/lib/openssh/sftp-server",
