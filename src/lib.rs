@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`config`] | reads `memory-shepherd.conf`, with every mistake at once |
 //! | [`engine`] | observes agents, plans and applies resets and undos, keeps the ledger |
-//! | [`transport`] | where memories live: a contract, the local disk, a fake for tests |
+//! | [`transport`] | where memories live: a contract, the local disk, other hosts over SFTP, a fake for tests |
 //! | [`baseline`] | what is pushed, checked before use; its versions; the seal |
 //! | [`archive`] | entries: what was taken out of memories |
 //! | [`diff`] | line and word differences, pure |
