@@ -2,6 +2,8 @@
 //! from opening them. They get around nothing and hold nobody up.
 
 use std::fs::{self, File};
+use std::io;
+use std::path::Path;
 use std::thread;
 
 use crate::fixture::{BASELINE, Fleet};
@@ -19,14 +21,28 @@ enum Answer {
     Dodges,
 }
 
+/// A lease on a file that was just written: a process that another test is
+/// starting may have it open for a moment.
+fn take(path: &Path) -> io::Result<Lease> {
+    let mut lease = Lease::take(File::open(path)?);
+    for _ in 0..10_000 {
+        match lease {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::yield_now(),
+            lease => return lease,
+        }
+        lease = Lease::take(File::open(path)?);
+    }
+    lease
+}
+
 /// A fleet whose agents have these notes and leases on their memories; none, and
 /// said so, where there are no leases.
-fn leased(root: &std::path::Path, agents: &[&str]) -> Option<(Fleet, Vec<Lease>)> {
+fn leased(root: &Path, agents: &[&str]) -> Option<(Fleet, Vec<Lease>)> {
     let fleet = Fleet::new(root, &root.join("archives"), agents);
     let mut leases = Vec::new();
     for agent in agents {
         fs::write(fleet.memory(agent), format!("{BASELINE}- note\n")).unwrap();
-        match Lease::take(File::open(fleet.memory(agent)).unwrap()) {
+        match take(&fleet.memory(agent)) {
             Ok(lease) => leases.push(lease),
             Err(error) => {
                 println!("skipped: no leases here: {error}");
@@ -55,7 +71,7 @@ fn gets_around_nothing(answer: Answer) {
                 let text = format!("{BASELINE}- note {dodges}\n");
                 let other = fleet.folder("scout").join("other");
                 fs::write(&other, &text).unwrap();
-                leases.push(Lease::take(File::open(&other).unwrap()).unwrap());
+                leases.push(take(&other).unwrap());
                 // From the moment of its reset on the memory is the baseline.
                 if fs::metadata(&memory).unwrap().len() == BASELINE.len() as u64 {
                     fs::remove_file(&other).unwrap();
