@@ -545,7 +545,7 @@ impl Draft {
                 return Ok(Written {
                     path: self.subdir.join(name),
                     kind,
-                    digest: self.hasher.clone().finish(),
+                    digest: std::mem::take(&mut self.hasher).finish(),
                     size: self.size,
                 });
             }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -39,19 +41,96 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
+/// From how many bytes on they are hashed on a thread of its own, beside whoever
+/// reads and writes them. Few memories are that large.
+const LARGE: u64 = 4 << 20;
+
+/// Bytes that are on their way to that thread at once.
+const AHEAD: usize = 1 << 20;
+
 /// Computes a [`Digest`] of bytes that arrive in pieces.
-#[derive(Clone, Default)]
-pub struct Hasher(Sha256);
+#[derive(Default)]
+pub struct Hasher {
+    here: Sha256,
+    size: u64,
+    beside: Option<Beside>,
+}
+
+/// A thread that goes on with a digest.
+struct Beside {
+    pieces: SyncSender<Vec<u8>>,
+    piece: Vec<u8>,
+    thread: JoinHandle<Sha256>,
+}
 
 impl Hasher {
     /// Adds the next piece.
     pub fn update(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
+        self.size += bytes.len() as u64;
+        match &mut self.beside {
+            Some(beside) => beside.update(bytes),
+            None => self.here.update(bytes),
+        }
+        if self.size > LARGE && self.beside.is_none() {
+            let here = std::mem::take(&mut self.here);
+            match Beside::start(here) {
+                Ok(beside) => self.beside = Some(beside),
+                // It is slower here, and the same.
+                Err(here) => self.here = here,
+            }
+        }
     }
 
     /// The digest of everything added.
     pub fn finish(self) -> Digest {
-        Digest(self.0.finalize().into())
+        let hasher = match self.beside {
+            None => self.here,
+            Some(beside) => beside.finish(),
+        };
+        Digest(hasher.finalize().into())
+    }
+}
+
+impl Beside {
+    fn start(hasher: Sha256) -> Result<Beside, Sha256> {
+        let (pieces, queue) = sync_channel::<Vec<u8>>(2);
+        let begun = hasher.clone();
+        let work = move || {
+            queue.into_iter().fold(begun, |mut hasher, piece| {
+                hasher.update(piece);
+                hasher
+            })
+        };
+        match thread::Builder::new().spawn(work) {
+            Ok(thread) => Ok(Beside {
+                pieces,
+                piece: Vec::new(),
+                thread,
+            }),
+            Err(_) => Err(hasher),
+        }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        self.piece.extend_from_slice(bytes);
+        if self.piece.len() >= AHEAD / 4 {
+            let next = Vec::with_capacity(self.piece.capacity());
+            // It ends only when nothing more can come.
+            let _ = self.pieces.send(std::mem::replace(&mut self.piece, next));
+        }
+    }
+
+    fn finish(self) -> Sha256 {
+        let Beside {
+            pieces,
+            piece,
+            thread,
+        } = self;
+        let _ = pieces.send(piece);
+        drop(pieces);
+        thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
@@ -105,6 +184,17 @@ impl From<Digest> for String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn much_that_comes_in_pieces_has_the_digest_of_the_whole() {
+        let bytes: Vec<u8> = (0..9_000_000_u32).map(|at| (at % 251) as u8).collect();
+        let whole = Digest(Sha256::digest(&bytes).into());
+        for piece in [bytes.len(), 1_000_001, 65_536, 7_777] {
+            let mut hasher = Hasher::default();
+            bytes.chunks(piece).for_each(|piece| hasher.update(piece));
+            assert_eq!(hasher.finish(), whole, "in pieces of {piece}");
+        }
+    }
 
     #[test]
     fn text_form_is_that_of_sha256sum() {

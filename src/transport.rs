@@ -93,6 +93,18 @@ pub trait Folder: Send {
     /// beyond it the largest of the agent's own (`user.*`) are left out.
     fn read(&self, sink: Sink<'_>) -> Result<File, TransportError>;
 
+    /// What is known of a memory that cannot be opened, for a lease: everything but
+    /// its content. [`Folder::look`] has said that it is a file.
+    fn unread(&self) -> Result<File, TransportError> {
+        match self.look()? {
+            Object::File(file) => Ok(file),
+            _ => {
+                let error = Error::new(Kind::Conflict, "the memory was replaced meanwhile");
+                Err(TransportError::new(Cause::Moved, error))
+            }
+        }
+    }
+
     /// Whether the memory begins with `size` bytes of this content, read anew: an
     /// agent may have written below it already.
     fn begins_with(&self, content: Digest, size: u64) -> Result<bool, TransportError> {

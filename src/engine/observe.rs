@@ -241,13 +241,15 @@ pub struct Content {
 
 /// A file while it is read once: its beginning is kept, all of it is counted
 /// and digested.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub(super) struct Reading {
     pub head: Vec<u8>,
     pub size: u64,
     newlines: u64,
     last: u8,
     hasher: Hasher,
+    /// Once somebody asked for it, after the last piece.
+    digest: Option<Digest>,
 }
 
 impl Reading {
@@ -261,8 +263,12 @@ impl Reading {
         self.hasher.update(bytes);
     }
 
-    pub fn digest(&self) -> Digest {
-        self.hasher.clone().finish()
+    /// The digest of all of it, which ends it.
+    pub fn digest(&mut self) -> Digest {
+        let hasher = &mut self.hasher;
+        *self
+            .digest
+            .get_or_insert_with(|| std::mem::take(hasher).finish())
     }
 
     /// Lines, an unfinished last one included.
@@ -625,7 +631,7 @@ impl Engine {
             read => read?,
         };
         let judgement = judge(&reading, current, earlier);
-        let verdict = self.verdict(&reading, &file.stamp, &judgement);
+        let verdict = self.verdict(&mut reading, &file.stamp, &judgement);
         let now = self.clock().now().timestamp_nanos_opt().unwrap_or(0);
         let changed = file.stamp.changed.max(file.stamp.modified);
         self.cache(
@@ -661,7 +667,7 @@ impl Engine {
         }
     }
 
-    fn verdict(&self, reading: &Reading, stamp: &Stamp, judgement: &Judgement) -> Verdict {
+    fn verdict(&self, reading: &mut Reading, stamp: &Stamp, judgement: &Judgement) -> Verdict {
         let content = Content {
             size: reading.size,
             lines: reading.lines(),

@@ -9,7 +9,7 @@ mod settle;
 use std::cell::{Cell, RefCell};
 use std::ffi::{OsStr, OsString};
 use std::fs::File as StdFile;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
-use self::attributes::{dress, xattrs};
+use self::attributes::{Way, dress, xattrs};
 use super::{
     Attributes, Cause, File, Folder, Identity, Method, Object, Odd, Outlook, Reader, Settled, Sink,
     Stamp, Swapped, Transport, TransportError, Unsynced,
@@ -458,10 +458,23 @@ impl Folder for LocalFolder {
         let path = self.memory();
         let file = self.open(&self.name)?.ok_or_else(|| moved(&path))?;
         let mut read = self.read_all(&file, &path, sink)?;
-        (read.attributes.xattrs, read.dropped) = xattrs(&file)
+        (read.attributes.xattrs, read.dropped) = xattrs(&Way::File(&file))
             .path("read the attributes of", &path)
             .map_err(refused)?;
         Ok(read)
+    }
+
+    fn unread(&self) -> Result<File, TransportError> {
+        let path = self.memory();
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = fs::openat(&*self.fd, &self.name, flags, Mode::empty());
+        let file = StdFile::from(file.path("look at", &path).map_err(refused)?);
+        let mut found = describe(&self.stat(&file, &path)?);
+        let way = format!("/proc/self/fd/{}", file.as_raw_fd());
+        (found.attributes.xattrs, found.dropped) = xattrs(&Way::Path(&way))
+            .path("read the attributes of", &path)
+            .map_err(refused)?;
+        Ok(found)
     }
 
     fn outlook(&self) -> Outlook {
@@ -481,7 +494,7 @@ impl Folder for LocalFolder {
             uid: stat.st_uid,
             gid: stat.st_gid,
             mode: stat.st_mode & 0o666 | 0o600,
-            xattrs: xattrs(new.file())
+            xattrs: xattrs(&Way::File(new.file()))
                 .path("read the attributes of a new file in", &self.path)
                 .map_err(refused)?
                 .0,

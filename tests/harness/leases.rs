@@ -3,10 +3,11 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::thread;
 
-use crate::fixture::{BASELINE, Fleet};
+use crate::fixture::{BASELINE, Fleet, is_root};
 use crate::kernel::Lease;
 use crate::tools::{Running, ground};
 
@@ -59,6 +60,17 @@ fn gets_around_nothing(answer: Answer) {
         return;
     };
     let memory = fleet.memory("scout");
+    let owner = match is_root() {
+        true => Some(61_001),
+        false => None,
+    };
+    chown(&memory, owner, owner).unwrap();
+    fs::set_permissions(&memory, fs::Permissions::from_mode(0o640)).unwrap();
+    let looks = || {
+        let meta = fs::metadata(&memory).unwrap();
+        (meta.uid(), meta.gid(), meta.mode())
+    };
+    let looked = looks();
     let mut before = format!("{BASELINE}- note\n");
     let mut running = Running::on(&fleet, &["reset", "scout"]);
     let mut dodges = 0;
@@ -91,6 +103,7 @@ fn gets_around_nothing(answer: Answer) {
         assert!(dodges > 0);
     } else {
         assert_eq!(fs::read_to_string(&memory).unwrap(), BASELINE);
+        assert_eq!(looks(), looked, "owner and mode stay");
     }
     // What was displaced stays beside it until the lease is over.
     // Nobody opens it meanwhile, which would take 45 seconds.
@@ -105,6 +118,7 @@ fn gets_around_nothing(answer: Answer) {
     if answer != Answer::Dodges {
         assert!(fleet.run(&["undo", "scout"]).status.success());
         assert_eq!(fs::read_to_string(&memory).unwrap(), before);
+        assert_eq!(looks(), looked);
     }
     let archived = fleet.entries("scout").into_values();
     assert!(

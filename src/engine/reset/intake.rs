@@ -64,19 +64,26 @@ impl<'a> Run<'a> {
             draft: None,
         };
         let mut object = folder.look()?;
+        let mut attributes = None;
         if matches!(object, Object::File(_)) {
             match folder.read(&mut |bytes| intake.take(&mut reading, bytes)) {
                 Ok(file) => object = Object::File(file),
                 Err(error) if error.cause != Cause::Leased => return Err(error.into()),
                 Err(error) if patient => return Err(Trouble::Leased(error.into())),
-                Err(_) => object = Object::Odd(Odd::Leased),
+                // Who owns it is told without opening it.
+                Err(_) => {
+                    attributes = Some(folder.unread()?.attributes);
+                    object = Object::Odd(Odd::Leased);
+                }
             }
         }
-        let mut attributes = None;
         let mut inode = 0;
         match &object {
             Object::Absent => event.before = Some(Standing::Absent),
-            Object::Odd(odd) => event.before = Some(Standing::Odd(odd.clone())),
+            Object::Odd(odd) => {
+                event.before = Some(Standing::Odd(odd.clone()));
+                event.attributes.clone_from(&attributes);
+            }
             Object::File(file) => {
                 inode = file.stamp.inode;
                 attributes = Some(file.attributes.clone());
@@ -160,7 +167,9 @@ impl<'a> Run<'a> {
             event.split = judgement.exact.then(|| version.digest());
         }
         taken.entry = match &object {
-            Object::Odd(odd) => Entry::Draft(self.describe(agent, odd, now)?, EntryKind::Odd),
+            Object::Odd(odd) => {
+                Entry::Draft(Box::new(self.describe(agent, odd, now)?), EntryKind::Odd)
+            }
             _ => match self.archived_before(agent, event)? {
                 Some(written) => Entry::Before(written),
                 None => intake.finish(&reading, &judgement)?,
@@ -352,7 +361,7 @@ enum Entry {
     None,
     /// An earlier run has archived the very same.
     Before(Written),
-    Draft(archive::Draft, EntryKind),
+    Draft(Box<archive::Draft>, EntryKind),
 }
 
 impl Taken {
@@ -449,7 +458,7 @@ impl Intake<'_> {
         Ok(match self.draft {
             Some((draft, kind)) => {
                 draft.begin_writing();
-                Entry::Draft(draft, kind)
+                Entry::Draft(Box::new(draft), kind)
             }
             None => Entry::None,
         })

@@ -26,15 +26,53 @@ const ESSENTIAL: [&str; 7] = [
     "system.posix_acl_access",
 ];
 
+/// How a file's extended attributes are reached.
+pub(super) enum Way<'a> {
+    /// It is open.
+    File(&'a StdFile),
+    /// By the path of a descriptor that was opened for nothing but to name it.
+    Path(&'a str),
+}
+
+impl Way<'_> {
+    fn list_size(&self) -> rustix::io::Result<usize> {
+        match self {
+            Way::File(file) => fs::flistxattr_query(file),
+            Way::Path(path) => fs::listxattr_query(*path),
+        }
+    }
+
+    fn list(&self, list: &mut Vec<u8>) -> rustix::io::Result<usize> {
+        match self {
+            Way::File(file) => fs::flistxattr(file, list),
+            Way::Path(path) => fs::listxattr(*path, list),
+        }
+    }
+
+    fn size(&self, name: &[u8]) -> rustix::io::Result<usize> {
+        match self {
+            Way::File(file) => fs::fgetxattr_query(file, name),
+            Way::Path(path) => fs::getxattr_query(*path, name),
+        }
+    }
+
+    fn value(&self, name: &[u8], value: &mut [u8]) -> rustix::io::Result<usize> {
+        match self {
+            Way::File(file) => fs::fgetxattr(file, name, value),
+            Way::Path(path) => fs::getxattr(*path, name, value),
+        }
+    }
+}
+
 /// The extended attributes that this process may see, as far as they are
 /// [`affordable`], and how many were left out, at least.
-pub(super) fn xattrs(file: &StdFile) -> rustix::io::Result<(Vec<Xattr>, u64)> {
+pub(super) fn xattrs(way: &Way<'_>) -> rustix::io::Result<(Vec<Xattr>, u64)> {
     // Most files have none.
-    if let Ok(0) = fs::flistxattr_query(file) {
+    if let Ok(0) = way.list_size() {
         return Ok((Vec::new(), 0));
     }
     let mut list = vec![0; LONGEST];
-    let (names, mut dropped) = match fs::flistxattr(file, &mut list) {
+    let (names, mut dropped) = match way.list(&mut list) {
         Ok(length) => {
             list.truncate(length);
             let names = list.split(|byte| *byte == 0);
@@ -46,7 +84,7 @@ pub(super) fn xattrs(file: &StdFile) -> rustix::io::Result<(Vec<Xattr>, u64)> {
     };
     let mut sizes = Vec::new();
     for name in names {
-        match fs::fgetxattr_query(file, name) {
+        match way.size(name) {
             Ok(size) => sizes.push((name, size)),
             Err(errno) if absent(errno) => {}
             Err(errno) => return Err(errno),
@@ -57,7 +95,7 @@ pub(super) fn xattrs(file: &StdFile) -> rustix::io::Result<(Vec<Xattr>, u64)> {
     let mut found = Vec::new();
     let mut value = vec![0; LONGEST];
     for (name, size) in kept {
-        match fs::fgetxattr(file, name, &mut value[..]) {
+        match way.value(name, &mut value[..]) {
             // One that grew is not what could be afforded.
             Ok(length) if length > size && name.starts_with(b"user.") => dropped += 1,
             Ok(length) => found.push((name.to_vec(), value[..length].to_vec())),
@@ -90,7 +128,7 @@ pub(super) fn dress(file: &StdFile, attributes: &Attributes, memory: &Path) -> R
     }
     fs::fchmod(file, Mode::from_raw_mode(attributes.mode)).path("keep the mode of", memory)?;
     // The label that a security module gave the new file may be right already.
-    let (have, _) = xattrs(file).path("read the attributes of", memory)?;
+    let (have, _) = xattrs(&Way::File(file)).path("read the attributes of", memory)?;
     // The folder's default access control list is not the old file's; what
     // security modules add is theirs.
     let wanted = |name: &[u8]| attributes.xattrs.iter().any(|(wanted, _)| wanted == name);
