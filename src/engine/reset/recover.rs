@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +15,7 @@ use crate::digest::{Digest, Hasher};
 use crate::durable::{self, NewFile, Unsynced};
 use crate::engine::Engine;
 use crate::engine::ledger::{Act, Event, Outcome, Record, Standing};
-use crate::engine::observe::host;
+use crate::engine::observe::{LOCAL, host};
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::transport::{Cause, Folder, Method, Object, Odd, Settled};
 
@@ -127,6 +128,13 @@ pub(super) enum Back {
     Other,
     /// Somebody keeps everybody else from opening it.
     Leased,
+}
+
+/// How long a displaced file on a host is looked at.
+const TWICE: Duration = Duration::from_secs(2);
+
+fn is_file(standing: &Standing) -> bool {
+    matches!(standing, Standing::File { .. })
 }
 
 /// How many files a run can have displaced that was interrupted before it could
@@ -358,6 +366,11 @@ impl Run<'_> {
         // A mark of it, which is next, must not be on the disk before it.
         durable::sync_all(folder.unsynced())?;
         folder.remove_unfinished(&staged)?;
+        if agent.place.host().is_some() && event.after.as_ref().is_some_and(is_file) {
+            // There it is a second name of the new file, or half of one: never
+            // anything of the agent's.
+            folder.remove(&staged)?;
+        }
         known.extend(event.after.as_ref().and_then(Standing::digest));
         let mut names = folder.displaced_names(&staged)?;
         match &marked {
@@ -371,8 +384,21 @@ impl Run<'_> {
             unmarked,
         };
         let found = !displaced.names.is_empty();
-        let (mut notes, settled) =
+        let (mut notes, mut settled) =
             self.settle_displaced(agent, folder.as_ref(), &mut event, &mut displaced);
+        // Where nobody can see who has a file open, it is looked at twice.
+        let end = self.engine.clock().instant() + TWICE;
+        while agent.place.host().is_some()
+            && settled.is_ok()
+            && !displaced.names.is_empty()
+            && self.engine.clock().instant() < end
+        {
+            self.engine.clock().sleep(Duration::from_millis(50));
+            let (more, again) =
+                self.settle_displaced(agent, folder.as_ref(), &mut event, &mut displaced);
+            notes.extend(more);
+            settled = again;
+        }
         let stuck = settled.is_err();
         if let Err(error) = settled {
             // What cannot be settled where the memory was replaced stays beside it
@@ -490,6 +516,24 @@ impl Run<'_> {
     ) -> Result<Option<Method>, Error> {
         let stands = folder.look()?;
         let new = event.after.as_ref().and_then(Standing::digest);
+        let asides = || -> Result<bool, Error> {
+            let names = folder.displaced_names(staged)?;
+            Ok(names.iter().any(|name| name != staged))
+        };
+        if event.host != LOCAL && stands != Object::Absent {
+            // Without inodes the names tell: what stood there goes aside first.
+            return Ok(match (asides()?, new) {
+                (true, _) => Some(Method::TakeAway),
+                (false, None) if folder.stands(staged)? => Some(Method::Remove),
+                (false, Some(_))
+                    if event.before == Some(Standing::Absent)
+                        && self.read_back(folder, event)? == Back::Same =>
+                {
+                    Some(Method::Create)
+                }
+                _ => None,
+            });
+        }
         let built = match new {
             Some(new) => folder.holds(staged, new)?,
             None => None,
@@ -504,14 +548,11 @@ impl Run<'_> {
                 _ if folder.half_written(staged)? => Ok(Some(folder.swap(staged, built)?.method)),
                 // The new file has two names for a moment where it gets the
                 // memory's by a link.
-                _ if self.read_back(folder, event)? == Back::Same => {
-                    let names = folder.displaced_names(staged)?;
-                    Ok(match names.iter().any(|name| name != staged) {
-                        true => Some(Method::TakeAway),
-                        false if event.before == Some(Standing::Absent) => Some(Method::Create),
-                        false => None,
-                    })
-                }
+                _ if self.read_back(folder, event)? == Back::Same => Ok(match asides()? {
+                    true => Some(Method::TakeAway),
+                    false if event.before == Some(Standing::Absent) => Some(Method::Create),
+                    false => None,
+                }),
                 _ => Ok(None),
             };
         }
@@ -520,8 +561,8 @@ impl Run<'_> {
         }
         let names = folder.displaced_names(staged)?;
         Ok(match names.first() {
-            Some(name) if name != staged => Some(Method::TakeAway),
             Some(_) if new.is_none() => Some(Method::Remove),
+            Some(name) if name != staged => Some(Method::TakeAway),
             Some(_) => Some(Method::Exchange),
             // Nothing is displaced where nothing stood. Where something did,
             // the new file was never made, whatever the agent saved since.

@@ -19,8 +19,8 @@ use crate::digest::{Digest, Hasher};
 use crate::durable;
 use crate::error::{Error, Kind};
 use crate::transport::{
-    Attributes, Cause, File, Folder, Identity, Method, Object, Reader, Settled, Sink, Stamp,
-    Swapped, TransportError, Unsynced,
+    Attributes, Cause, File, Folder, Identity, Method, Object, Outlook, Reader, Settled, Sink,
+    Stamp, Swapped, TransportError, Unsynced,
 };
 
 /// How often a swap starts over because the agent has made a new file.
@@ -77,8 +77,9 @@ impl SftpFolder {
     ) -> Result<SftpFolder, TransportError> {
         let path = memory.parent().unwrap_or(Path::new("/")).to_path_buf();
         let mut batch = look_at(memory).to_vec();
+        // Not by its name alone, at which a FIFO may stand.
         batch.push(Request::Open {
-            path: bytes(&path),
+            path: bytes(&path.join(".")),
             flags: flags::READ,
             mode: None,
         });
@@ -408,6 +409,13 @@ impl Folder for SftpFolder {
         }
     }
 
+    fn outlook(&self) -> Outlook {
+        match self.can_replace() {
+            Ok(()) => Outlook::Clear,
+            Err(error) => Outlook::Refused(error.into()),
+        }
+    }
+
     fn inherited(&self, _: &str) -> Result<Attributes, TransportError> {
         let (Some((uid, gid)), Some(mode)) = (self.owner.owner, self.owner.mode) else {
             return Err(self.host.odd_answer("look at", &self.path));
@@ -426,6 +434,7 @@ impl Folder for SftpFolder {
         content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
         attributes: &Attributes,
     ) -> Result<Identity, TransportError> {
+        self.can_replace()?;
         let path = self.at(name);
         let answer = self.ask_one(Request::Open {
             path: bytes(&path),
@@ -492,23 +501,34 @@ impl Folder for SftpFolder {
             }
             match code(linked) {
                 Some(status::OK) => {
-                    self.look_after(staged, displaced.last(), new)?;
                     let method = match displaced.is_empty() {
                         true => Method::Create,
                         false => Method::TakeAway,
                     };
+                    if !self.look_after(staged, displaced.last(), new)? {
+                        displaced.push(staged.to_string());
+                    }
                     return Ok(Swapped { method, displaced });
                 }
                 // The agent was quicker and made a new one: that one, too.
                 Some(_) if self.stands_at(&self.memory)? => {}
-                Some(code) => return Err(self.host.failed("replace", &self.memory, code)),
-                None => return Err(self.host.odd_answer("replace", &self.memory)),
+                // The old one is better than none.
+                linked => {
+                    if let Some(aside) = displaced.last() {
+                        self.put_back(aside)?;
+                    }
+                    return Err(match linked {
+                        Some(code) => self.host.failed("replace", &self.memory, code),
+                        None => self.host.odd_answer("replace", &self.memory),
+                    });
+                }
             }
         }
         Err(moved(&self.host, &self.memory))
     }
 
     fn take_away(&self, aside: &str) -> Result<(), TransportError> {
+        self.can_replace()?;
         let to = self.at(aside);
         if self.stands_at(&to)? {
             return Err(self.host.refused("use", &to, "it already exists"));
@@ -591,6 +611,38 @@ impl Folder for SftpFolder {
 }
 
 impl SftpFolder {
+    /// Whether the server has what a memory is replaced by.
+    fn can_replace(&self) -> Result<(), TransportError> {
+        let has = self.host.extensions();
+        if has.posix_rename && has.hardlink {
+            return Ok(());
+        }
+        let message = format!(
+            "cannot replace {}:{}: the server lacks posix-rename@openssh.com or hardlink@openssh.com, \
+             without which it would be lost what an agent writes meanwhile",
+            self.host.host(),
+            self.memory.display()
+        );
+        let error = Error::new(Kind::Host, message);
+        let error = error.hint("OpenSSH's SFTP server has both, unless sshd_config denies them");
+        Err(TransportError::new(Cause::Refused, error))
+    }
+
+    /// Gives what was taken aside the memory's name again, where none stands.
+    fn put_back(&self, aside: &str) -> Result<(), TransportError> {
+        let (from, to) = (bytes(&self.at(aside)), bytes(&self.memory));
+        let linked = self.ask_one(Request::HardLink {
+            from: from.clone(),
+            to: to.clone(),
+        })?;
+        if code(&linked) == Some(status::OK) {
+            return self.remove(aside);
+        }
+        // It replaces nothing, either; if that fails, the record names it.
+        let _ = self.ask_one(Request::Rename { from, to })?;
+        Ok(())
+    }
+
     fn stands_at(&self, path: &Path) -> Result<bool, TransportError> {
         let found = self.ask_one(lstat(path))?;
         match (code(&found), attrs(&found)) {

@@ -20,7 +20,7 @@ const PROBE: u32 = 1024;
 const ENDS: u32 = 16;
 
 /// Requests that are under way for one file.
-pub(super) const AHEAD: u64 = 24;
+pub(super) const AHEAD: usize = 24;
 
 /// No memory on a host that claims more is read.
 pub(super) const LARGEST: u64 = 16 << 20;
@@ -42,6 +42,8 @@ pub(super) struct Pump<'p> {
     most: u64,
     /// How often it seemed to end elsewhere than where it does.
     ends: u32,
+    /// What was asked for: from where, and how much.
+    asked: Vec<(u64, u32)>,
 }
 
 impl<'p> Pump<'p> {
@@ -51,34 +53,31 @@ impl<'p> Pump<'p> {
             path,
             size,
             offset: 0,
-            // One that grows as fast as it is read is left: what follows is found
-            // when the displaced file is settled.
-            most: size.saturating_mul(2).clamp(LARGEST, 2 * LARGEST),
+            most: size.saturating_mul(2).max(2 * LARGEST),
             ends: 0,
+            asked: Vec::new(),
         }
     }
 
     /// The next requests.
-    pub(super) fn next(&self) -> Vec<Request> {
-        let mut batch = Vec::new();
+    pub(super) fn next(&mut self) -> Vec<Request> {
+        self.asked.clear();
         let mut at = self.offset;
-        let mut read = |offset, length| {
-            batch.push(Request::Read {
-                handle: self.handle.clone(),
-                offset,
-                length,
-            });
-        };
-        for _ in 0..AHEAD {
-            if at >= self.size {
-                // What it has grown by meanwhile, or that it ends there.
-                read(at, PROBE);
-                break;
-            }
-            let length = u64::from(PIECE).min(self.size - at);
-            read(at, length as u32);
-            at += length;
+        while self.asked.len() < AHEAD && at < self.size {
+            let length = u64::from(PIECE).min(self.size - at) as u32;
+            self.asked.push((at, length));
+            at += u64::from(length);
         }
+        if at >= self.size {
+            // What it has grown by meanwhile, or that it ends there.
+            self.asked.push((at, PROBE));
+        }
+        let read = |(offset, length): &(u64, u32)| Request::Read {
+            handle: self.handle.clone(),
+            offset: *offset,
+            length: *length,
+        };
+        let mut batch: Vec<Request> = self.asked.iter().map(read).collect();
         batch.push(Request::Fstat {
             handle: self.handle.clone(),
         });
@@ -98,50 +97,49 @@ impl<'p> Pump<'p> {
         let Some(after) = attrs(after) else {
             return Err(host.odd_answer("look at", self.path));
         };
-        // Where the next answer begins, if the ones before were not short.
-        let mut next = self.offset;
-        for answer in reads {
+        for ((at, _), answer) in self.asked.iter().zip(reads) {
+            // Behind a short answer, which servers may give, nothing that was asked
+            // for is what comes next: neither bytes nor the end of the file.
+            if *at != self.offset {
+                return Ok(None);
+            }
             match answer {
-                // It has to be asked for again.
-                Ok(Reply::Data(_)) if next != self.offset => break,
                 Ok(Reply::Data(data)) => {
                     sink(data)?;
-                    next += match next < self.size {
-                        true => u64::from(PIECE).min(self.size - next),
-                        false => data.len() as u64,
-                    };
                     self.offset += data.len() as u64;
                 }
-                // A file that ends before its end was not read, whatever the server
-                // says. One that is written meanwhile is read on.
                 Ok(Reply::Status {
                     code: status::EOF, ..
-                }) if after.size == Some(self.offset) => return Ok(Some(*after)),
-                Ok(Reply::Status {
-                    code: status::EOF, ..
-                }) if after.size < Some(self.offset) => {
-                    // Cut short while it was read.
-                    return Err(moved(host, self.path));
-                }
-                Ok(Reply::Status {
-                    code: status::EOF, ..
-                }) if self.ends < ENDS => {
-                    self.ends += 1;
-                    self.size = after.size.unwrap_or(self.offset);
-                    return Ok(None);
-                }
-                Ok(Reply::Status {
-                    code: status::EOF, ..
-                }) => {
-                    let why = "it ends before the size that the server claims";
-                    return Err(host.refused("read", self.path, why));
-                }
+                }) => return self.ended(host, after),
                 Ok(Reply::Status { code, .. }) => {
                     return Err(host.failed("read", self.path, *code));
                 }
                 _ => return Err(host.odd_answer("read", self.path)),
             }
         }
-        Ok((self.offset >= self.most).then_some(*after))
+        self.size = self.size.max(after.size.unwrap_or(0));
+        match self.offset >= self.most {
+            true => Err(host.refused("read", self.path, "it grows as fast as it is read")),
+            false => Ok(None),
+        }
+    }
+
+    /// The server says that it ends here. One that ends before its size was not
+    /// read, whatever the server says; one that is written meanwhile is read on.
+    fn ended(&mut self, host: &Connection, after: &Attrs) -> Result<Option<Attrs>, TransportError> {
+        self.ends += 1;
+        match after.size {
+            Some(size) if size == self.offset => Ok(Some(*after)),
+            // Cut short while it was read.
+            Some(size) if size < self.offset => Err(moved(host, self.path)),
+            Some(size) if self.ends <= ENDS => {
+                self.size = size;
+                Ok(None)
+            }
+            _ => {
+                let why = "it ends before the size that the server claims";
+                Err(host.refused("read", self.path, why))
+            }
+        }
     }
 }

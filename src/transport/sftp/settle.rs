@@ -1,10 +1,11 @@
 //! What comes after a swap: what was displaced is settled, by looking twice.
 
 use std::cell::Cell;
+use std::path::Path;
 use std::time::Duration;
 
 use super::folder::{Handle, New, Seen, SftpFolder, handle, moved};
-use super::host::{DIRECTORY, REGULAR, attrs, bytes, code, file, kind, lstat};
+use super::host::{DIRECTORY, LOOK, REGULAR, attrs, bytes, code, file, kind, look_at, lstat};
 use super::pump::Held;
 use super::wire::{Request, status};
 use crate::digest::Hasher;
@@ -29,73 +30,79 @@ impl SftpFolder {
     }
 
     /// After the exchange of names: reads what stands at the memory's name, looks
-    /// at what was displaced for the first time, and removes the staged name.
+    /// at what was displaced for the first time, and removes the staged name. False
+    /// when that stays.
     pub(super) fn look_after(
         &self,
         staged: &str,
         displaced: Option<&String>,
         new: New,
-    ) -> Result<(), TransportError> {
+    ) -> Result<bool, TransportError> {
         let aside = displaced.map(|name| self.at(name));
-        let mut batch = vec![lstat(&self.memory), self.open_file(&self.memory)];
-        if let Some(path) = &aside {
-            batch.extend([lstat(path), self.open_file(path)]);
-        }
+        let paths: Vec<&Path> = std::iter::once(self.memory.as_path())
+            .chain(aside.as_deref())
+            .collect();
+        let mut batch: Vec<Request> = paths.iter().map(|path| lstat(path)).collect();
         batch.extend(self.sync_folder());
-        let mut answers = self.host.ask(batch)?.into_iter();
-        let mut opened = || {
-            let (found, opened) = (answers.next(), answers.next());
-            let found = found.as_ref().and_then(attrs).copied();
-            let size = found
-                .filter(|attrs| kind(attrs) == Some(REGULAR))
-                .and_then(|attrs| attrs.size);
-            (found.is_some(), size, opened.and_then(handle))
-        };
-        let (_, size, memory) = opened();
-        let (stands, old_size, old) = match &aside {
-            Some(_) => opened(),
-            None => (true, None, None),
-        };
-        let mut files = Vec::new();
-        if let (Some(size), Some(handle)) = (size, &memory) {
-            files.push((handle, self.memory.as_path(), size));
-        }
-        if let (Some(size), Some(handle), Some(path)) = (old_size, &old, &aside) {
-            files.push((handle, path.as_path(), size));
-        }
-        let remove = Request::Remove {
-            path: bytes(&self.at(staged)),
-        };
-        let read = self.digests_of(&files, vec![remove]);
-        let read_memory = size.is_some() && memory.is_some();
-        if let Some(handle) = memory {
-            self.close(handle);
-        }
-        let (mut held, _) = read.inspect_err(|_| {
-            if let Some(handle) = &old {
-                self.close(handle.clone());
-            }
-        })?;
-        if let (Some(name), Some(handle)) = (displaced, old) {
-            match old_size.and_then(|_| held.pop()) {
-                Some(held) => self.saw(name, handle, &held),
-                // Whatever it is, settling looks at it anew.
-                None => self.close(handle),
-            }
-        }
-        if let (false, Some(path)) = (stands, &aside) {
+        let found = self.host.ask(batch)?;
+        if let Some(path) = &aside
+            && found.get(1).and_then(attrs).is_none()
+        {
             let why = "the server says that it was renamed, and it is not there";
             return Err(self.host.refused("displace", path, why));
         }
-        match held.pop().filter(|_| read_memory) {
-            Some(held) if (held.content, held.size) == (new.content, new.size) => {
-                let stamp = file(&held.after).map(|file| file.stamp);
-                self.installed.set(stamp.map(|stamp| (held.content, stamp)));
-                Ok(())
+        // Opening would follow a link, and hang on a FIFO.
+        let size = |place: usize| {
+            let found = found.get(place).and_then(attrs);
+            let regular = found.filter(|attrs| kind(attrs) == Some(REGULAR));
+            regular.and_then(|attrs| attrs.size)
+        };
+        let files: Vec<(usize, &Path, u64)> = paths
+            .iter()
+            .enumerate()
+            .filter_map(|(place, path)| Some((place, *path, size(place)?)))
+            .collect();
+        let open = files.iter().map(|(_, path, _)| self.open_file(path));
+        let opened = self.host.ask(open.collect())?.into_iter();
+        let files: Vec<(usize, &Path, u64, Handle)> = files
+            .into_iter()
+            .zip(opened)
+            .filter_map(|((place, path, size), opened)| Some((place, path, size, handle(opened)?)))
+            .collect();
+        let read: Vec<(&Handle, &Path, u64)> = files
+            .iter()
+            .map(|(_, path, size, handle)| (handle, *path, *size))
+            .collect();
+        let remove = Request::Remove {
+            path: bytes(&self.at(staged)),
+        };
+        let read = self.digests_of(&read, vec![remove]);
+        let mut installed = None;
+        let held = read.as_ref().map_or(&[][..], |(held, _)| held.as_slice());
+        for (number, (place, _, _, handle)) in files.into_iter().enumerate() {
+            match (place, displaced, held.get(number)) {
+                (1, Some(name), Some(held)) => self.saw(name, handle, held),
+                (0, _, Some(held)) => {
+                    installed = Some((held.content, held.size, held.after));
+                    self.close(handle);
+                }
+                _ => self.close(handle),
+            }
+        }
+        let (_, removed) = read?;
+        let gone = matches!(
+            removed.first().and_then(code),
+            Some(status::OK | status::NO_SUCH_FILE)
+        );
+        match installed {
+            Some((content, size, after)) if (content, size) == (new.content, new.size) => {
+                let stamp = file(&after).map(|file| file.stamp);
+                self.installed.set(stamp.map(|stamp| (content, stamp)));
+                Ok(gone)
             }
             // An agent may have begun to write to it already.
-            Some(held) if held.size > new.size && self.begins_with(new.content, new.size)? => {
-                Ok(())
+            Some((_, size, _)) if size > new.size && self.begins_with(new.content, new.size)? => {
+                Ok(gone)
             }
             _ => Err(moved(&self.host, &self.memory)),
         }
@@ -178,8 +185,14 @@ impl SftpFolder {
                 length: 1,
             },
         ];
+        let look = batch.len();
+        batch.extend(look_at(&self.memory));
         batch.extend(self.sync_folder());
         let answers = self.host.ask(batch)?;
+        // For whoever reads back, which comes next.
+        let object = answers.get(look..look + LOOK);
+        let object = object.and_then(|answers| self.host.object(&self.memory, answers).ok());
+        self.looked.replace(object);
         match answers.first().and_then(code) {
             Some(status::OK | status::NO_SUCH_FILE) => {}
             Some(code) => {

@@ -33,7 +33,7 @@ impl SftpFolder {
                     bytes: piece.to_vec(),
                 });
                 size += piece.len() as u64;
-                if queue.len() as u64 >= AHEAD {
+                if queue.len() >= AHEAD {
                     let done = self.all_ok(std::mem::take(&mut queue), "write", path);
                     done.map_err(|error| {
                         failed = Some(error.clone());

@@ -38,6 +38,8 @@ pub(super) struct Owner {
     /// What was written, in order, and until when the reply must come. Those that
     /// are answered leave when they come to the front.
     owed: VecDeque<(u32, Instant)>,
+    /// When the last reply came.
+    answered: Option<Instant>,
     /// Requests that left the queue and have no reply.
     in_flight: usize,
     /// The bytes that these carry or ask for.
@@ -105,6 +107,7 @@ impl Owner {
             greeting: Some((deadline, time)),
             greeted: false,
             owed: VecDeque::new(),
+            answered: None,
             in_flight: 0,
             expected: 0,
             before: Excerpt::default(),
@@ -155,7 +158,11 @@ impl Owner {
         {
             self.owed.pop_front();
         }
-        let reply = self.owed.front().map(|(_, until)| *until);
+        let since = self.answered.map(|at| at + self.shared.patience);
+        let reply = self
+            .owed
+            .front()
+            .map(|(_, until)| (*until).max(since.unwrap_or(*until)));
         let taken = (!self.burst.is_sent()).then_some(self.burst.deadline);
         let until = reply.into_iter().chain(taken).min()?;
         Some((until, self.shared.patience))
@@ -300,6 +307,9 @@ impl Owner {
             _ => return Err(Why::Garbage("a reply that nobody asked for".into())),
         };
         let now = System.instant();
+        // A server answers one after the other: as long as it does, it answers. A
+        // slow line may have much under way.
+        self.answered = Some(now);
         state.latency = slot.written.map(|then| now.saturating_duration_since(then));
         drop(state);
         self.in_flight -= 1;
