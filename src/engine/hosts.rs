@@ -6,6 +6,8 @@ use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use rustix::process::{Resource, getrlimit, setrlimit};
+
 use crate::config::{Agent, Host};
 
 /// How many hosts are worked on at the same time.
@@ -22,6 +24,9 @@ pub(super) fn side_by_side<J: Send, T: Send, U>(
     act: impl Fn(J) -> T + Sync,
 ) -> (U, Vec<T>) {
     let count = others.len().min(HOSTS);
+    if count > 0 {
+        raise_file_limit();
+    }
     let waiting = Mutex::new(others.into_iter());
     let next = || {
         waiting
@@ -37,6 +42,16 @@ pub(super) fn side_by_side<J: Send, T: Send, U>(
         let done = done.flat_map(|done| done.unwrap_or_else(|panic| resume_unwind(panic)));
         (here, done.collect())
     })
+}
+
+/// Several hosts at the same time have more files open than the 1,024 that a
+/// process may by default; more are allowed to whoever asks. Nothing here uses
+/// select(2), for which that default is made.
+fn raise_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // With the old one fewer agents are done at once, and the others are told of.
+    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 /// Does this for each, all at once.

@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::host::{Answer, Connection, LOOK, REGULAR, attrs, bytes, code, kind, look_at, lstat};
 use super::pump::{Held, LARGEST, Pump};
@@ -22,6 +22,9 @@ use crate::transport::{
     Attributes, Cause, File, Folder, Identity, Method, Object, Outlook, Reader, Settled, Sink,
     Stamp, Swapped, TransportError, Unsynced,
 };
+
+/// How long one file, or one folder's list, may take.
+const LONGEST: Duration = Duration::from_secs(60);
 
 /// How often a swap starts over because the agent has made a new file.
 const ATTEMPTS: usize = 16;
@@ -159,7 +162,9 @@ impl SftpFolder {
         sink: Sink<'_>,
     ) -> Result<(u64, Attrs), TransportError> {
         let mut pump = Pump::new(handle, path, size);
+        let end = self.clock.instant() + LONGEST;
         loop {
+            self.in_time(end, path)?;
             let answers = self.host.ask(pump.next())?;
             if let Some(after) = pump.take(&self.host, &answers, sink)? {
                 return Ok((pump.offset, after));
@@ -180,7 +185,9 @@ impl SftpFolder {
             .collect();
         let mut more = Some(more);
         let mut rest = Vec::new();
+        let end = self.clock.instant() + LONGEST;
         while more.is_some() || pumps.iter().any(|(.., after)| after.is_none()) {
+            self.in_time(end, &self.memory)?;
             let mut batch = Vec::new();
             let mut counts = Vec::new();
             for (pump, _, after) in &mut pumps {
@@ -256,6 +263,16 @@ impl SftpFolder {
         }
     }
 
+    /// A server may answer each question in time, and take for ever all the same.
+    fn in_time(&self, end: Instant, path: &Path) -> Result<(), TransportError> {
+        match self.clock.instant() < end {
+            true => Ok(()),
+            false => Err(self
+                .host
+                .refused("read", path, "it takes more than a minute")),
+        }
+    }
+
     pub(super) fn close(&self, handle: Handle) {
         self.host.tell(vec![Request::Close { handle }]);
     }
@@ -300,7 +317,11 @@ impl SftpFolder {
         })?;
         let handle = self.opened(Some(answer), &self.path)?;
         let mut names: Vec<Vec<u8>> = Vec::new();
+        let end = self.clock.instant() + LONGEST;
         let listed = loop {
+            if let Err(error) = self.in_time(end, &self.path) {
+                break Err(error);
+            }
             match self.ask_one(Request::ReadDir {
                 handle: handle.clone(),
             })? {
