@@ -108,21 +108,7 @@ pub trait Folder: Send {
     /// Whether the memory begins with `size` bytes of this content, read anew: an
     /// agent may have written below it already.
     fn begins_with(&self, content: Digest, size: u64) -> Result<bool, TransportError> {
-        if !matches!(self.look()?, Object::File(_)) {
-            return Ok(false);
-        }
-        let (mut hasher, mut left) = (Hasher::default(), size);
-        let read = self.read(&mut |bytes| {
-            let count = left.min(bytes.len() as u64);
-            hasher.update(&bytes[..count as usize]);
-            left -= count;
-            Ok(())
-        });
-        match read {
-            Ok(_) => Ok(left == 0 && hasher.finish() == content),
-            Err(error) if error.cause == Cause::Moved => Ok(false),
-            Err(error) => Err(error),
-        }
+        read_begins_with(self, content, size)
     }
 
     /// What a memory that is created here should look like, so that the agent
@@ -198,6 +184,29 @@ pub trait Folder: Send {
 
     /// Removes a name that we made. Absent is fine.
     fn remove(&self, name: &str) -> Result<(), TransportError>;
+}
+
+/// See [`Folder::begins_with`].
+pub(crate) fn read_begins_with<F: Folder + ?Sized>(
+    folder: &F,
+    content: Digest,
+    size: u64,
+) -> Result<bool, TransportError> {
+    if !matches!(folder.look()?, Object::File(_)) {
+        return Ok(false);
+    }
+    let (mut hasher, mut left) = (Hasher::default(), size);
+    let read = folder.read(&mut |bytes| {
+        let count = left.min(bytes.len() as u64);
+        hasher.update(&bytes[..count as usize]);
+        left -= count;
+        Ok(())
+    });
+    match read {
+        Ok(_) => Ok(left == 0 && hasher.finish() == content),
+        Err(error) if error.cause == Cause::Moved => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// What stands at a name.

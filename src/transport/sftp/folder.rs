@@ -20,7 +20,7 @@ use crate::durable;
 use crate::error::{Error, Kind};
 use crate::transport::{
     Attributes, Cause, File, Folder, Identity, Method, Object, Outlook, Reader, Settled, Sink,
-    Stamp, Swapped, TransportError, Unsynced,
+    Stamp, Swapped, TransportError, Unsynced, read_begins_with,
 };
 
 /// How long one file, or one folder's list, may take.
@@ -416,18 +416,9 @@ impl Folder for SftpFolder {
         {
             return Ok(true);
         }
-        let (mut hasher, mut left) = (Hasher::default(), size);
-        let read = self.read(&mut |bytes| {
-            let count = left.min(bytes.len() as u64);
-            hasher.update(&bytes[..count as usize]);
-            left -= count;
-            Ok(())
-        });
-        match read {
-            Ok(_) => Ok(left == 0 && hasher.finish() == content),
-            Err(error) if error.cause == Cause::Moved => Ok(false),
-            Err(error) => Err(error),
-        }
+        // Where it is not as it was installed, it is read, without another look.
+        self.looked.replace(Some(object));
+        read_begins_with(self, content, size)
     }
 
     fn outlook(&self) -> Outlook {
