@@ -288,11 +288,16 @@ pub struct NewFile {
     path: PathBuf,
     file: Arc<File>,
     length: u64,
+    /// How long it was when the disk was last told to begin.
+    begun: u64,
     provisional: Option<String>,
 }
 
 /// Up to how many bytes the disk is told to begin with a file.
 const SHORT: u64 = 1 << 20;
+
+/// After how many bytes of a long file the disk is told to begin with them.
+const STRETCH: u64 = 8 << 20;
 
 /// The least number of zeros that become a hole in a new file. A sparse memory
 /// may claim far more than the disk of the archive holds.
@@ -338,6 +343,7 @@ impl NewFile {
             path: path.to_path_buf(),
             file: Arc::new(File::from(file.path("create a file in", path)?)),
             length: 0,
+            begun: 0,
             provisional,
         })
     }
@@ -360,6 +366,10 @@ impl NewFile {
                 .and_then(|()| file.seek(SeekFrom::End(0)).map(drop)),
             false => file.write_all(bytes),
         };
+        if self.length - self.begun >= STRETCH {
+            self.begun = self.length;
+            sys::begin_writing(self.file.as_fd());
+        }
         written.path("write a new file in", &self.path)
     }
 

@@ -4,7 +4,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
-use std::io::Read;
+use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use super::observe::Reading;
 use crate::archive::{EntryKind, Written, scratch_of};
 use crate::config::Agent;
 use crate::digest::Digest;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, PathContext, Result};
 use crate::transport::{Attributes, Odd, Sink};
 
 /// The record that an undo (or, with `redo`, the taking back of an undo) of an
@@ -113,6 +113,25 @@ impl Parts {
             }
         }
         Ok(())
+    }
+
+    /// The same bytes, to be read.
+    pub fn reader(&self, engine: &Engine) -> Result<Box<dyn Read>> {
+        let mut all: Box<dyn Read> = Box::new(std::io::empty());
+        for part in &self.0 {
+            let next: Box<dyn Read> = match part {
+                Part::Bytes(bytes) => Box::new(Cursor::new(bytes.to_vec())),
+                Part::Baseline(baseline) => Box::new(Cursor::new(baseline.bytes().to_vec())),
+                Part::Entry(path, skip) => {
+                    let mut file = engine.archive().open(path)?;
+                    file.seek(SeekFrom::Start(*skip))
+                        .path("read", &engine.archive().root().join(path))?;
+                    Box::new(file)
+                }
+            };
+            all = Box::new(all.chain(next));
+        }
+        Ok(all)
     }
 
     /// What these bytes are as a file, and whether they end with a whole line.

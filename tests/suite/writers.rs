@@ -163,6 +163,54 @@ fn a_save_between_reading_and_replacing_is_archived() {
     }
 }
 
+/// A large displaced file is compared with its entry, not hashed.
+#[test]
+fn whatever_changes_in_a_large_memory_while_it_is_replaced_is_archived() {
+    type Change = fn(&mut Vec<u8>);
+    let changes: [(&str, Change); 5] = [
+        ("nothing", |_| {}),
+        ("a byte in the middle", |bytes| bytes[3_000_000] = b'!'),
+        ("a byte of the rules", |bytes| bytes[3] = b'!'),
+        ("one more byte", |bytes| bytes.push(b'!')),
+        ("one byte less", |bytes| bytes.truncate(bytes.len() - 1)),
+    ];
+    for drifted in [false, true] {
+        for (what, change) in changes {
+            let world = World::new(&["scout"]);
+            world.write_scratch("scout", "- a line of an agent's\n".repeat(250_000));
+            if drifted {
+                let text = world.read("scout");
+                world.write("scout", [b"# Mine\n", &text[..]].concat());
+            }
+            let before = world.read("scout");
+            let mut changed = before.clone();
+            change(&mut changed);
+            let (memory, late) = (world.memory("scout"), changed.clone());
+            let transport = Interposer::new(world.local(), move |moment| {
+                if moment == Moment::Before("swap") {
+                    fs::write(&memory, &late).unwrap();
+                }
+                Ok(())
+            });
+            let ran = world.reset_by(&world.engine_on(transport));
+            assert_eq!(world.read("scout"), BASELINE.as_bytes());
+            let entries = &ran.ok().entries;
+            match changed == before {
+                true => assert_eq!(entries.len(), 1, "{what}"),
+                false => {
+                    assert_eq!(entries.len(), 2, "{what}, drifted: {drifted}");
+                    assert!(world.entry(&entries[1]) == changed, "{what}");
+                }
+            }
+            assert_eq!(
+                world.undo("scout", UndoMode::Refuse).ok().outcome,
+                Outcome::Ok
+            );
+            assert!(world.read("scout") == changed, "{what}");
+        }
+    }
+}
+
 #[test]
 fn a_memory_that_appears_while_it_is_created_is_archived() {
     let world = World::new(&["scout"]);

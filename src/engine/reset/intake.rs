@@ -22,6 +22,10 @@ use crate::error::{Error, Kind, Result};
 use crate::transport::{Attributes, Cause, Folder, Object, Odd, Unsynced};
 use crate::untrusted;
 
+/// From how many bytes on a displaced memory is compared with its entry before it
+/// is hashed, which takes much longer.
+const LARGE: u64 = 4 << 20;
+
 impl<'a> Run<'a> {
     /// Reads the memory and writes its entry, both in one pass. `None` when the
     /// memory is what it should be already. One that somebody has a lease on is
@@ -154,6 +158,7 @@ impl<'a> Run<'a> {
             entry: Entry::None,
             versions,
             append: None,
+            archived: None,
             at: now,
         };
         if object == Object::Absent {
@@ -175,6 +180,9 @@ impl<'a> Run<'a> {
                 None => intake.finish(&reading, &judgement)?,
             },
         };
+        if reading.size > LARGE {
+            taken.archived = archived_from(&taken.entry, &reading, &judgement);
+        }
         let append = step
             .undo
             .as_ref()
@@ -343,6 +351,9 @@ pub(super) struct Taken {
     versions: Vec<Version>,
     /// Where in the entry the notes begin that an undo appends.
     append: Option<u64>,
+    /// Of a large memory: what stood above the part that is in the entry, and where
+    /// in the entry that begins.
+    archived: Option<(Vec<u8>, u64)>,
     at: DateTime<FixedOffset>,
 }
 
@@ -365,6 +376,13 @@ enum Entry {
 }
 
 impl Taken {
+    /// The memory that was read, put together from its entry.
+    pub(super) fn as_archived(&mut self, entry: Option<&Written>) -> Option<Parts> {
+        let (above, skip) = self.archived.take()?;
+        let entry = Part::Entry(entry?.path.clone(), skip);
+        Some(Parts(vec![Part::Bytes(Arc::new(above)), entry]))
+    }
+
     /// What has to be on the disk before anything gets its name.
     pub(super) fn contents(&self) -> impl Iterator<Item = Unsynced> {
         let entry = match &self.entry {
@@ -375,6 +393,26 @@ impl Taken {
         let versions = drafts.filter_map(|version| version.draft.as_ref());
         entry.into_iter().chain(versions.map(Draft::content))
     }
+}
+
+/// What of a memory is not in its entry, and where in the entry the rest begins.
+fn archived_from(
+    entry: &Entry,
+    reading: &Reading,
+    judgement: &Judgement,
+) -> Option<(Vec<u8>, u64)> {
+    let (kind, size) = match entry {
+        Entry::None => return None,
+        Entry::Before(written) => (written.kind, written.size),
+        Entry::Draft(draft, kind) => (*kind, draft.size()),
+    };
+    let offset = match kind {
+        EntryKind::Scratch => judgement.boundary?.offset,
+        EntryKind::FullBackup => 0,
+        _ => return None,
+    };
+    let above = reading.head.get(..offset)?.to_vec();
+    Some((above, size.checked_sub(reading.size - offset as u64)?))
 }
 
 /// Where in an entry the agent's own notes begin.

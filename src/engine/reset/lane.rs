@@ -334,6 +334,7 @@ impl<'r, 'a> Lane<'r, 'a> {
                 taken,
                 record,
                 mut known,
+                same,
                 ..
             } = archived;
             // Written in place, the staged file is left beside it.
@@ -350,6 +351,7 @@ impl<'r, 'a> Lane<'r, 'a> {
                     record,
                     names: displaced,
                     known,
+                    same,
                     // Settling tries that again, and goes no further without it.
                     unmarked: (!marked).then_some(method),
                 },

@@ -1,7 +1,7 @@
 //! The record of a transaction, and putting right what an interrupted run left.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,9 @@ use crate::durable::{self, NewFile, Unsynced};
 use crate::engine::Engine;
 use crate::engine::ledger::{Act, Event, Outcome, Record, Standing};
 use crate::engine::observe::{LOCAL, host};
+use crate::engine::undo::Parts;
 use crate::error::{Error, Kind, PathContext, Result};
-use crate::transport::{Cause, Folder, Method, Object, Odd, Settled};
+use crate::transport::{Cause, Folder, Method, Object, Odd, Reader, Settled, TransportError};
 
 /// The record of a transaction: what an interrupted run left, and what it was
 /// about. `<archive_dir>/.shepherd/tx/AGENT.RANDOM.json`, gone when its last
@@ -115,6 +116,8 @@ pub(super) struct Displaced {
     pub(super) names: Vec<String>,
     /// Digests of contents that are archived already.
     pub(super) known: Vec<Digest>,
+    /// The memory as it was archived, where comparing is worth it.
+    pub(super) same: Option<Parts>,
     /// A swap of which the record does not tell yet.
     pub(super) unmarked: Option<Method>,
 }
@@ -265,6 +268,11 @@ impl Run<'_> {
         let archive = self.engine.archive();
         let now = self.engine.clock().now();
         let settled = folder.settle(name, &mut |read| {
+            if let Some(parts) = &displaced.same
+                && self.is_same(parts, read)?
+            {
+                return Ok(());
+            }
             let mut hasher = Hasher::default();
             read(&mut |bytes| {
                 hasher.update(bytes);
@@ -282,6 +290,24 @@ impl Run<'_> {
             displaced.record.mark(&Mark::Late(written))
         })?;
         Ok(settled)
+    }
+
+    /// Whether a file is, byte for byte, what was archived of it. Where that cannot
+    /// be read the answer is no.
+    fn is_same(&self, parts: &Parts, read: Reader<'_>) -> Result<bool, TransportError> {
+        let Ok(mut archived) = parts.reader(self.engine) else {
+            return Ok(false);
+        };
+        let mut same = true;
+        let mut piece = Vec::new();
+        read(&mut |bytes| {
+            if same {
+                piece.resize(bytes.len(), 0);
+                same = archived.read_exact(&mut piece).is_ok() && piece == bytes;
+            }
+            Ok(())
+        })?;
+        Ok(same && matches!(archived.read(&mut [0]), Ok(0)))
     }
 
     /// Whether the memory begins with what a run installed, read anew.
@@ -381,6 +407,7 @@ impl Run<'_> {
             record: RecordFile::open(record)?,
             names,
             known,
+            same: None,
             unmarked,
         };
         let found = !displaced.names.is_empty();

@@ -13,6 +13,7 @@ use crate::durable;
 use crate::engine::ledger::{Event, Standing};
 use crate::engine::lock::{self, Holder, Lock};
 use crate::engine::plan::Step;
+use crate::engine::undo::Parts;
 use crate::error::Error;
 use crate::transport::{Cause, Folder, Identity, Method, Swapped, TransportError, Unsynced};
 
@@ -63,6 +64,7 @@ pub(super) struct Archived {
     pub(super) staged: String,
     pub(super) record: RecordFile,
     pub(super) known: Vec<Digest>,
+    pub(super) same: Option<Parts>,
 }
 
 /// Why a turn ended early.
@@ -176,7 +178,9 @@ impl<'a> Run<'a> {
         };
         let (record, written) = self.write_transaction(turn.agent, &transaction)?;
         changed.extend(written);
+        let same = taken.as_archived(turn.event.entry.as_ref());
         let archived = Archived {
+            same,
             // Until its name is on the disk nobody may rely on it.
             entry: turn.event.entry.take(),
             taken,
