@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 
 use serde::{Deserialize, Serialize};
@@ -60,6 +60,8 @@ pub struct Hasher {
 struct Beside {
     pieces: SyncSender<Vec<u8>>,
     piece: Vec<u8>,
+    /// Buffers that come back, to be filled again.
+    empty: Receiver<Vec<u8>>,
     thread: JoinHandle<Sha256>,
 }
 
@@ -94,10 +96,14 @@ impl Hasher {
 impl Beside {
     fn start(hasher: Sha256) -> Result<Beside, Sha256> {
         let (pieces, queue) = sync_channel::<Vec<u8>>(2);
+        let (back, empty) = channel();
         let begun = hasher.clone();
         let work = move || {
-            queue.into_iter().fold(begun, |mut hasher, piece| {
-                hasher.update(piece);
+            queue.into_iter().fold(begun, |mut hasher, mut piece| {
+                hasher.update(&piece);
+                piece.clear();
+                // Nobody may want it any more.
+                let _ = back.send(piece);
                 hasher
             })
         };
@@ -105,6 +111,7 @@ impl Beside {
             Ok(thread) => Ok(Beside {
                 pieces,
                 piece: Vec::new(),
+                empty,
                 thread,
             }),
             Err(_) => Err(hasher),
@@ -114,7 +121,7 @@ impl Beside {
     fn update(&mut self, bytes: &[u8]) {
         self.piece.extend_from_slice(bytes);
         if self.piece.len() >= AHEAD / 4 {
-            let next = Vec::with_capacity(self.piece.capacity());
+            let next = self.empty.try_recv().unwrap_or_default();
             // It ends only when nothing more can come.
             let _ = self.pieces.send(std::mem::replace(&mut self.piece, next));
         }
@@ -125,6 +132,7 @@ impl Beside {
             pieces,
             piece,
             thread,
+            ..
         } = self;
         let _ = pieces.send(piece);
         drop(pieces);
