@@ -68,18 +68,15 @@ struct Beside {
 impl Hasher {
     /// Adds the next piece.
     pub fn update(&mut self, bytes: &[u8]) {
+        // Only where more comes: what is here at once is hashed at once.
+        if self.size > LARGE && self.beside.is_none() {
+            // Without a thread it is slower, and the same.
+            self.beside = Beside::start(&self.here);
+        }
         self.size += bytes.len() as u64;
         match &mut self.beside {
             Some(beside) => beside.update(bytes),
             None => self.here.update(bytes),
-        }
-        if self.size > LARGE && self.beside.is_none() {
-            let here = std::mem::take(&mut self.here);
-            match Beside::start(here) {
-                Ok(beside) => self.beside = Some(beside),
-                // It is slower here, and the same.
-                Err(here) => self.here = here,
-            }
         }
     }
 
@@ -94,10 +91,11 @@ impl Hasher {
 }
 
 impl Beside {
-    fn start(hasher: Sha256) -> Result<Beside, Sha256> {
+    /// Goes on with what was hashed so far; none where there is no thread to be had.
+    fn start(begun: &Sha256) -> Option<Beside> {
         let (pieces, queue) = sync_channel::<Vec<u8>>(2);
         let (back, empty) = channel();
-        let begun = hasher.clone();
+        let begun = begun.clone();
         let work = move || {
             queue.into_iter().fold(begun, |mut hasher, mut piece| {
                 hasher.update(&piece);
@@ -107,15 +105,13 @@ impl Beside {
                 hasher
             })
         };
-        match thread::Builder::new().spawn(work) {
-            Ok(thread) => Ok(Beside {
-                pieces,
-                piece: Vec::new(),
-                empty,
-                thread,
-            }),
-            Err(_) => Err(hasher),
-        }
+        let thread = thread::Builder::new().spawn(work).ok()?;
+        Some(Beside {
+            pieces,
+            piece: Vec::new(),
+            empty,
+            thread,
+        })
     }
 
     fn update(&mut self, bytes: &[u8]) {

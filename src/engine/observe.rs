@@ -742,13 +742,10 @@ pub(super) fn shares(other: &str) -> String {
     format!("shares its memory file with {other}")
 }
 
-/// How this machine is called among hosts.
-pub(super) const LOCAL: &str = "local";
-
 /// The host as it is shown.
 pub(super) fn host(agent: &Agent) -> String {
     match &agent.place {
-        Place::Local { .. } => LOCAL.to_string(),
+        Place::Local { .. } => "local".to_string(),
         Place::Remote { host, .. } => host.name.clone(),
     }
 }

@@ -7,6 +7,7 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::{Duration, SystemTime};
 
 use super::fixture::{BASELINE, is_root};
 use super::scene::{Had, RESET, Scene};
@@ -139,6 +140,10 @@ fn a_displaced_file_that_cannot_be_read_holds_up_no_later_reset() {
     // Nobody reads that.
     writer.set_len(17 << 30).unwrap();
     drop(writer);
+    let old = scene.fleet.root.join("archives/scout/2020-01-01_0000.md");
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_577_836_800);
+    let entry = File::create(&old).unwrap();
+    entry.set_modified(long_ago).unwrap();
     for round in 0..2 {
         fs::write(&memory, format!("{BASELINE}- later {round}\n")).unwrap();
         let ended = scene.fleet.run(RESET);
@@ -148,6 +153,7 @@ fn a_displaced_file_that_cannot_be_read_holds_up_no_later_reset() {
         assert_eq!(fs::read_to_string(&memory).unwrap(), BASELINE, "{said}");
         assert_eq!(scene.fleet.litter("scout"), displaced);
     }
+    assert!(!old.exists(), "nor retention");
     let entries = scene.fleet.entries("scout");
     let later = |entry: &[u8]| entry.windows(7).any(|it| it == b"later 1");
     assert!(entries.values().any(|entry| later(entry)));

@@ -267,7 +267,6 @@ fn no_file_breaks_the_dependency_rules() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// Each rule is broken once; and what only looks like a breach is none.
 /// All that `tests` holds, one file after the other.
 fn tests(folder: &Path, all: &mut String) {
     for item in fs::read_dir(folder).unwrap() {
@@ -302,6 +301,7 @@ fn every_promise_of_the_readme_has_its_tests() {
     }
 }
 
+/// Each rule is broken once; and what only looks like a breach is none.
 #[test]
 fn every_rule_catches_its_breach() {
     let long = "\n".repeat(LONGEST + 1);

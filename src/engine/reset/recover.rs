@@ -15,7 +15,7 @@ use crate::digest::{Digest, Hasher};
 use crate::durable::{self, NewFile, Unsynced};
 use crate::engine::Engine;
 use crate::engine::ledger::{Act, Event, Outcome, Record, Standing};
-use crate::engine::observe::{LOCAL, host};
+use crate::engine::observe::host;
 use crate::engine::undo::Parts;
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::transport::{Cause, Folder, Method, Object, Odd, Reader, Settled, TransportError};
@@ -385,7 +385,8 @@ impl Run<'_> {
         let own = event.run == self.id;
         let mut unmarked = None;
         if event.method.is_none() && !recorded {
-            unmarked = self.look_for_swap(folder.as_ref(), &event, &staged, inode)?;
+            let remote = agent.place.host().is_some();
+            unmarked = self.look_for_swap(folder.as_ref(), &event, &staged, inode, remote)?;
             event.method = unmarked;
         }
         let swapped = recorded || event.method.is_some();
@@ -540,6 +541,7 @@ impl Run<'_> {
         event: &Event,
         staged: &str,
         inode: u64,
+        remote: bool,
     ) -> Result<Option<Method>, Error> {
         let stands = folder.look()?;
         let new = event.after.as_ref().and_then(Standing::digest);
@@ -547,7 +549,7 @@ impl Run<'_> {
             let names = folder.displaced_names(staged)?;
             Ok(names.iter().any(|name| name != staged))
         };
-        if event.host != LOCAL && stands != Object::Absent {
+        if remote && stands != Object::Absent {
             // Without inodes the names tell: what stood there goes aside first.
             return Ok(match (asides()?, new) {
                 (true, _) => Some(Method::TakeAway),

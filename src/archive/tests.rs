@@ -1,0 +1,184 @@
+use super::*;
+
+fn at(text: &str) -> DateTime<FixedOffset> {
+    DateTime::parse_from_rfc3339(text).unwrap()
+}
+
+#[test]
+fn names_are_the_originals_and_read_back() {
+    let time = at("2026-03-14T09:00:59+01:00");
+    for (kind, number, name) in [
+        (EntryKind::Scratch, 0, "2026-03-14_0900.md"),
+        (EntryKind::Scratch, 2, "2026-03-14_0900-2.md"),
+        (EntryKind::FullBackup, 0, "2026-03-14_0900-full-backup.md"),
+        (EntryKind::FullBackup, 1, "2026-03-14_0900-full-backup-1.md"),
+        (EntryKind::Late, 0, "2026-03-14_0900-late.md"),
+        (EntryKind::Odd, 3, "2026-03-14_0900-odd-3.md"),
+    ] {
+        assert_eq!(entry_name(time, kind, number), name);
+        let expected = (time.naive_local().with_second(0), kind, number);
+        let (stamp, kind, number) = parse_name(name).unwrap();
+        assert_eq!((Some(stamp), kind, number), expected);
+    }
+    for name in [
+        "notes.md",
+        "2026-03-14_0900.txt",
+        "2026-03-14_0900-0.md",
+        "2026-03-14_0900-05.md",
+        "2026-03-14_0900-+5.md",
+        "2026-03-14_0900-.md",
+        "2026-03-14_0900-other.md",
+        "2026-13-14_0900.md",
+        "2026-03-14_0900 .md",
+        "+026-03-14_0900.md",
+        "é026-03-14_0900.md",
+    ] {
+        assert_eq!(parse_name(name), None, "{name}");
+    }
+}
+
+use chrono::Timelike;
+
+#[test]
+fn scratch_of_an_entry_is_verbatim() {
+    let time = at("2026-03-14T09:00:00+01:00");
+    let scratch = "\n\n## Scratch Notes\n\n- a\n";
+    let entry = format!("{}{scratch}", scratch_header("scout", time));
+    assert!(entry.starts_with("# scout scratch notes — archived 2026-03-14_0900\n\n"));
+    assert_eq!(scratch_of(entry.as_bytes()), Some(scratch.as_bytes()));
+    assert_eq!(scratch_of(b"no header\n\nx"), None);
+}
+
+#[test]
+fn a_free_name_is_found_with_few_looks_however_many_are_taken() {
+    for count in [1, 2, 3, 7, 8, 5_000, 1_000_000, u32::MAX] {
+        let looks = std::cell::Cell::new(0);
+        let stands = |number| {
+            looks.set(looks.get() + 1);
+            Ok(number < count)
+        };
+        assert_eq!(behind(0, stands).unwrap(), Some(count));
+        assert!(looks.get() <= 64, "{} looks for {count}", looks.get());
+    }
+    assert_eq!(behind(0, |_| Ok(true)).unwrap(), None);
+}
+
+#[test]
+fn entries_of_one_minute_are_numbered_on_whatever_stands_there() {
+    let time = at("2026-03-14T09:00:00+00:00");
+    let names: Vec<String> = (0..300)
+        .map(|number| entry_name(time, EntryKind::Late, number))
+        .collect();
+    let listed: Vec<(&str, &str)> = names
+        .iter()
+        .map(|name| (name.as_str(), "2026-03-14T09:00:00Z"))
+        .collect();
+    let (_folder, archive) = entries(&listed);
+    let scout = Path::new("scout");
+    for expected in ["2026-03-14_0900-late-300.md", "2026-03-14_0900-late-301.md"] {
+        let draft = archive.begin(scout).unwrap();
+        let written = draft.finish(EntryKind::Late, time).unwrap();
+        assert_eq!(written.path, scout.join(expected));
+    }
+    // A gap is no reason to look at every name, and nothing is replaced.
+    let gap = archive.root().join("scout").join(&names[150]);
+    std::fs::remove_file(gap).unwrap();
+    let draft = archive.begin(scout).unwrap();
+    draft.finish(EntryKind::Late, time).unwrap();
+    assert_eq!(archive.list(scout).unwrap().len(), 302);
+    // Other kinds have numbers of their own.
+    let draft = archive.begin(scout).unwrap();
+    let written = draft.finish(EntryKind::Scratch, time).unwrap();
+    assert_eq!(written.path, scout.join("2026-03-14_0900.md"));
+}
+
+/// A folder of empty entries, each with its time of change, and its archive.
+fn entries(names: &[(&str, &str)]) -> (tempfile::TempDir, Archive) {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().canonicalize().unwrap();
+    std::fs::create_dir(root.join("scout")).unwrap();
+    for (name, modified) in names {
+        let file = File::create(root.join("scout").join(name)).unwrap();
+        file.set_modified(at(modified).into()).unwrap();
+    }
+    (folder, Archive::new(&root, 0o600, None))
+}
+
+#[test]
+fn what_is_old_by_name_and_by_time_expires_but_the_newest() {
+    let old = "2026-01-01T00:00:00Z";
+    let (_folder, archive) = entries(&[
+        ("2026-01-01_0900.md", old),
+        ("2026-01-03_0900.md", "2026-03-10T00:00:00Z"),
+        ("2026-01-04_0900-full-backup.md", old),
+        ("2026-01-05_0900.txt", old),
+        ("2026-02-10_0900.md", old),
+    ]);
+    let limit = at("2026-02-12T09:00:00Z");
+    let expired = |keep_newest| -> Vec<PathBuf> {
+        let entries = archive
+            .expired("scout".as_ref(), limit, keep_newest)
+            .unwrap();
+        entries.into_iter().map(|entry| entry.path).collect()
+    };
+    let mut gone = ["2026-01-01_0900.md", "2026-01-04_0900-full-backup.md"]
+        .map(|name| Path::new("scout").join(name))
+        .to_vec();
+    assert_eq!(expired(true), gone);
+    gone.push("scout/2026-02-10_0900.md".into());
+    assert_eq!(expired(false), gone);
+    let none = archive.expired("nobody".as_ref(), limit, true).unwrap();
+    assert_eq!(none, []);
+}
+
+#[test]
+fn nothing_is_deleted_but_the_very_entry_that_was_listed() {
+    let names = [
+        "2026-01-01_0900.md",
+        "2026-01-02_0900.md",
+        "2026-01-03_0900.md",
+    ];
+    let (_folder, archive) = entries(&names.map(|name| (name, "2026-01-01T00:00:00Z")));
+    let listed = archive.list("scout".as_ref()).unwrap();
+    let [one, two, three] = listed.as_slice() else {
+        panic!("{listed:?}")
+    };
+    let path = |entry: &Entry| archive.root().join(&entry.path);
+    std::fs::write(path(one), "another").unwrap();
+    assert_eq!(archive.delete(one).unwrap_err().kind(), Kind::Conflict);
+    std::fs::remove_file(path(two)).unwrap();
+    std::os::unix::fs::symlink(path(one), path(two)).unwrap();
+    archive.delete(two).unwrap();
+    assert!(path(two).is_symlink() && path(one).exists());
+    archive.delete(three).unwrap();
+    archive.delete(three).unwrap();
+    assert!(!path(three).exists());
+    // A folder that became a link is not followed.
+    let scout = archive.root().join("scout");
+    std::fs::rename(&scout, archive.root().join("away")).unwrap();
+    std::os::unix::fs::symlink("away", &scout).unwrap();
+    assert!(archive.delete(one).is_err());
+    assert!(archive.root().join("away/2026-01-01_0900.md").exists());
+}
+
+#[test]
+fn only_paths_below_the_archive_are_entries() {
+    let (_folder, archive) = entries(&[("2026-01-01_0900.md", "2026-01-01T00:00:00Z")]);
+    for (path, is) in [
+        ("scout/2026-01-01_0900.md", true),
+        ("scout/2026-01-02_0900.md", false),
+        ("scout/notes.md", false),
+        ("other/2026-01-01_0900.md", false),
+        ("scout/../scout/2026-01-01_0900.md", false),
+        ("./scout/2026-01-01_0900.md", false),
+        ("/scout/2026-01-01_0900.md", false),
+        (".shepherd/2026-01-01_0900.md", false),
+        ("", false),
+    ] {
+        assert_eq!(
+            archive.entry(path.as_ref()).unwrap().is_some(),
+            is,
+            "{path}"
+        );
+    }
+}
