@@ -12,6 +12,7 @@ mod xattrs;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
@@ -58,16 +59,16 @@ impl Transports for Only {
     }
 }
 
-/// The folder of one memory, held open. Names are relative to it and never
-/// contain a slash; `memory` below is the name of the memory file.
+/// The folder of one memory, held open. Names are relative to it. Those of
+/// callers never contain a slash; `memory` below is the name of the memory file.
 ///
 /// What `stage`, `link`, `swap`, `take_away`, `settle` and `remove` did is on the disk
 /// once everything that [`Folder::unsynced`] then answers was synced, which is
 /// for the caller to do: for many folders it costs little more than for one.
 pub trait Folder: Send {
     /// What was changed since it was asked the last time, through this folder and
-    /// by anybody before it was opened, and is perhaps not on the disk. Empty where each change is on the disk when
-    /// its method returns.
+    /// by anybody before it was opened, and is perhaps not on the disk. Empty where
+    /// each change is on the disk when its method returns.
     fn unsynced(&self) -> Vec<Unsynced>;
 
     /// A number that tells the folder from another one at the same path, also
@@ -134,6 +135,19 @@ pub trait Folder: Send {
     /// [`Folder::swap`].
     fn link(&self, staged: &str) -> Result<(), TransportError>;
 
+    /// The name under which what was staged stands before its swap. On a host it is
+    /// in a folder of its own beside the memory, which is called `staged`.
+    fn new_name(&self, staged: &str) -> String {
+        staged.to_string()
+    }
+
+    /// For whoever finishes what another run began: sees to it that what that one
+    /// has asked for and a host has not done yet comes to nothing from now on. The
+    /// names stay what they were, for the caller.
+    fn take_over(&self, _staged: &str) -> Result<(), TransportError> {
+        Ok(())
+    }
+
     /// Removes what a crash in the middle of staging `name` may have left beside
     /// it. Nothing is fine.
     fn remove_unfinished(&self, name: &str) -> Result<(), TransportError>;
@@ -152,8 +166,9 @@ pub trait Folder: Send {
     /// [`Cause::Moved`] without anything being lost.
     fn swap(&self, staged: &str, new: Identity) -> Result<Swapped, TransportError>;
 
-    /// Takes the memory away to the free name `aside`, leaving none.
-    fn take_away(&self, aside: &str) -> Result<(), TransportError>;
+    /// Takes the memory away to [`Folder::new_name`] of `staged`, which is free,
+    /// leaving none.
+    fn take_away(&self, staged: &str) -> Result<(), TransportError>;
 
     /// Settles a displaced file: makes sure that no byte of it is lost, and
     /// removes it. `inspect` is called with a reader of the whole file before;
@@ -168,8 +183,14 @@ pub trait Folder: Send {
         inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
     ) -> Result<Settled, TransportError>;
 
+    /// When it makes sense to settle again what was displaced; none where that is
+    /// at any time.
+    fn due(&self) -> Option<Instant> {
+        None
+    }
+
     /// Which of the names that a swap of `staged` may have displaced something
-    /// to exist: `staged` itself first.
+    /// to exist: that of the staged file first.
     fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError>;
 
     /// Whether a swap of `staged` that writes in place may have been cut short:

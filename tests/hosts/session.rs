@@ -169,16 +169,19 @@ fn a_file_is_written_read_renamed_and_linked() {
     // A memory is taken away and the new file put in its place.
     let (memory, aside) = (host.path(name), host.path("aside"));
     fs::write(OsStr::from_bytes(&memory), "old").unwrap();
-    let replies = host.session.ask_apart(vec![
-        Request::PosixRename {
-            from: memory.clone(),
-            to: aside.clone(),
-        },
-        Request::HardLink {
-            from: new.clone(),
-            to: memory.clone(),
-        },
-    ]);
+    let replies = host.session.ask_apart(
+        vec![
+            Request::PosixRename {
+                from: memory.clone(),
+                to: aside.clone(),
+            },
+            Request::HardLink {
+                from: new.clone(),
+                to: memory.clone(),
+            },
+        ],
+        Vec::new(),
+    );
     for reply in replies.wait() {
         assert_eq!(code(&reply.unwrap()), 0);
     }
@@ -344,7 +347,7 @@ fn fifty_pairs_replace_fifty_memories() {
                 from: name(number, "new"),
                 to: name(number, "md"),
             };
-            host.session.ask_apart(vec![first, second])
+            host.session.ask_apart(vec![first, second], Vec::new())
         })
         .collect();
     for (number, pending) in pairs.into_iter().enumerate() {

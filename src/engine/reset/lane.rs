@@ -368,14 +368,18 @@ impl<'r, 'a> Lane<'r, 'a> {
         }
     }
 
-    /// Gives late writers a moment.
+    /// Gives late writers a moment. On a host every look is a question and an
+    /// answer, so it is until the last of the agents is due.
     fn wait(&mut self) {
-        let moment = match self.host {
-            None => Duration::from_millis(10),
-            // Every look there is a question and an answer.
-            Some(_) => Duration::from_millis(50),
+        let clock = self.run.engine.clock();
+        let due = self.open.iter().filter_map(|it| it.turn.folder.due());
+        let now = clock.instant();
+        let moment = match (due.max(), self.host) {
+            (Some(due), _) => due.saturating_duration_since(now),
+            (None, Some(_)) => Duration::from_millis(50),
+            (None, None) => Duration::from_millis(10),
         };
-        self.run.engine.clock().sleep(moment);
+        clock.sleep(moment);
         self.settle();
         self.record();
     }

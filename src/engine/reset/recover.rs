@@ -382,6 +382,8 @@ impl Run<'_> {
         event
             .late
             .retain(|late| !past.iter().any(|past| past.what.late.contains(late)));
+        folder.take_over(&staged)?;
+        let new_name = folder.new_name(&staged);
         let own = event.run == self.id;
         let mut unmarked = None;
         if event.method.is_none() && !recorded {
@@ -396,12 +398,12 @@ impl Run<'_> {
         if agent.place.host().is_some() && event.after.as_ref().is_some_and(is_file) {
             // There it is a second name of the new file, or half of one: never
             // anything of the agent's.
-            folder.remove(&staged)?;
+            folder.remove(&new_name)?;
         }
         known.extend(event.after.as_ref().and_then(Standing::digest));
         let mut names = folder.displaced_names(&staged)?;
         match &marked {
-            Some(marked) => names.retain(|name| *name == staged || marked.contains(name)),
+            Some(marked) => names.retain(|name| *name == new_name || marked.contains(name)),
             None => names.truncate(DISPLACED),
         }
         let mut displaced = Displaced {
@@ -415,13 +417,14 @@ impl Run<'_> {
         let (mut notes, mut settled) =
             self.settle_displaced(agent, folder.as_ref(), &mut event, &mut displaced);
         // Where nobody can see who has a file open, it is looked at twice.
-        let end = self.engine.clock().instant() + TWICE;
-        while agent.place.host().is_some()
+        let clock = self.engine.clock();
+        let end = clock.instant() + TWICE;
+        while let Some(due) = folder.due()
             && settled.is_ok()
             && !displaced.names.is_empty()
-            && self.engine.clock().instant() < end
+            && clock.instant() < end
         {
-            self.engine.clock().sleep(Duration::from_millis(50));
+            clock.sleep(due.saturating_duration_since(clock.instant()));
             let (more, again) =
                 self.settle_displaced(agent, folder.as_ref(), &mut event, &mut displaced);
             notes.extend(more);
@@ -544,16 +547,17 @@ impl Run<'_> {
         remote: bool,
     ) -> Result<Option<Method>, Error> {
         let stands = folder.look()?;
+        let new_name = folder.new_name(staged);
         let new = event.after.as_ref().and_then(Standing::digest);
         let asides = || -> Result<bool, Error> {
             let names = folder.displaced_names(staged)?;
-            Ok(names.iter().any(|name| name != staged))
+            Ok(names.iter().any(|name| *name != new_name))
         };
         if remote && stands != Object::Absent {
             // Without inodes the names tell: what stood there goes aside first.
             return Ok(match (asides()?, new) {
                 (true, _) => Some(Method::TakeAway),
-                (false, None) if folder.stands(staged)? => Some(Method::Remove),
+                (false, None) if folder.stands(&new_name)? => Some(Method::Remove),
                 (false, Some(_))
                     if event.before == Some(Standing::Absent)
                         && self.read_back(folder, event)? == Back::Same =>
@@ -564,7 +568,7 @@ impl Run<'_> {
             });
         }
         let built = match new {
-            Some(new) => folder.holds(staged, new)?,
+            Some(new) => folder.holds(&new_name, new)?,
             None => None,
         };
         if let Some(built) = built {
@@ -591,7 +595,7 @@ impl Run<'_> {
         let names = folder.displaced_names(staged)?;
         Ok(match names.first() {
             Some(_) if new.is_none() => Some(Method::Remove),
-            Some(name) if name != staged => Some(Method::TakeAway),
+            Some(name) if *name != new_name => Some(Method::TakeAway),
             Some(_) => Some(Method::Exchange),
             // Nothing is displaced where nothing stood. Where something did,
             // the new file was never made, whatever the agent saved since.

@@ -231,7 +231,7 @@ impl<'a> Run<'a> {
                 turn.folder.take_away(&archived.staged)?;
                 Swapped {
                     method: Method::Remove,
-                    displaced: vec![archived.staged.clone()],
+                    displaced: vec![turn.folder.new_name(&archived.staged)],
                 }
             }
             Some(new) => {

@@ -13,21 +13,19 @@ use std::time::{Duration, Instant};
 
 use super::host::{Answer, Connection, LOOK, REGULAR, attrs, bytes, code, kind, look_at, lstat};
 use super::pump::{Held, LARGEST, Pump};
+use super::run_folder::TakenOver;
+use super::settle::{Displaced, QUIET};
 use super::wire::{Attrs, Reply, Request, flags, status};
 use crate::clock::Clock;
 use crate::digest::{Digest, Hasher};
-use crate::durable;
 use crate::error::{Error, Kind};
 use crate::transport::{
-    Attributes, Cause, File, Folder, Identity, Method, Object, Outlook, Reader, Settled, Sink,
-    Stamp, Swapped, TransportError, Unsynced, read_begins_with,
+    Attributes, Cause, File, Folder, Identity, Object, Outlook, Reader, Settled, Sink, Stamp,
+    Swapped, TransportError, Unsynced, read_begins_with,
 };
 
 /// How long one file, or one folder's list, may take.
 const LONGEST: Duration = Duration::from_secs(60);
-
-/// How often a swap starts over because the agent has made a new file.
-const ATTEMPTS: usize = 16;
 
 /// The most names of a folder that are listed.
 const NAMES: usize = 100_000;
@@ -50,8 +48,14 @@ pub(super) struct SftpFolder {
     pub(super) size: Cell<Option<u64>>,
     /// What was staged.
     pub(super) new: Cell<Option<New>>,
+    /// What the memory held when it was read last.
+    pub(super) read_before: Cell<Option<(Digest, u64)>>,
+    /// The folder of the run that goes on here, to be synced.
+    pub(super) run: RefCell<Option<Handle>>,
+    /// That of another run, under another name.
+    pub(super) taken_over: RefCell<Option<TakenOver>>,
     /// Displaced files, as they were looked at.
-    pub(super) displaced: RefCell<HashMap<String, Seen>>,
+    pub(super) displaced: RefCell<HashMap<String, Displaced>>,
     /// What the memory was when it was read after a swap.
     pub(super) installed: Cell<Option<(Digest, Stamp)>>,
 }
@@ -61,14 +65,6 @@ pub(super) struct SftpFolder {
 pub(super) struct New {
     pub(super) content: Digest,
     pub(super) size: u64,
-}
-
-/// A displaced file, open, and what it held when it was looked at.
-pub(super) struct Seen {
-    pub(super) handle: Handle,
-    pub(super) content: Digest,
-    pub(super) size: u64,
-    pub(super) at: Instant,
 }
 
 impl SftpFolder {
@@ -98,6 +94,9 @@ impl SftpFolder {
             looked: RefCell::new(None),
             size: Cell::new(None),
             new: Cell::new(None),
+            read_before: Cell::new(None),
+            run: RefCell::new(None),
+            taken_over: RefCell::new(None),
             displaced: RefCell::default(),
             installed: Cell::new(None),
             clock,
@@ -113,10 +112,6 @@ impl SftpFolder {
             Err(error) => return Err(error),
         }
         Ok(opened)
-    }
-
-    pub(super) fn at(&self, name: &str) -> PathBuf {
-        self.path.join(name)
     }
 
     /// One answer for one request.
@@ -277,12 +272,18 @@ impl SftpFolder {
         self.host.tell(vec![Request::Close { handle }]);
     }
 
-    /// Requests that put what was changed in the folder on the disk there.
-    pub(super) fn sync_folder(&self) -> Vec<Request> {
-        let handle = self.folder.clone().filter(|_| self.host.extensions().fsync);
-        handle
-            .map(|handle| Request::Fsync { handle })
-            .into_iter()
+    /// Requests that put what was changed in the folder, and in that of the run, on
+    /// the disk there.
+    pub(super) fn sync_folders(&self) -> Vec<Request> {
+        if !self.host.extensions().fsync {
+            return Vec::new();
+        }
+        let run = self.run.borrow();
+        let handles = [run.as_ref(), self.folder.as_ref()].into_iter().flatten();
+        handles
+            .map(|handle| Request::Fsync {
+                handle: handle.clone(),
+            })
             .collect()
     }
 
@@ -311,15 +312,17 @@ impl SftpFolder {
             .try_for_each(|answer| self.is_ok(answer, verb, path))
     }
 
-    fn list(&self) -> Result<Vec<Vec<u8>>, TransportError> {
-        let answer = self.ask_one(Request::OpenDir {
-            path: bytes(&self.path),
-        })?;
-        let handle = self.opened(Some(answer), &self.path)?;
+    /// The names in a folder; none where it does not exist.
+    pub(super) fn list(&self, path: &Path) -> Result<Option<Vec<Vec<u8>>>, TransportError> {
+        let answer = self.ask_one(Request::OpenDir { path: bytes(path) })?;
+        if code(&answer) == Some(status::NO_SUCH_FILE) {
+            return Ok(None);
+        }
+        let handle = self.opened(Some(answer), path)?;
         let mut names: Vec<Vec<u8>> = Vec::new();
         let end = self.clock.instant() + LONGEST;
         let listed = loop {
-            if let Err(error) = self.in_time(end, &self.path) {
+            if let Err(error) = self.in_time(end, path) {
                 break Err(error);
             }
             match self.ask_one(Request::ReadDir {
@@ -330,15 +333,15 @@ impl SftpFolder {
                 }
                 Ok(Reply::Status {
                     code: status::EOF, ..
-                }) => break Ok(names),
+                }) => break Ok(Some(names)),
                 Ok(Reply::Status { code, .. }) => {
-                    break Err(self.host.failed("list", &self.path, code));
+                    break Err(self.host.failed("list", path, code));
                 }
                 Ok(Reply::Names(_)) => {
                     let why = "it has too many names, or the list has no end";
-                    break Err(self.host.refused("list", &self.path, why));
+                    break Err(self.host.refused("list", path, why));
                 }
-                _ => break Err(self.host.odd_answer("list", &self.path)),
+                _ => break Err(self.host.odd_answer("list", path)),
             }
         };
         self.close(handle);
@@ -348,8 +351,9 @@ impl SftpFolder {
 
 impl Drop for SftpFolder {
     fn drop(&mut self) {
-        let displaced = self.displaced.take().into_values().map(|seen| seen.handle);
-        let handles = self.folder.take().into_iter().chain(displaced);
+        let displaced = self.displaced.take().into_values().map(|it| it.handle);
+        let folders = [self.run.take(), self.folder.take()].into_iter().flatten();
+        let handles = folders.chain(displaced);
         let close: Vec<Request> = handles.map(|handle| Request::Close { handle }).collect();
         if !close.is_empty() {
             self.host.tell(close);
@@ -395,9 +399,14 @@ impl Folder for SftpFolder {
         }
         let answer = self.ask_one(self.open_file(&self.memory))?;
         let handle = self.opened(Some(answer), &self.memory)?;
-        let read = self.pump(&handle, &self.memory, size, sink);
+        let mut hasher = Hasher::default();
+        let read = self.pump(&handle, &self.memory, size, &mut |bytes| {
+            hasher.update(bytes);
+            sink(bytes)
+        });
         self.close(handle);
-        let (_, after) = read?;
+        let (size, after) = read?;
+        self.read_before.set(Some((hasher.finish(), size)));
         // What was opened may be something else than what was looked at.
         match self
             .host
@@ -440,24 +449,20 @@ impl Folder for SftpFolder {
         })
     }
 
+    fn new_name(&self, staged: &str) -> String {
+        Self::new_of(staged)
+    }
+
     fn stage(
         &self,
-        name: &str,
+        staged: &str,
         content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
         attributes: &Attributes,
     ) -> Result<Identity, TransportError> {
         self.can_replace()?;
-        let path = self.at(name);
-        let answer = self.ask_one(Request::Open {
-            path: bytes(&path),
-            flags: flags::WRITE | flags::CREATE | flags::EXCLUSIVE,
-            mode: Some(0o600),
-        })?;
-        let handle = match code(&answer) {
-            Some(code) => return Err(self.host.failed("create", &path, code)),
-            None => self.opened(Some(answer), &path)?,
-        };
-        match self.write_new(&handle, &path, content, attributes) {
+        let handle = self.create(staged)?;
+        let name = Self::new_of(staged);
+        match self.write_new(handle, &self.at(&name), content, attributes) {
             Ok(new) => {
                 self.new.set(Some(new));
                 Ok(Identity {
@@ -467,8 +472,7 @@ impl Folder for SftpFolder {
             }
             Err(error) => {
                 if error.cause != Cause::Unreachable {
-                    self.close(handle);
-                    let _ = self.remove(name);
+                    let _ = self.remove(&name);
                 }
                 Err(error)
             }
@@ -483,80 +487,17 @@ impl Folder for SftpFolder {
         Ok(())
     }
 
-    fn swap(&self, staged: &str, _: Identity) -> Result<Swapped, TransportError> {
-        let mut displaced = Vec::new();
-        let new = match self.new.take() {
-            Some(new) => new,
-            None => self.staged_before(staged)?,
-        };
-        for _ in 0..ATTEMPTS {
-            let random = durable::random_name().map_err(refused)?;
-            let aside = format!("{staged}{random}");
-            let answers = self.host.ask_apart(vec![
-                Request::PosixRename {
-                    from: bytes(&self.memory),
-                    to: bytes(&self.at(&aside)),
-                },
-                Request::HardLink {
-                    from: bytes(&self.at(staged)),
-                    to: bytes(&self.memory),
-                },
-            ])?;
-            let [renamed, linked] = answers.as_slice() else {
-                return Err(self.host.odd_answer("replace", &self.memory));
-            };
-            match code(renamed) {
-                Some(status::OK) => displaced.push(aside),
-                Some(status::NO_SUCH_FILE) => {}
-                Some(code) => return Err(self.host.failed("replace", &self.memory, code)),
-                None => return Err(self.host.odd_answer("replace", &self.memory)),
-            }
-            match code(linked) {
-                Some(status::OK) => {
-                    let method = match displaced.is_empty() {
-                        true => Method::Create,
-                        false => Method::TakeAway,
-                    };
-                    if !self.look_after(staged, displaced.last(), new)? {
-                        displaced.push(staged.to_string());
-                    }
-                    return Ok(Swapped { method, displaced });
-                }
-                // The agent was quicker and made a new one: that one, too.
-                Some(_) if self.stands_at(&self.memory)? => {}
-                // The old one is better than none.
-                linked => {
-                    if let Some(aside) = displaced.last() {
-                        self.put_back(aside)?;
-                    }
-                    return Err(match linked {
-                        Some(code) => self.host.failed("replace", &self.memory, code),
-                        None => self.host.odd_answer("replace", &self.memory),
-                    });
-                }
-            }
-        }
-        Err(moved(&self.host, &self.memory))
+    fn take_over(&self, staged: &str) -> Result<(), TransportError> {
+        self.take_folder_over(staged)
     }
 
-    fn take_away(&self, aside: &str) -> Result<(), TransportError> {
+    fn swap(&self, staged: &str, _: Identity) -> Result<Swapped, TransportError> {
+        self.exchange_names(staged)
+    }
+
+    fn take_away(&self, staged: &str) -> Result<(), TransportError> {
         self.can_replace()?;
-        let to = self.at(aside);
-        if self.stands_at(&to)? {
-            return Err(self.host.refused("use", &to, "it already exists"));
-        }
-        let mut batch = vec![Request::PosixRename {
-            from: bytes(&self.memory),
-            to: bytes(&to),
-        }];
-        batch.extend(self.sync_folder());
-        let answers = self.host.ask(batch)?;
-        match answers.first().and_then(code) {
-            Some(status::OK) => Ok(()),
-            Some(status::NO_SUCH_FILE) => Err(moved(&self.host, &self.memory)),
-            Some(code) => Err(self.host.failed("take away", &self.memory, code)),
-            None => Err(self.host.odd_answer("take away", &self.memory)),
-        }
+        self.take_memory_away(staged)
     }
 
     fn settle(
@@ -567,20 +508,13 @@ impl Folder for SftpFolder {
         self.settle_file(displaced, inspect)
     }
 
+    fn due(&self) -> Option<Instant> {
+        let displaced = self.displaced.borrow();
+        displaced.values().map(|it| it.at + QUIET).max()
+    }
+
     fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
-        let mut names: Vec<String> = Vec::new();
-        for name in self.list()? {
-            // Ours are ASCII.
-            if let Ok(name) = String::from_utf8(name)
-                && let Some(rest) = name.strip_prefix(staged)
-                && (rest.is_empty() || durable::is_random_name(rest))
-            {
-                names.push(name);
-            }
-        }
-        names.sort();
-        names.dedup();
-        Ok(names)
+        self.names_of_run(staged)
     }
 
     fn half_written(&self, _: &str) -> Result<bool, TransportError> {
@@ -611,13 +545,12 @@ impl Folder for SftpFolder {
     }
 
     fn remove(&self, name: &str) -> Result<(), TransportError> {
-        let path = self.at(name);
-        let mut batch = vec![Request::Remove { path: bytes(&path) }];
-        batch.extend(self.sync_folder());
+        let mut batch = self.unlink(name);
+        batch.extend(self.sync_folders());
         match self.host.ask(batch)?.first().and_then(code) {
             Some(status::OK | status::NO_SUCH_FILE) => Ok(()),
-            Some(code) => Err(self.host.failed("remove", &path, code)),
-            None => Err(self.host.odd_answer("remove", &path)),
+            Some(code) => Err(self.host.failed("remove", &self.at(name), code)),
+            None => Err(self.host.odd_answer("remove", &self.at(name))),
         }
     }
 }
@@ -641,7 +574,7 @@ impl SftpFolder {
     }
 
     /// Gives what was taken aside the memory's name again, where none stands.
-    fn put_back(&self, aside: &str) -> Result<(), TransportError> {
+    pub(super) fn put_back(&self, aside: &str) -> Result<(), TransportError> {
         let (from, to) = (bytes(&self.at(aside)), bytes(&self.memory));
         let linked = self.ask_one(Request::HardLink {
             from: from.clone(),
@@ -655,7 +588,7 @@ impl SftpFolder {
         Ok(())
     }
 
-    fn stands_at(&self, path: &Path) -> Result<bool, TransportError> {
+    pub(super) fn stands_at(&self, path: &Path) -> Result<bool, TransportError> {
         let found = self.ask_one(lstat(path))?;
         match (code(&found), attrs(&found)) {
             (Some(status::NO_SUCH_FILE), _) => Ok(false),
@@ -666,8 +599,8 @@ impl SftpFolder {
     }
 
     /// A file that an earlier run staged.
-    fn staged_before(&self, staged: &str) -> Result<New, TransportError> {
-        let path = self.at(staged);
+    pub(super) fn staged_before(&self, name: &str) -> Result<New, TransportError> {
+        let path = self.at(name);
         let Some((handle, found)) = self.open_regular(&path)? else {
             return Err(moved(&self.host, &path));
         };
@@ -691,10 +624,6 @@ pub(super) fn handle(answer: Answer) -> Option<Handle> {
         Ok(Reply::Handle(handle)) => Some(handle),
         _ => None,
     }
-}
-
-fn refused(error: Error) -> TransportError {
-    TransportError::new(Cause::Refused, error)
 }
 
 pub(super) fn moved(host: &Connection, path: &Path) -> TransportError {

@@ -205,12 +205,17 @@ impl Connection {
         self.whole(self.session.ask(batch).wait())
     }
 
-    /// Asks apart from everything else; nothing comes between these requests.
+    /// Asks apart from everything else; nothing comes between the first requests,
+    /// and the others follow without waiting.
     ///
     /// # Errors
     /// The session is lost, and nobody knows what became of it.
-    pub(super) fn ask_apart(&self, batch: Vec<Request>) -> Result<Vec<Answer>, TransportError> {
-        self.whole(self.session.ask_apart(batch).wait())
+    pub(super) fn ask_apart(
+        &self,
+        first: Vec<Request>,
+        behind: Vec<Request>,
+    ) -> Result<Vec<Answer>, TransportError> {
+        self.whole(self.session.ask_apart(first, behind).wait())
     }
 
     /// Asks and does not wait: for what needs no answer.

@@ -12,7 +12,7 @@
 //! |---|---|
 //! | requests that wait to be written | 1 MiB; then [`Session::ask`] blocks |
 //! | requests without a reply | 1,024 |
-//! | bytes that these carry or ask for | 1 MiB |
+//! | bytes that these carry or ask for | 2 MiB |
 //! | a reply | 257 KiB, see [`LONGEST_FRAME`](super::wire::LONGEST_FRAME) |
 //! | what is kept of the error output | 8 KiB before VERSION, 8 KiB after it |
 //! | time from a request to its reply | 15 s, see [`PATIENCE`] |
@@ -46,7 +46,7 @@ pub const PATIENCE: Duration = Duration::from_secs(15);
 const MOST_QUEUED: usize = 1024 * 1024;
 
 /// Bytes that requests without a reply may carry or ask for.
-const MOST_EXPECTED: usize = 1024 * 1024;
+const MOST_EXPECTED: usize = 2 * 1024 * 1024;
 
 /// Requests that may be without a reply.
 const MOST_IN_FLIGHT: usize = 1024;
@@ -267,21 +267,24 @@ impl Session {
     /// Blocks as long as too much is queued. A request that is refused by
     /// [`Request::check`] keeps the whole batch from being sent.
     pub fn ask(&self, batch: Vec<Request>) -> Pending {
-        self.0.shared.ask(&batch, false)
+        self.0.shared.ask(&batch, None)
     }
 
-    /// Asks for all of these in a write that has nothing else in it than other
+    /// Asks for the first ones in a write that has nothing before them but other
     /// such batches, and when nothing is under way, so that a server of OpenSSH
     /// reads them in one piece and has room for its replies: nothing but its own
     /// work comes between two of them. For the two requests of which the first
-    /// takes a memory away and the second puts another in its place.
+    /// takes a memory away and the second puts another in its place. What is to be
+    /// known right afterwards is asked behind all of them, without waiting.
     ///
     /// Up to 16 KiB of batches that wait at the same time share a write, and each
     /// write waits for all replies to the one before. What was asked for earlier
     /// goes first, what is asked for later does not get ahead. A batch that is
     /// longer than that goes alone, in one write.
-    pub fn ask_apart(&self, batch: Vec<Request>) -> Pending {
-        self.0.shared.ask(&batch, true)
+    pub fn ask_apart(&self, mut first: Vec<Request>, behind: Vec<Request>) -> Pending {
+        let together = first.len();
+        first.extend(behind);
+        self.0.shared.ask(&first, Some(together))
     }
 
     /// How long the last reply took.
@@ -427,6 +430,8 @@ struct State {
 /// Requests that were asked for together, or what is left of them.
 struct Batch {
     turn: u64,
+    /// How many of them nothing may come between.
+    together: usize,
     bytes: Vec<u8>,
     parts: VecDeque<Part>,
 }
@@ -516,6 +521,7 @@ impl Batch {
     fn cut(requests: &mut &[Request], first: usize, most: usize) -> Batch {
         let mut batch = Batch {
             turn: 0,
+            together: 0,
             bytes: Vec::new(),
             parts: VecDeque::new(),
         };
@@ -554,7 +560,8 @@ impl Shared {
         }
     }
 
-    fn ask(self: &Arc<Shared>, requests: &[Request], apart: bool) -> Pending {
+    fn ask(self: &Arc<Shared>, requests: &[Request], together: Option<usize>) -> Pending {
+        let apart = together.is_some();
         let pending = Pending {
             ticket: Ticket::new(requests.len(), false),
             shared: Arc::clone(self),
@@ -574,7 +581,8 @@ impl Shared {
         while !rest.is_empty() {
             let first = requests.len() - rest.len();
             let most = if apart { usize::MAX } else { MOST_QUEUED };
-            let batch = Batch::cut(&mut rest, first, most);
+            let mut batch = Batch::cut(&mut rest, first, most);
+            batch.together = together.unwrap_or_default();
             if let Err(broken) = self.put(batch, &pending.ticket, apart) {
                 for number in first..requests.len() {
                     let failure = Failure::Broken(broken.clone());

@@ -3,23 +3,86 @@
 use std::path::Path;
 
 use super::folder::{Handle, New, SftpFolder};
-use super::host::Answer;
-use super::pump::{AHEAD, Held, PIECE};
+use super::host::{Answer, REGULAR, attrs, kind, lstat};
+use super::pump::{AHEAD, Held, PIECE, Pump};
 use super::wire::{Attrs, Request};
 use crate::digest::Hasher;
 use crate::error::{Error, Kind};
 use crate::transport::{Attributes, Cause, Sink, TransportError};
 
 impl SftpFolder {
-    /// Writes a new file behind a handle, puts it on the disk there, and reads it
-    /// back through another: servers exist that acknowledge and keep nothing.
+    /// Writes a new file behind a handle, which is given back, puts it on the disk
+    /// there, and reads it back: servers exist that acknowledge and keep nothing.
     pub(super) fn write_new(
         &self,
-        handle: &Handle,
+        handle: Handle,
         path: &Path,
         content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
         attributes: &Attributes,
     ) -> Result<New, TransportError> {
+        let fed = self.feed(&handle, path, content);
+        let (mut batch, new) = match fed {
+            Ok(fed) => fed,
+            Err(error) => {
+                self.close(handle);
+                return Err(error);
+            }
+        };
+        let writes = batch.len();
+        let set = |attrs| Request::Fsetstat {
+            handle: handle.clone(),
+            attrs,
+        };
+        batch.push(set(Attrs {
+            owner: Some((attributes.uid, attributes.gid)),
+            ..Attrs::default()
+        }));
+        batch.push(set(Attrs {
+            mode: Some(attributes.mode),
+            ..Attrs::default()
+        }));
+        let synced = batch.len();
+        if self.host.extensions().fsync {
+            batch.push(Request::Fsync {
+                handle: handle.clone(),
+            });
+        }
+        // Read with the writing, unless it is long, and looked at by its name.
+        let back = batch.len();
+        let mut pump = Pump::new(&handle, path, new.size);
+        batch.extend(pump.next());
+        let close = batch.len();
+        batch.push(Request::Close {
+            handle: handle.clone(),
+        });
+        batch.push(lstat(path));
+        let answers = self.host.ask(batch)?;
+        self.are_written(&answers[..writes], answers.get(synced), path)?;
+        let mut hasher = Hasher::default();
+        let read = pump.take(&self.host, &answers[back..close], &mut |bytes| {
+            hasher.update(bytes);
+            Ok(())
+        });
+        let seen = answers.last().and_then(attrs).copied();
+        let at_once = matches!(read, Ok(Some(_)))
+            && (hasher.finish(), pump.offset) == (new.content, new.size)
+            && seen.is_some_and(|seen| kind(&seen) == Some(REGULAR) && seen.size == Some(new.size));
+        let after = match (at_once, seen) {
+            (true, Some(seen)) => seen,
+            // Some show what was written only once it is closed.
+            _ => self.read_new(path, new)?,
+        };
+        self.is_dressed(&after, attributes)?;
+        Ok(new)
+    }
+
+    /// Writes all but the last requests of a content, and gives those.
+    fn feed(
+        &self,
+        handle: &Handle,
+        path: &Path,
+        content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
+    ) -> Result<(Vec<Request>, New), TransportError> {
         let mut hasher = Hasher::default();
         let mut size = 0;
         let mut queue: Vec<Request> = Vec::new();
@@ -48,63 +111,49 @@ impl SftpFolder {
             (fed, None) => fed?,
         }
         let content = hasher.finish();
-        let writes = queue.len();
-        let set = |attrs| Request::Fsetstat {
-            handle: handle.clone(),
-            attrs,
-        };
-        queue.push(set(Attrs {
-            owner: Some((attributes.uid, attributes.gid)),
-            ..Attrs::default()
-        }));
-        queue.push(set(Attrs {
-            mode: Some(attributes.mode),
-            ..Attrs::default()
-        }));
-        let synced = queue.len();
-        if self.host.extensions().fsync {
-            queue.push(Request::Fsync {
-                handle: handle.clone(),
-            });
-        }
-        queue.push(Request::Close {
-            handle: handle.clone(),
-        });
-        queue.push(self.open_file(path));
-        let mut answers = self.host.ask(queue)?;
-        let back = self.opened(answers.pop(), path)?;
-        let result = self.are_written(&answers[..writes], answers.get(synced), path);
-        let read = result.and_then(|()| self.digest_of(&back, path, size));
+        Ok((queue, New { content, size }))
+    }
+
+    /// Reads a new file back by its name.
+    fn read_new(&self, path: &Path, new: New) -> Result<Attrs, TransportError> {
+        let answer = self.ask_one(self.open_file(path))?;
+        let back = self.opened(Some(answer), path)?;
+        let held = self.digest_of(&back, path, new.size);
         self.close(back);
         let Held {
-            content: found,
-            size: read,
+            content,
+            size,
             after,
-        } = read?;
-        if (found, read) != (content, size) {
-            let why = "what was written is not what is read back";
-            return Err(self.host.refused("write", path, why));
+        } = held?;
+        match (content, size) == (new.content, new.size) {
+            true => Ok(after),
+            false => {
+                let why = "what was written is not what is read back";
+                Err(self.host.refused("write", path, why))
+            }
         }
-        let ours = (after.owner, after.mode.map(|mode| mode & 0o7777));
-        if ours
-            != (
-                Some((attributes.uid, attributes.gid)),
-                Some(attributes.mode),
-            )
-        {
-            let message = format!(
-                "{}:{} belongs to {}:{} with mode {:04o}, and a new file cannot be given the same over SFTP",
-                self.host.host(),
-                self.memory.display(),
-                attributes.uid,
-                attributes.gid,
-                attributes.mode
-            );
-            let error = Error::new(Kind::Host, message);
-            let error = error.hint("log in as the agent's own user: remote_user");
-            return Err(TransportError::new(Cause::Refused, error));
+    }
+
+    /// Whether a new file has the owner and the mode that it was given.
+    fn is_dressed(&self, found: &Attrs, attributes: &Attributes) -> Result<(), TransportError> {
+        let wanted = (
+            Some((attributes.uid, attributes.gid)),
+            Some(attributes.mode),
+        );
+        if (found.owner, found.mode.map(|mode| mode & 0o7777)) == wanted {
+            return Ok(());
         }
-        Ok(New { content, size })
+        let message = format!(
+            "{}:{} belongs to {}:{} with mode {:04o}, and a new file cannot be given the same over SFTP",
+            self.host.host(),
+            self.memory.display(),
+            attributes.uid,
+            attributes.gid,
+            attributes.mode
+        );
+        let error = Error::new(Kind::Host, message);
+        let error = error.hint("log in as the agent's own user: remote_user");
+        Err(TransportError::new(Cause::Refused, error))
     }
 
     /// Owner and mode are looked at instead.

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +13,8 @@ use rustix::io::{Errno, read, write};
 
 use super::heard::Excerpt;
 use super::{
-    BURST, Broken, Failure, Heard, Link, MOST_EXPECTED, MOST_IN_FLIGHT, Shared, State, Why, lock,
+    BURST, Batch, Broken, Failure, Heard, Link, MOST_EXPECTED, MOST_IN_FLIGHT, Shared, State, Why,
+    lock,
 };
 use crate::clock::{Clock, System};
 use crate::transport::sftp::wire::{self, Extensions, Frames, Malformed};
@@ -62,6 +64,16 @@ struct Burst {
 impl Burst {
     fn is_sent(&self) -> bool {
         self.sent == self.bytes.len()
+    }
+
+    /// Takes over some requests of a batch, which are these bytes of it.
+    fn take(&mut self, batch: &Batch, parts: Range<usize>, bytes: Range<usize>) {
+        let at = self.bytes.len();
+        for part in batch.parts.range(parts) {
+            self.ends
+                .push_back((at + part.bytes.1 - bytes.start, part.id));
+        }
+        self.bytes.extend_from_slice(&batch.bytes[bytes]);
     }
 }
 
@@ -215,19 +227,23 @@ impl Owner {
     }
 
     fn load_apart(&mut self, state: &mut State) {
+        let mut behind = Vec::new();
         while let Some(batch) = state.apart.front() {
             let start = self.burst.bytes.len();
-            let long = start > 0 && start + batch.bytes.len() > BURST;
+            let first = batch.parts.iter().take(batch.together);
+            let end = first.last().map_or(0, |part| part.bytes.1);
+            let long = start > 0 && start + end > BURST;
             if long || self.in_flight + batch.parts.len() > MOST_IN_FLIGHT {
-                return;
+                break;
             }
-            for part in &batch.parts {
-                self.in_flight += 1;
-                self.expected += part.weight;
-                self.burst.ends.push_back((start + part.bytes.1, part.id));
-            }
-            self.burst.bytes.extend_from_slice(&batch.bytes);
-            state.apart.pop_front();
+            self.in_flight += batch.parts.len();
+            self.expected += batch.parts.iter().map(|part| part.weight).sum::<usize>();
+            self.burst.take(batch, 0..batch.together, 0..end);
+            behind.extend(state.apart.pop_front().map(|batch| (batch, end)));
+        }
+        for (batch, end) in behind {
+            let all = (batch.parts.len(), batch.bytes.len());
+            self.burst.take(&batch, batch.together..all.0, end..all.1);
         }
     }
 

@@ -70,6 +70,18 @@ pub enum Request {
         /// Which.
         path: Vec<u8>,
     },
+    /// Makes a folder.
+    MakeDir {
+        /// Which.
+        path: Vec<u8>,
+        /// Its mode, from which the server takes its umask.
+        mode: u32,
+    },
+    /// Removes a folder that is empty.
+    RemoveDir {
+        /// Which.
+        path: Vec<u8>,
+    },
     /// Renames where the new name is free. OpenSSH makes a link and removes the
     /// old name.
     Rename {
@@ -152,6 +164,8 @@ impl Request {
             Request::OpenDir { .. } => 11,
             Request::ReadDir { .. } => 12,
             Request::Remove { .. } => 13,
+            Request::MakeDir { .. } => 14,
+            Request::RemoveDir { .. } => 15,
             Request::RealPath { .. } => 16,
             Request::Rename { .. } => 18,
             Request::ReadLink { .. } => 19,
@@ -195,8 +209,17 @@ impl Request {
                 put_u64(out, *offset);
                 put_string(out, bytes);
             }
+            Request::MakeDir { path, mode } => {
+                put_string(out, path);
+                let attrs = Attrs {
+                    mode: Some(*mode),
+                    ..Attrs::default()
+                };
+                attrs.encode(out);
+            }
             Request::Lstat { path }
             | Request::Remove { path }
+            | Request::RemoveDir { path }
             | Request::RealPath { path }
             | Request::ReadLink { path }
             | Request::OpenDir { path } => put_string(out, path),
@@ -223,6 +246,8 @@ impl Request {
             Request::Open { path, .. }
             | Request::Lstat { path }
             | Request::Remove { path }
+            | Request::MakeDir { path, .. }
+            | Request::RemoveDir { path }
             | Request::RealPath { path }
             | Request::ReadLink { path }
             | Request::OpenDir { path }
@@ -274,6 +299,8 @@ impl Request {
             | Request::Write { .. }
             | Request::Fsetstat { .. }
             | Request::Remove { .. }
+            | Request::MakeDir { .. }
+            | Request::RemoveDir { .. }
             | Request::Rename { .. }
             | Request::PosixRename { .. }
             | Request::HardLink { .. }

@@ -107,6 +107,11 @@ fn requests(word: &[u8], number: u64, attrs: Attrs) -> Vec<Request> {
             attrs,
         },
         Request::Remove { path: of(&path) },
+        Request::MakeDir {
+            path: of(&path),
+            mode: 0o700,
+        },
+        Request::RemoveDir { path: of(&path) },
         Request::Rename {
             from: of(&from),
             to: of(&to),
@@ -161,6 +166,11 @@ fn requests_are_the_bytes_of_the_draft() {
         (8, text(&[w])),
         (10, [text(&[w]), all].concat()),
         (13, text(&[w])),
+        (
+            14,
+            [text(&[w]), b"\0\0\0\x04\0\0\x01\xc0".to_vec()].concat(),
+        ),
+        (15, text(&[w])),
         (18, text(&[w, to])),
         (16, text(&[w])),
         (19, text(&[w])),

@@ -1,0 +1,325 @@
+//! The folder of one run, beside the memory: the new file stands in it before the
+//! swap, and what was displaced after it.
+//!
+//! A host may do what it was asked for long after the connection was lost, and
+//! somebody else has finished the run meanwhile: then it would take a memory away
+//! that an agent has written to since. Requests name paths, so a run has a path
+//! that can be taken from it. Whoever finishes for another run gives its folder
+//! another name first, and everything that was asked of the old one fails.
+
+use std::path::PathBuf;
+
+use super::folder::{Handle, SftpFolder, handle, moved};
+use super::host::{DIRECTORY, attrs, bytes, code, kind, lstat};
+use super::settle::Displaced;
+use super::wire::{Request, flags, status};
+use crate::durable;
+use crate::error::Error;
+use crate::transport::{Cause, Folder, Method, Swapped, TransportError};
+
+/// The new file in it.
+const NEW: &str = "new";
+
+/// What was displaced in it begins so; a random name follows.
+const OLD: &str = "old";
+
+/// How often a swap starts over because the agent has made a new file.
+const ATTEMPTS: usize = 16;
+
+/// How often another run's folder is looked for while it has another name each
+/// time.
+const CHASES: usize = 4;
+
+/// The folder of a run that was taken over.
+pub(super) struct TakenOver {
+    /// What the caller calls it.
+    staged: String,
+    /// What it is called now.
+    now: String,
+}
+
+impl SftpFolder {
+    /// The path of a name, in the folder of a run wherever that is now.
+    pub(super) fn at(&self, name: &str) -> PathBuf {
+        if let Some(TakenOver { staged, now }) = &*self.taken_over.borrow()
+            && let Some(rest) = name.strip_prefix(staged.as_str())
+            && (rest.is_empty() || rest.starts_with('/'))
+        {
+            return self.path.join(format!("{now}{rest}"));
+        }
+        self.path.join(name)
+    }
+
+    pub(super) fn new_of(staged: &str) -> String {
+        format!("{staged}/{NEW}")
+    }
+
+    /// Requests that make the folder of a run and open it.
+    fn make(&self, staged: &str) -> [Request; 2] {
+        let path = self.at(staged);
+        [
+            Request::MakeDir {
+                path: bytes(&path),
+                mode: 0o700,
+            },
+            Request::Open {
+                path: bytes(&path.join(".")),
+                flags: flags::READ,
+                mode: None,
+            },
+        ]
+    }
+
+    /// Takes the answers to them. A server that cannot open folders cannot sync
+    /// them, either, and that is all.
+    fn made(
+        &self,
+        staged: &str,
+        answers: &mut Vec<super::host::Answer>,
+    ) -> Result<(), TransportError> {
+        let path = self.at(staged);
+        if answers.len() < 2 {
+            return Err(self.host.odd_answer("create", &path));
+        }
+        let opened = handle(answers.remove(1));
+        let made = self.is_ok(&answers.remove(0), "create", &path);
+        match made {
+            Ok(()) => {
+                self.run.replace(opened);
+                Ok(())
+            }
+            Err(error) => {
+                opened.into_iter().for_each(|handle| self.close(handle));
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes the folder of a run, and the new file in it, open.
+    pub(super) fn create(&self, staged: &str) -> Result<Handle, TransportError> {
+        let new = Self::new_of(staged);
+        let path = self.at(&new);
+        let mut batch = self.make(staged).to_vec();
+        batch.push(Request::Open {
+            path: bytes(&path),
+            flags: flags::READ | flags::WRITE | flags::CREATE | flags::EXCLUSIVE,
+            mode: Some(0o600),
+        });
+        let mut answers = self.host.ask(batch)?;
+        let made = self.made(staged, &mut answers);
+        let opened = answers.pop();
+        let refused = opened.as_ref().and_then(code);
+        let opened = opened.and_then(handle);
+        match (made, opened, refused) {
+            (Ok(()), Some(handle), _) => Ok(handle),
+            (Ok(()), None, refused) => {
+                let _ = self.remove(&new);
+                Err(match refused {
+                    Some(code) => self.host.failed("create", &path, code),
+                    None => self.host.odd_answer("create", &path),
+                })
+            }
+            // Somebody has made a folder of that name.
+            (Err(error), opened, _) => {
+                if let Some(handle) = opened {
+                    self.close(handle);
+                    let _ = self.remove(&new);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Puts the new file in the memory's place.
+    pub(super) fn exchange_names(&self, staged: &str) -> Result<Swapped, TransportError> {
+        let mut displaced = Vec::new();
+        let name = Self::new_of(staged);
+        let new = match self.new.take() {
+            Some(new) => new,
+            None => self.staged_before(&name)?,
+        };
+        for _ in 0..ATTEMPTS {
+            let random = durable::random_name().map_err(refused)?;
+            let aside = format!("{staged}/{OLD}{random}");
+            let pair = vec![
+                Request::PosixRename {
+                    from: bytes(&self.memory),
+                    to: bytes(&self.at(&aside)),
+                },
+                Request::HardLink {
+                    from: bytes(&self.at(&name)),
+                    to: bytes(&self.memory),
+                },
+            ];
+            let mut behind = vec![lstat(&self.memory), lstat(&self.at(&aside))];
+            behind.extend(self.sync_folders());
+            let answers = self.host.ask_apart(pair, behind)?;
+            let [renamed, linked, look @ ..] = answers.as_slice() else {
+                return Err(self.host.odd_answer("replace", &self.memory));
+            };
+            match code(renamed) {
+                Some(status::OK) => displaced.push(aside),
+                Some(status::NO_SUCH_FILE) => {}
+                Some(code) => return Err(self.host.failed("replace", &self.memory, code)),
+                None => return Err(self.host.odd_answer("replace", &self.memory)),
+            }
+            match code(linked) {
+                Some(status::OK) => {
+                    let method = match displaced.is_empty() {
+                        true => Method::Create,
+                        false => Method::TakeAway,
+                    };
+                    let last = match code(renamed) {
+                        Some(status::OK) => displaced.last(),
+                        _ => None,
+                    };
+                    if !self.look_after(&name, last, look, new)? {
+                        displaced.push(name);
+                    }
+                    return Ok(Swapped { method, displaced });
+                }
+                // The agent was quicker and made a new one: that one, too.
+                Some(_) if self.stands_at(&self.memory)? => {}
+                // The old one is better than none.
+                linked => {
+                    if let Some(aside) = displaced.last() {
+                        self.put_back(aside)?;
+                    }
+                    return Err(match linked {
+                        Some(code) => self.host.failed("replace", &self.memory, code),
+                        None => self.host.odd_answer("replace", &self.memory),
+                    });
+                }
+            }
+        }
+        Err(moved(&self.host, &self.memory))
+    }
+
+    /// Takes the memory away into the folder of a run.
+    pub(super) fn take_memory_away(&self, staged: &str) -> Result<(), TransportError> {
+        let name = Self::new_of(staged);
+        let to = self.at(&name);
+        let mut answers = self.host.ask(self.make(staged).to_vec())?;
+        self.made(staged, &mut answers)?;
+        let mut batch = vec![Request::PosixRename {
+            from: bytes(&self.memory),
+            to: bytes(&to),
+        }];
+        batch.push(lstat(&to));
+        batch.extend(self.sync_folders());
+        let answers = self.host.ask(batch)?;
+        let error = match answers.first().and_then(code) {
+            Some(status::OK) if answers.get(1).and_then(attrs).is_some() => return Ok(()),
+            Some(status::OK) => {
+                let why = "the server says that it was renamed, and it is not there";
+                return Err(self.host.refused("displace", &to, why));
+            }
+            Some(status::NO_SUCH_FILE) => moved(&self.host, &self.memory),
+            Some(code) => self.host.failed("take away", &self.memory, code),
+            None => return Err(self.host.odd_answer("take away", &self.memory)),
+        };
+        let _ = self.remove(&name);
+        Err(error)
+    }
+
+    /// Gives the folder of another run another name, so that nothing that was asked
+    /// of it under the old one is done any more.
+    pub(super) fn take_folder_over(&self, staged: &str) -> Result<(), TransportError> {
+        for _ in 0..CHASES {
+            // One that was taken over before has a name that nobody else asks for.
+            // What has the first name beside it was made later, and is not the run's.
+            let found = self.run_folders(staged)?;
+            let Some(found) = found.into_iter().max_by_key(String::len) else {
+                return Ok(());
+            };
+            let now = format!("{staged}{}", durable::random_name().map_err(refused)?);
+            let mut batch = vec![Request::PosixRename {
+                from: bytes(&self.path.join(&found)),
+                to: bytes(&self.path.join(&now)),
+            }];
+            batch.push(lstat(&self.path.join(&now)));
+            batch.extend(self.sync_folders());
+            let answers = self.host.ask(batch)?;
+            // What was looked at before may have been changed by it.
+            self.looked.take();
+            let stands = answers.get(1).and_then(attrs).is_some();
+            match answers.first().and_then(code) {
+                Some(status::OK) if stands => {
+                    let staged = staged.to_string();
+                    self.taken_over.replace(Some(TakenOver { staged, now }));
+                    return Ok(());
+                }
+                // Somebody else gave it another name.
+                Some(status::NO_SUCH_FILE) => {}
+                Some(code) => return Err(self.host.failed("take over", &self.at(&found), code)),
+                None => return Err(self.host.odd_answer("take over", &self.at(&found))),
+            }
+        }
+        Err(moved(&self.host, &self.at(staged)))
+    }
+
+    /// Names beside the memory that the folder of a run may have.
+    fn run_folders(&self, staged: &str) -> Result<Vec<String>, TransportError> {
+        let names = self.list(&self.path)?.unwrap_or_default();
+        let ours = |name: &String| {
+            let rest = name.strip_prefix(staged);
+            rest.is_some_and(|rest| rest.is_empty() || durable::is_random_name(rest))
+        };
+        let names: Vec<String> = names
+            .into_iter()
+            .filter_map(|name| String::from_utf8(name).ok())
+            .filter(ours)
+            .collect();
+        let looks = names.iter().map(|name| lstat(&self.path.join(name)));
+        let looks = self.host.ask(looks.collect())?;
+        let is_folder = looks
+            .iter()
+            .map(|look| attrs(look).and_then(kind) == Some(DIRECTORY));
+        let named = names.into_iter().zip(is_folder);
+        Ok(named.filter_map(|(name, is)| is.then_some(name)).collect())
+    }
+
+    /// What stands in the folder of a run that a swap may have put there; the new
+    /// file first.
+    pub(super) fn names_of_run(&self, staged: &str) -> Result<Vec<String>, TransportError> {
+        let mut names = Vec::new();
+        for name in self.list(&self.at(staged))?.unwrap_or_default() {
+            // Ours are ASCII.
+            if let Ok(name) = String::from_utf8(name)
+                && (name == NEW || name.strip_prefix(OLD).is_some_and(durable::is_random_name))
+            {
+                names.push(format!("{staged}/{name}"));
+            }
+        }
+        names.sort();
+        names.dedup();
+        Ok(names)
+    }
+
+    /// Requests that remove a name, and the folder of the run with its last one.
+    pub(super) fn unlink(&self, name: &str) -> Vec<Request> {
+        let path = self.at(name);
+        let mut batch = vec![Request::Remove { path: bytes(&path) }];
+        if let Some(folder) = path.parent().filter(|folder| *folder != self.path) {
+            batch.push(Request::RemoveDir {
+                path: bytes(folder),
+            });
+        }
+        batch
+    }
+
+    /// Notes what was displaced, as it was read before.
+    pub(super) fn was_displaced(&self, name: &str, handle: Handle) {
+        let displaced = Displaced {
+            handle,
+            held: self.read_before.get(),
+            at: self.clock.instant(),
+        };
+        let mut all = self.displaced.borrow_mut();
+        all.insert(name.to_string(), displaced);
+    }
+}
+
+fn refused(error: Error) -> TransportError {
+    TransportError::new(Cause::Refused, error)
+}
