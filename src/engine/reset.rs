@@ -46,13 +46,13 @@ use lane::Lane;
 pub use recover::UNCLAIMED;
 pub use report::{AgentResult, Progress, Report, Stage};
 
-use super::hosts::side_by_side;
+use super::hosts::{at_once, for_each, side_by_side};
 use super::ledger::{Act, Event, Outcome};
 use super::observe::host;
 use super::plan::Plan;
 use super::{Engine, Trigger};
 use crate::baseline::Shelf;
-use crate::config::Host;
+use crate::config::{Agent, Host};
 use crate::digest::Digest;
 use crate::durable;
 use crate::error::{Error, Kind};
@@ -247,18 +247,21 @@ impl<'a> Run<'a> {
             Err(error) => return self.trouble(error),
         };
         let names: HashSet<&str> = left.iter().map(|(agent, _)| agent.as_str()).collect();
-        for skipped in &self.plan.skipped {
-            if skipped.kind == Some(Kind::Busy) || !names.contains(skipped.agent.as_str()) {
-                continue;
-            }
-            let settled = self.engine.agent(&skipped.agent).and_then(|agent| {
-                let _lock = self.lock(agent)?;
-                self.recover(agent)
-            });
+        let skipped = self.plan.skipped.iter();
+        let skipped = skipped.filter(|skipped| skipped.kind != Some(Kind::Busy));
+        let agents: Vec<&Agent> = skipped
+            .filter(|skipped| names.contains(skipped.agent.as_str()))
+            .filter_map(|skipped| self.engine.agent(&skipped.agent).ok())
+            .collect();
+        let settle = |agent: &Agent| {
+            let settled = self
+                .lock(agent)
+                .and_then(|_lock| self.recover_from(agent, &left));
             if let Err(error) = settled {
-                self.trouble(error.context(&skipped.agent));
+                self.trouble(error.context(&agent.name));
             }
-        }
+        };
+        for_each(&agents, settle, |some| at_once(some.to_vec(), settle));
     }
 
     fn is_cancelled(&self) -> bool {

@@ -287,3 +287,65 @@ fn a_connection_that_is_cut_at_any_request_of_a_reset_loses_nothing() {
     println!("cut at {points} points");
     assert!(points > 60);
 }
+
+/// Cuts the connection behind the first rename of a memory, once.
+fn cut_behind_a_rename() -> Judge {
+    let cut = AtomicBool::new(false);
+    Arc::new(move |_, frame| {
+        let is_rename = frame.windows(24).any(|it| it == b"posix-rename@openssh.com");
+        match is_rename && !cut.swap(true, Ordering::SeqCst) {
+            true => Fate::CutBehind,
+            false => Fate::Pass,
+        }
+    })
+}
+
+#[test]
+fn a_host_that_is_lost_in_the_middle_is_asked_again_before_the_run_ends() {
+    let Some(server) = sftp_server() else { return };
+    let world = world().without("scout");
+    world.write_scratch("ranger", "a note\n");
+    let before = world.read("ranger");
+    let engine = engine(&world, Between::new(server, cut_behind_a_rename()));
+    let ran = world.reset_by(&engine);
+    let [result] = ran.report.results.as_slice() else {
+        panic!("{:?}", ran.report)
+    };
+    assert_eq!(result.kind, Some(Kind::Host), "{:?}", ran.report);
+    // The memory had been taken away and none put in its place.
+    assert_eq!(world.read("ranger"), BASELINE.as_bytes());
+    assert!(world.litter("ranger").is_empty());
+    assert!(world.pending().is_empty());
+    let target = UndoTarget::Agents(vec!["ranger".to_string()]);
+    let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+    let ran = apply(&engine, &plan);
+    assert_eq!(ran.report.results[0].outcome, Outcome::Ok);
+    assert_eq!(world.read("ranger"), before);
+}
+
+#[test]
+fn what_was_left_on_a_host_is_not_looked_for_on_another_way() {
+    let (Some(server), Some(good), Some(again)) = (sftp_server(), sftp_server(), sftp_server())
+    else {
+        return;
+    };
+    let mut world = world().without("scout");
+    world.write_scratch("ranger", "a note\n");
+    let judge: Judge = Arc::new(|number, _| match number < 14 {
+        true => Fate::Pass,
+        false => Fate::Cut,
+    });
+    world.reset_by(&engine(&world, Between::new(server, judge)));
+    let pending = world.pending();
+    assert_eq!(pending.len(), 1, "the connection was cut in the middle");
+    let before = world.config_text();
+    world.set_config(&before.replace("remote_host = box", "remote_host = box\nremote_port = 2222"));
+    let ran = world.reset_by(&engine(&world, good));
+    let said = format!("{:?}", ran.report.trouble);
+    assert!(said.contains("that was on box"), "{said}");
+    assert_eq!(world.pending(), pending);
+    world.set_config(&before);
+    world.reset_by(&engine(&world, again));
+    assert!(world.pending().is_empty());
+    assert!(world.litter("ranger").is_empty());
+}

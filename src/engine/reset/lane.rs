@@ -15,7 +15,7 @@ use crate::engine::ledger::{Act, Event, Outcome, Standing};
 use crate::engine::lock::Lock;
 use crate::engine::plan::{EQUAL, Skipped, Step};
 use crate::error::{Error, Kind};
-use crate::transport::{Swapped, Unsynced};
+use crate::transport::{Cause, Swapped, Unsynced};
 
 /// How many agents are flushed together. Each has half a dozen files open, of
 /// the 1,024 that a process commonly may.
@@ -24,6 +24,12 @@ const BATCH: usize = 64;
 /// How long a writer may keep a displaced file open before it is left to the
 /// next run.
 const SETTLE: Duration = Duration::from_secs(2);
+
+/// How long a host that was lost in the middle of it is asked for again.
+const AGAIN: Duration = Duration::from_secs(10);
+
+/// How long it is left alone in between.
+const MOMENT: Duration = Duration::from_millis(500);
 
 /// How often a reset starts over when the agent replaces its file in between.
 const ATTEMPTS: usize = 3;
@@ -79,6 +85,8 @@ pub(super) struct Lane<'r, 'a> {
     /// Those who wait for their turn, and those that wait for late writers.
     queue: VecDeque<Waiting<'a>>,
     open: Vec<Replaced<'a>>,
+    /// Those whose host was lost in the middle of it, and why.
+    lost: Vec<(Turn<'a>, Error)>,
     ended: Vec<Ended>,
     results: Vec<AgentResult>,
 }
@@ -91,6 +99,7 @@ impl<'r, 'a> Lane<'r, 'a> {
             host,
             queue: VecDeque::new(),
             open: Vec::new(),
+            lost: Vec::new(),
             ended: Vec::new(),
             results: Vec::new(),
         }
@@ -143,7 +152,39 @@ impl<'r, 'a> Lane<'r, 'a> {
         while !self.open.is_empty() {
             self.wait();
         }
+        self.find_again();
+        self.record();
         self.results
+    }
+
+    /// Asks a host that was lost in the middle of it once more before the run ends:
+    /// a memory may have been taken away and none put in its place, which should
+    /// not last until the next run.
+    fn find_again(&mut self) {
+        let run = self.run;
+        let Some((first, _)) = self.lost.first() else {
+            return;
+        };
+        let clock = run.engine.clock();
+        let end = clock.instant() + AGAIN;
+        let place = &first.agent.place;
+        while clock.instant() < end
+            && !run.is_cancelled()
+            && matches!(run.engine.object(place), Err(error) if error.cause == Cause::Unreachable)
+        {
+            clock.sleep(MOMENT);
+        }
+        let lost = std::mem::take(&mut self.lost);
+        let tried = self.at_once(lost, |(turn, error)| {
+            let recovered = run.recover(turn.agent);
+            (turn, error, recovered)
+        });
+        for (turn, error, recovered) in tried {
+            if let Err(error) = recovered {
+                run.trouble(error.context(&turn.agent.name));
+            }
+            self.refused(error, turn.event, turn.waiting.lock);
+        }
     }
 
     /// Takes the next agents through all steps, but for those whose displaced
@@ -229,6 +270,12 @@ impl<'r, 'a> Lane<'r, 'a> {
     /// wrote in between is in displaced files, which its transaction record
     /// names.
     fn stumble(&mut self, turn: Turn<'a>, trouble: Trouble) {
+        let trouble = match trouble {
+            Trouble::Lost(error) if self.run.has_record(turn.agent) => {
+                return self.lost.push((turn, error));
+            }
+            trouble => trouble,
+        };
         let Turn {
             waiting,
             agent,
@@ -240,7 +287,7 @@ impl<'r, 'a> Lane<'r, 'a> {
         match trouble {
             Trouble::HalfWritten(error) => return self.refused(error, event, waiting.lock),
             Trouble::Leased(_) => return self.queue.push_back(self.leased(waiting)),
-            Trouble::Moved(_) | Trouble::Stop(_) => {}
+            Trouble::Moved(_) | Trouble::Lost(_) | Trouble::Stop(_) => {}
         }
         if let Err(error) = self.run.recover(agent) {
             self.run.trouble(error.context(&agent.name));
@@ -250,6 +297,7 @@ impl<'r, 'a> Lane<'r, 'a> {
             Trouble::Moved(error)
             | Trouble::Leased(error)
             | Trouble::HalfWritten(error)
+            | Trouble::Lost(error)
             | Trouble::Stop(error) => self.refused(error, event, waiting.lock),
         }
     }

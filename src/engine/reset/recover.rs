@@ -32,6 +32,9 @@ use crate::transport::{Cause, Folder, Method, Object, Odd, Reader, Settled, Tran
 pub(super) struct Transaction {
     pub(super) event: Event,
     pub(super) memory: PathBuf,
+    /// How its host was reached, by [`way`].
+    #[serde(default)]
+    pub(super) way: Option<String>,
     /// What tells the memory's folder from another one, where known.
     #[serde(default)]
     pub(super) folder: Option<u64>,
@@ -135,6 +138,15 @@ pub(super) enum Back {
 
 /// How long a displaced file on a host is looked at.
 const TWICE: Duration = Duration::from_secs(2);
+
+/// How an agent's host is reached, where that may lead elsewhere one day: another
+/// user has another home, another port may be another host's.
+pub(super) fn way(agent: &Agent) -> Option<String> {
+    let host = agent.place.host()?;
+    let user = host.user.iter().map(|user| format!("{user}@"));
+    let port = host.port.iter().map(|port| format!(" port {port}"));
+    Some(user.chain([host.name.clone()]).chain(port).collect())
+}
 
 fn is_file(standing: &Standing) -> bool {
     matches!(standing, Standing::File { .. })
@@ -324,6 +336,13 @@ impl Run<'_> {
         }
     }
 
+    /// Whether there is a record of the agent's, so that something may be left in
+    /// its folder.
+    pub(super) fn has_record(&self, agent: &Agent) -> bool {
+        let left = self.engine.transactions();
+        left.map_or(true, |left| left.iter().any(|(of, _)| *of == agent.name))
+    }
+
     /// Step 1: looks what interrupted runs left, and puts it right. Under the
     /// agent's lock.
     pub(super) fn recover(&self, agent: &Agent) -> Result<(), Error> {
@@ -500,6 +519,13 @@ impl Run<'_> {
     ) -> Result<Option<Box<dyn Folder>>, Error> {
         if transaction.event.host != host(agent) {
             let why = format!("that was on {}", transaction.event.host);
+            self.keep_record(agent, record, transaction, &why);
+            return Ok(None);
+        }
+        if let Some(then) = &transaction.way
+            && Some(then) != way(agent).as_ref()
+        {
+            let why = format!("that was on {then}");
             self.keep_record(agent, record, transaction, &why);
             return Ok(None);
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::intake::Taken;
-use super::recover::{RecordFile, Transaction};
+use super::recover::{RecordFile, Transaction, way};
 use super::{Run, Stage};
 use crate::archive::Written;
 use crate::config::Agent;
@@ -75,6 +75,8 @@ pub(super) enum Trouble {
     Leased(Error),
     /// The memory is not whole, which is for the next run to put right.
     HalfWritten(Error),
+    /// The host was lost, and nobody knows what it did.
+    Lost(Error),
     /// Anything else.
     Stop(Error),
 }
@@ -90,6 +92,7 @@ impl From<TransportError> for Trouble {
         match error.cause {
             Cause::Moved => Trouble::Moved(error.into()),
             Cause::HalfWritten => Trouble::HalfWritten(error.into()),
+            Cause::Unreachable => Trouble::Lost(error.into()),
             _ => Trouble::Stop(error.into()),
         }
     }
@@ -171,6 +174,7 @@ impl<'a> Run<'a> {
         let transaction = Transaction {
             event: turn.event.clone(),
             memory: turn.agent.place.memory().to_path_buf(),
+            way: way(turn.agent),
             folder: turn.folder.identity()?,
             staged: durable::random_name()?,
             inode: taken.inode,
