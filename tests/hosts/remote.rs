@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use memory_shepherd::engine::{Engine, Outcome, State, UndoMode, UndoTarget};
+use memory_shepherd::error::Kind;
 use memory_shepherd::transport::Settled;
 
 use memory_shepherd::transport::sftp::ssh::Dial;
@@ -288,16 +289,10 @@ fn a_connection_that_is_cut_at_any_request_of_a_reset_loses_nothing() {
     assert!(points > 60);
 }
 
-/// Cuts the connection behind the first rename of a memory, once.
-fn cut_behind_a_rename() -> Judge {
-    let cut = AtomicBool::new(false);
-    Arc::new(move |_, frame| {
-        let is_rename = frame.windows(24).any(|it| it == b"posix-rename@openssh.com");
-        match is_rename && !cut.swap(true, Ordering::SeqCst) {
-            true => Fate::CutBehind,
-            false => Fate::Pass,
-        }
-    })
+fn is_rename(frame: &[u8]) -> bool {
+    frame
+        .windows(24)
+        .any(|it| it == b"posix-rename@openssh.com")
 }
 
 #[test]
@@ -306,7 +301,16 @@ fn a_host_that_is_lost_in_the_middle_is_asked_again_before_the_run_ends() {
     let world = world().without("scout");
     world.write_scratch("ranger", "a note\n");
     let before = world.read("ranger");
-    let engine = engine(&world, Between::new(server, cut_behind_a_rename()));
+    // Behind the first rename, once.
+    let cut = AtomicBool::new(false);
+    let judge: Judge =
+        Arc::new(
+            move |_, frame| match is_rename(frame) && !cut.swap(true, Ordering::SeqCst) {
+                true => Fate::CutBehind,
+                false => Fate::Pass,
+            },
+        );
+    let engine = engine(&world, Between::new(server, judge));
     let ran = world.reset_by(&engine);
     let [result] = ran.report.results.as_slice() else {
         panic!("{:?}", ran.report)
@@ -331,20 +335,25 @@ fn what_was_left_on_a_host_is_not_looked_for_on_another_way() {
     };
     let mut world = world().without("scout");
     world.write_scratch("ranger", "a note\n");
-    let judge: Judge = Arc::new(|number, _| match number < 14 {
-        true => Fate::Pass,
-        false => Fate::Cut,
+    // At the first rename, and for good.
+    let lost = AtomicBool::new(false);
+    let judge: Judge = Arc::new(move |_, frame| {
+        match lost.fetch_or(is_rename(frame), Ordering::SeqCst) || is_rename(frame) {
+            true => Fate::Cut,
+            false => Fate::Pass,
+        }
     });
     world.reset_by(&engine(&world, Between::new(server, judge)));
     let pending = world.pending();
     assert_eq!(pending.len(), 1, "the connection was cut in the middle");
-    let before = world.config_text();
-    world.set_config(&before.replace("remote_host = box", "remote_host = box\nremote_port = 2222"));
+    let (memory, lines) = (world.memory("ranger"), "remote_host = box\nremote_memory =");
+    let at_port = format!("remote_port = 2222\n{lines} {}", memory.display());
+    world.add("ranger", &at_port);
     let ran = world.reset_by(&engine(&world, good));
     let said = format!("{:?}", ran.report.trouble);
     assert!(said.contains("that was on box"), "{said}");
     assert_eq!(world.pending(), pending);
-    world.set_config(&before);
+    world.add("ranger", &format!("{lines} {}", memory.display()));
     world.reset_by(&engine(&world, again));
     assert!(world.pending().is_empty());
     assert!(world.litter("ranger").is_empty());
