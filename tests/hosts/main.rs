@@ -17,6 +17,13 @@ macro_rules! on_every_ground {
                 }
             })*
         }
+        mod sshd {
+            $(#[test] fn $case() {
+                if let Some(server) = crate::sshd::Sshd::start() {
+                    super::$case(&crate::remote::ground_on(&server));
+                }
+            })*
+        }
     };
 }
 
@@ -25,5 +32,6 @@ mod contract;
 mod remote;
 mod servers;
 mod session;
+mod sshd;
 #[path = "../suite/world.rs"]
 mod world;

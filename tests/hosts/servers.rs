@@ -23,7 +23,8 @@ pub fn host(name: &str) -> Host {
         user: None,
         port: None,
         identity_file: None,
-        timeout: 15,
+        // A slow machine is no dead host.
+        timeout: 120,
     }
 }
 
