@@ -29,6 +29,7 @@ macro_rules! on_every_ground {
 
 #[path = "../suite/contract.rs"]
 mod contract;
+mod interop;
 mod remote;
 mod servers;
 mod session;
