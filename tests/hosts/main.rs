@@ -34,5 +34,6 @@ mod remote;
 mod servers;
 mod session;
 mod sshd;
+mod turns;
 #[path = "../suite/world.rs"]
 mod world;
