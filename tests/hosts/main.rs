@@ -37,3 +37,4 @@ mod sshd;
 mod turns;
 #[path = "../suite/world.rs"]
 mod world;
+mod writers;
