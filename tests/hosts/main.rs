@@ -17,13 +17,24 @@ macro_rules! on_every_ground {
                 }
             })*
         }
+        mod sshd {
+            $(#[test] fn $case() {
+                if let Some(server) = crate::sshd::Sshd::start() {
+                    super::$case(&crate::remote::ground_on(&server));
+                }
+            })*
+        }
     };
 }
 
 #[path = "../suite/contract.rs"]
 mod contract;
+mod interop;
 mod remote;
 mod servers;
 mod session;
+mod sshd;
+mod turns;
 #[path = "../suite/world.rs"]
 mod world;
+mod writers;

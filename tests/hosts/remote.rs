@@ -6,6 +6,7 @@ use std::os::unix::fs::symlink;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use memory_shepherd::config::Host;
 use memory_shepherd::engine::{Engine, Outcome, State, UndoMode, UndoTarget};
 use memory_shepherd::error::Kind;
 use memory_shepherd::transport::Settled;
@@ -16,10 +17,11 @@ use tempfile::TempDir;
 
 use super::contract::{Ground, NEW, OnDisk, settle, stage};
 use super::servers::{Between, Fate, Judge, host, sftp_server};
+use super::sshd::{HOST, Sshd};
 use super::world::{BASELINE, TestClock, World, apply};
 
 /// Adds an agent whose folder is reached as one of a host.
-fn add_remote(world: &mut World, agent: &str, host: &str) {
+pub fn add_remote(world: &mut World, agent: &str, host: &str) {
     let memory = world.memory(agent);
     let lines = format!("remote_host = {host}\nremote_memory = {}", memory.display());
     world.add(agent, &lines);
@@ -27,7 +29,7 @@ fn add_remote(world: &mut World, agent: &str, host: &str) {
 }
 
 /// An engine that reaches hosts by a dial.
-fn engine(world: &World, dial: impl Dial + 'static) -> Engine {
+pub fn engine(world: &World, dial: impl Dial + 'static) -> Engine {
     let clock = world.clock.clone();
     let everywhere = Everywhere::new(world.local(), Arc::new(dial), clock.clone());
     world.engine_through(clock, Arc::new(everywhere), None)
@@ -35,18 +37,26 @@ fn engine(world: &World, dial: impl Dial + 'static) -> Engine {
 
 /// A folder on this disk, over SFTP with OpenSSH's server as a child.
 pub fn ground() -> Option<OnDisk<Sftp>> {
-    let server = sftp_server()?;
+    Some(ground_by(host("remote"), sftp_server()?))
+}
+
+/// A folder on this disk, through ssh and sshd.
+pub fn ground_on(server: &Sshd) -> OnDisk<Sftp> {
+    ground_by(host(HOST), server.dial())
+}
+
+fn ground_by(host: Host, dial: impl Dial + 'static) -> OnDisk<Sftp> {
     let dir = TempDir::new().unwrap();
     fs::create_dir(dir.path().join("agent")).unwrap();
     symlink("agent", dir.path().join("alias")).unwrap();
     let clock = TestClock::new();
-    Some(OnDisk {
+    OnDisk {
         dir,
-        transport: Sftp::new(host("remote"), Arc::new(server), clock.clone()),
+        transport: Sftp::new(host, Arc::new(dial), clock.clone()),
         exchanges: false,
         clock,
         looks_twice: true,
-    })
+    }
 }
 
 /// An agent on a host, and one on this machine.
@@ -100,6 +110,27 @@ fn a_remote_agent_is_seen_reset_undone_and_redone_like_a_local_one() {
         ran.report
     );
     assert_eq!(world.read("ranger"), BASELINE.as_bytes());
+}
+
+#[test]
+fn an_agent_behind_ssh_is_seen_and_reset() {
+    let Some(server) = Sshd::start() else { return };
+    let world = world().without("scout").general("remote_timeout = 120");
+    world.write_scratch("ranger", "a note\n");
+    let engine = engine(&world, server.dial());
+    let seen = engine.observe(engine.agent("ranger").unwrap());
+    assert_eq!(seen.state, State::Scratch, "{seen:?}\n{}", server.log());
+    let ran = world.reset_by(&engine);
+    assert_eq!(
+        ran.report.results[0].outcome,
+        Outcome::Ok,
+        "{:?}",
+        ran.report
+    );
+    assert_eq!(world.read("ranger"), BASELINE.as_bytes());
+    assert!(world.archived("ranger").ends_with(b"a note\n"));
+    // All of it over one connection.
+    assert_eq!((server.connections(), server.sessions()), (1, 1));
 }
 
 #[test]

@@ -23,7 +23,8 @@ pub fn host(name: &str) -> Host {
         user: None,
         port: None,
         identity_file: None,
-        timeout: 15,
+        // A slow machine is no dead host.
+        timeout: 120,
     }
 }
 
@@ -125,7 +126,7 @@ impl Dial for Between {
     }
 }
 
-fn read_frame(from: &mut impl Read) -> Option<Vec<u8>> {
+pub fn read_frame(from: &mut impl Read) -> Option<Vec<u8>> {
     let mut length = [0; 4];
     from.read_exact(&mut length).ok()?;
     let mut frame = vec![0; u32::from_be_bytes(length) as usize];
@@ -133,7 +134,7 @@ fn read_frame(from: &mut impl Read) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-fn write_frame(to: &mut impl Write, frame: &[u8]) -> Option<()> {
+pub fn write_frame(to: &mut impl Write, frame: &[u8]) -> Option<()> {
     let length = (frame.len() as u32).to_be_bytes();
     to.write_all(&[&length[..], frame].concat()).ok()
 }
