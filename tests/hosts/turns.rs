@@ -24,10 +24,10 @@ use super::servers::{Program, read_frame, sftp_server, write_frame};
 use super::world::{BASELINE, World};
 
 /// What a look at an agent may take, connecting aside.
-const SWEEP: usize = 5;
+const SWEEP: usize = 4;
 
 /// What a reset may take, connecting aside.
-const RESET: usize = 15;
+const RESET: usize = 10;
 
 const AGENTS: usize = 8;
 

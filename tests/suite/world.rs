@@ -206,11 +206,22 @@ impl World {
             .collect()
     }
 
-    /// What stands beside an agent's memory.
+    /// What stands beside an agent's memory; of a folder, what is in it.
     pub fn litter(&self, agent: &str) -> Vec<String> {
-        let mut names = names(&self.folder(agent));
-        names.retain(|name| name != "MEMORY.md");
-        names
+        let folder = self.folder(agent);
+        let beside = names(&folder).into_iter().filter(|it| it != "MEMORY.md");
+        let mut litter = Vec::new();
+        for name in beside {
+            let inside = match fs::symlink_metadata(folder.join(&name)) {
+                Ok(meta) if meta.is_dir() => names(&folder.join(&name)),
+                _ => Vec::new(),
+            };
+            match inside.is_empty() {
+                true => litter.push(name),
+                false => litter.extend(inside.iter().map(|it| format!("{name}/{it}"))),
+            }
+        }
+        litter
     }
 
     /// Transaction records that are not over.
