@@ -23,11 +23,22 @@ pub(super) fn side_by_side<J: Send, T: Send, U>(
     others: Vec<J>,
     act: impl Fn(J) -> T + Sync,
 ) -> (U, Vec<T>) {
-    let count = others.len().min(HOSTS);
-    if count > 0 {
+    if !others.is_empty() {
         raise_file_limit();
     }
-    let waiting = Mutex::new(others.into_iter());
+    share(here, others, HOSTS, act)
+}
+
+/// Does `here` on this thread and meanwhile `act` for each item, on so many others
+/// at most. Where no more threads can be had, it takes longer.
+fn share<J: Send, T: Send, U>(
+    here: impl FnOnce() -> U,
+    items: Vec<J>,
+    threads: usize,
+    act: impl Fn(J) -> T + Sync,
+) -> (U, Vec<T>) {
+    let count = items.len().min(threads);
+    let waiting = Mutex::new(items.into_iter());
     let next = || {
         waiting
             .lock()
@@ -36,11 +47,14 @@ pub(super) fn side_by_side<J: Send, T: Send, U>(
     };
     let work = || std::iter::from_fn(next).map(&act).collect::<Vec<T>>();
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..count).map(|_| scope.spawn(work)).collect();
+        let start = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
+        let threads: Vec<_> = (0..count).map_while(start).collect();
         let here = here();
-        let done = threads.into_iter().map(|thread| thread.join());
-        let done = done.flat_map(|done| done.unwrap_or_else(|panic| resume_unwind(panic)));
-        (here, done.collect())
+        let mut done = work();
+        for thread in threads {
+            done.extend(thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        }
+        (here, done)
     })
 }
 
@@ -56,19 +70,16 @@ fn raise_file_limit() {
 
 /// Does this for each, all at once.
 pub(super) fn at_once<T: Send, U: Send>(items: Vec<T>, act: impl Fn(T) -> U + Sync) -> Vec<U> {
-    if items.len() < 2 {
-        return items.into_iter().map(act).collect();
-    }
-    let act = &act;
-    thread::scope(|scope| {
-        let threads: Vec<_> = items
-            .into_iter()
-            .map(|item| scope.spawn(move || act(item)))
-            .collect();
-        let done = threads.into_iter().map(|thread| thread.join());
-        done.map(|done| done.unwrap_or_else(|panic| resume_unwind(panic)))
-            .collect()
-    })
+    let others = items.len().saturating_sub(1);
+    let numbered = items.into_iter().enumerate().collect();
+    let (_, mut done) = share(
+        || (),
+        numbered,
+        others,
+        |(number, item)| (number, act(item)),
+    );
+    done.sort_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Does `one` for each agent of this machine, one after the other, and `batch` for
@@ -102,4 +113,21 @@ pub(super) fn for_each<'a, U: Send>(
     done.extend(others.into_iter().flatten());
     done.sort_by_key(|(place, _)| *place);
     done.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_is_done_also_where_no_thread_can_be_had() {
+        for threads in [0, 1, 7] {
+            let (here, mut done) = share(|| "here", (0..100).collect(), threads, |it| it * 2);
+            done.sort();
+            assert_eq!(here, "here");
+            assert_eq!(done, (0..200).step_by(2).collect::<Vec<i32>>());
+        }
+        assert_eq!(at_once(vec![3, 1, 2], |it| it + 1), [4, 2, 3]);
+        assert_eq!(at_once(Vec::new(), |it: i32| it), [0; 0]);
+    }
 }
