@@ -143,8 +143,10 @@ pub trait Folder: Send {
 
     /// For whoever finishes what another run began: sees to it that what that one
     /// has asked for and a host has not done yet comes to nothing from now on. The
-    /// names stay what they were, for the caller.
-    fn take_over(&self, _staged: &str) -> Result<(), TransportError> {
+    /// folder of that run gets the last of these names, of which nobody else knows;
+    /// those before are of earlier attempts, the oldest first. For the caller its
+    /// name stays `staged`.
+    fn take_over(&self, _staged: &str, _names: &[String]) -> Result<(), TransportError> {
         Ok(())
     }
 
@@ -427,6 +429,15 @@ impl TransportError {
     /// An error with its cause.
     pub fn new(cause: Cause, error: Error) -> TransportError {
         TransportError { cause, error }
+    }
+
+    /// The same with a further hint.
+    #[must_use]
+    pub fn hint(self, hint: impl Into<String>) -> TransportError {
+        TransportError {
+            error: self.error.hint(hint),
+            ..self
+        }
     }
 
     /// What decides the exit code.

@@ -389,3 +389,58 @@ fn what_was_left_on_a_host_is_not_looked_for_on_another_way() {
     assert!(world.pending().is_empty());
     assert!(world.litter("ranger").is_empty());
 }
+
+/// A small file system of its own at an agent's folder, as long as this lives.
+struct Small(std::path::PathBuf);
+
+impl Small {
+    fn at(folder: &std::path::Path) -> Option<Small> {
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=64k", "none"]);
+        let mounted = mount.arg(folder).output();
+        if !mounted.is_ok_and(|it| it.status.success()) {
+            println!("skipped: no file system can be mounted here");
+            return None;
+        }
+        Some(Small(folder.to_path_buf()))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount")
+            .arg("-l")
+            .arg(&self.0)
+            .status();
+    }
+}
+
+#[test]
+fn a_full_disk_on_a_host_is_told_as_one_and_loses_nothing() {
+    let Some(server) = sftp_server() else { return };
+    let world = world().without("scout");
+    let Some(_small) = Small::at(&world.folder("ranger")) else {
+        return;
+    };
+    world.write_scratch("ranger", "a note\n");
+    let before = world.read("ranger");
+    let rest = world.folder("ranger").join("rest");
+    // As much as there is room for.
+    let _ = fs::write(&rest, vec![b'x'; 1 << 20]);
+    let engine = engine(&world, server);
+    let ran = world.reset_by(&engine);
+    let [result] = ran.report.results.as_slice() else {
+        panic!("{:?}", ran.report)
+    };
+    assert_eq!(result.kind, Some(Kind::Host), "{result:?}");
+    assert!(
+        result.hints.iter().any(|it| it.contains("full")),
+        "{result:?}"
+    );
+    assert_eq!(world.read("ranger"), before);
+    assert_eq!(world.litter("ranger"), ["rest"]);
+    fs::remove_file(rest).unwrap();
+    let ran = world.reset_by(&engine);
+    assert_eq!(ran.report.count(Outcome::Ok), 1, "{:?}", ran.report);
+    assert!(world.archived("ranger").ends_with(b"a note\n"));
+}

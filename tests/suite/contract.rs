@@ -594,7 +594,10 @@ fn a_memory_is_taken_away(ground: &dyn Ground) {
     let aside = folder.new_name("aside");
     assert_eq!(ground.bytes(&aside).unwrap(), b"old");
     // It is found again, also by whoever takes over.
-    folder.take_over("aside").unwrap();
+    let taken_over = [".shepherd-one", ".shepherd-two"].map(str::to_string);
+    folder.take_over("aside", &taken_over[..1]).unwrap();
+    ground.open().take_over("aside", &taken_over[..1]).unwrap();
+    folder.take_over("aside", &taken_over).unwrap();
     assert_eq!(folder.displaced_names("aside").unwrap(), [aside.as_str()]);
     assert!(folder.stands(&aside).unwrap());
     folder.remove(&aside).unwrap();

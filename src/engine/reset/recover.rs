@@ -55,6 +55,8 @@ pub(super) enum Mark {
     Swapped(Method, Vec<String>),
     /// A late write was archived; the file that held it may go.
     Late(Written),
+    /// Somebody finishes for the run, and gives its folder on the host this name.
+    TakenOver(String),
 }
 
 /// A transaction record, open for marks.
@@ -378,6 +380,7 @@ impl Run<'_> {
             ..
         } = transaction;
         let mut marked = None;
+        let mut names = Vec::new();
         for mark in marks {
             match mark {
                 Mark::Swapped(method, names) => {
@@ -388,6 +391,7 @@ impl Run<'_> {
                     known.push(written.digest);
                     event.late.push(written);
                 }
+                Mark::TakenOver(name) => names.push(name),
             }
         }
         let records = self.engine.records()?;
@@ -401,7 +405,13 @@ impl Run<'_> {
         event
             .late
             .retain(|late| !past.iter().any(|past| past.what.late.contains(late)));
-        folder.take_over(&staged)?;
+        let file = RecordFile::open(record)?;
+        if agent.place.host().is_some() {
+            let name = durable::random_name()?;
+            file.mark(&Mark::TakenOver(name.clone()))?;
+            names.push(name);
+            folder.take_over(&staged, &names)?;
+        }
         let new_name = folder.new_name(&staged);
         let own = event.run == self.id;
         let mut unmarked = None;
@@ -426,7 +436,7 @@ impl Run<'_> {
             None => names.truncate(DISPLACED),
         }
         let mut displaced = Displaced {
-            record: RecordFile::open(record)?,
+            record: file,
             names,
             known,
             same: None,

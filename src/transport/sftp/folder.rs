@@ -167,67 +167,49 @@ impl SftpFolder {
         }
     }
 
-    /// Reads several open files at the same time, and asks for something more
-    /// with the first bytes of them. One result for each file.
-    pub(super) fn digests_of(
-        &self,
-        files: &[(&Handle, &Path, u64)],
-        more: Vec<Request>,
-    ) -> Result<(Vec<Held>, Vec<Answer>), TransportError> {
-        let mut pumps: Vec<_> = files
-            .iter()
-            .map(|(handle, path, size)| (Pump::new(handle, path, *size), Hasher::default(), None))
-            .collect();
-        let mut more = Some(more);
-        let mut rest = Vec::new();
-        let end = self.clock.instant() + LONGEST;
-        while more.is_some() || pumps.iter().any(|(.., after)| after.is_none()) {
-            self.in_time(end, &self.memory)?;
-            let mut batch = Vec::new();
-            let mut counts = Vec::new();
-            for (pump, _, after) in &mut pumps {
-                let next = match after {
-                    None => pump.next(),
-                    Some(_) => Vec::new(),
-                };
-                counts.push(next.len());
-                batch.extend(next);
-            }
-            let first = more.take();
-            batch.extend(first.iter().flatten().cloned());
-            let answers = self.host.ask(batch)?;
-            let mut left = answers.as_slice();
-            for ((pump, hasher, after), count) in pumps.iter_mut().zip(counts) {
-                let (mine, others) = left.split_at(count.min(left.len()));
-                left = others;
-                if after.is_none() {
-                    let mut take = |bytes: &[u8]| {
-                        hasher.update(bytes);
-                        Ok(())
-                    };
-                    *after = pump.take(&self.host, mine, &mut take)?;
-                }
-            }
-            if first.is_some() {
-                rest = left.to_vec();
-            }
-        }
-        let held = pumps.into_iter().map(|(pump, hasher, after)| Held {
-            content: hasher.finish(),
-            size: pump.offset,
-            after: after.unwrap_or_default(),
-        });
-        Ok((held.collect(), rest))
-    }
-
+    /// What an open file holds.
     pub(super) fn digest_of(
         &self,
         handle: &Handle,
         path: &Path,
         size: u64,
     ) -> Result<Held, TransportError> {
-        let (mut held, _) = self.digests_of(&[(handle, path, size)], Vec::new())?;
-        held.pop().ok_or_else(|| self.host.odd_answer("read", path))
+        let (held, _) = self.digest_and(handle, path, size, Vec::new())?;
+        Ok(held)
+    }
+
+    /// The same, and something more that is asked for with its first bytes.
+    pub(super) fn digest_and(
+        &self,
+        handle: &Handle,
+        path: &Path,
+        size: u64,
+        mut more: Vec<Request>,
+    ) -> Result<(Held, Vec<Answer>), TransportError> {
+        let mut pump = Pump::new(handle, path, size);
+        let mut hasher = Hasher::default();
+        let mut rest = Vec::new();
+        let end = self.clock.instant() + LONGEST;
+        loop {
+            self.in_time(end, path)?;
+            let mut batch = pump.next();
+            let count = batch.len();
+            batch.append(&mut more);
+            let mut answers = self.host.ask(batch)?;
+            rest.extend(answers.split_off(count.min(answers.len())));
+            let after = pump.take(&self.host, &answers, &mut |bytes| {
+                hasher.update(bytes);
+                Ok(())
+            })?;
+            if let Some(after) = after {
+                let held = Held {
+                    content: hasher.finish(),
+                    size: pump.offset,
+                    after,
+                };
+                return Ok((held, rest));
+            }
+        }
     }
 
     /// A regular file at a name, open, with its attributes; none where something
@@ -460,7 +442,7 @@ impl Folder for SftpFolder {
         attributes: &Attributes,
     ) -> Result<Identity, TransportError> {
         self.can_replace()?;
-        let handle = self.create(staged)?;
+        let handle = self.create(staged).map_err(|error| self.explained(error))?;
         let name = Self::new_of(staged);
         match self.write_new(handle, &self.at(&name), content, attributes) {
             Ok(new) => {
@@ -471,9 +453,11 @@ impl Folder for SftpFolder {
                 })
             }
             Err(error) => {
-                if error.cause != Cause::Unreachable {
-                    let _ = self.remove(&name);
+                if error.cause == Cause::Unreachable {
+                    return Err(error);
                 }
+                let error = self.explained(error);
+                let _ = self.remove(&name);
                 Err(error)
             }
         }
@@ -487,8 +471,8 @@ impl Folder for SftpFolder {
         Ok(())
     }
 
-    fn take_over(&self, staged: &str) -> Result<(), TransportError> {
-        self.take_folder_over(staged)
+    fn take_over(&self, staged: &str, names: &[String]) -> Result<(), TransportError> {
+        self.take_folder_over(staged, names)
     }
 
     fn swap(&self, staged: &str, _: Identity) -> Result<Swapped, TransportError> {

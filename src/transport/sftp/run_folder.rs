@@ -10,7 +10,7 @@
 use std::path::PathBuf;
 
 use super::folder::{Handle, SftpFolder, handle, moved};
-use super::host::{DIRECTORY, attrs, bytes, code, kind, lstat};
+use super::host::{attrs, bytes, code, lstat};
 use super::settle::Displaced;
 use super::wire::{Request, flags, status};
 use crate::durable;
@@ -25,10 +25,6 @@ const OLD: &str = "old";
 
 /// How often a swap starts over because the agent has made a new file.
 const ATTEMPTS: usize = 16;
-
-/// How often another run's folder is looked for while it has another name each
-/// time.
-const CHASES: usize = 4;
 
 /// The folder of a run that was taken over.
 pub(super) struct TakenOver {
@@ -224,59 +220,47 @@ impl SftpFolder {
 
     /// Gives the folder of another run another name, so that nothing that was asked
     /// of it under the old one is done any more.
-    pub(super) fn take_folder_over(&self, staged: &str) -> Result<(), TransportError> {
-        for _ in 0..CHASES {
-            // One that was taken over before has a name that nobody else asks for.
-            // What has the first name beside it was made later, and is not the run's.
-            let found = self.run_folders(staged)?;
-            let Some(found) = found.into_iter().max_by_key(String::len) else {
-                return Ok(());
-            };
-            let now = format!("{staged}{}", durable::random_name().map_err(refused)?);
-            let mut batch = vec![Request::PosixRename {
-                from: bytes(&self.path.join(&found)),
-                to: bytes(&self.path.join(&now)),
-            }];
-            batch.push(lstat(&self.path.join(&now)));
+    pub(super) fn take_folder_over(
+        &self,
+        staged: &str,
+        names: &[String],
+    ) -> Result<(), TransportError> {
+        let Some((now, before)) = names.split_last() else {
+            return Ok(());
+        };
+        let to = self.path.join(now);
+        // The youngest first: what has an older name beside it was made later, by a
+        // host that was slow or by an agent, and is not the run's.
+        let before = before.iter().rev().map(String::as_str);
+        for name in before.chain([staged]) {
+            let from = self.path.join(name);
+            let mut batch = vec![
+                Request::PosixRename {
+                    from: bytes(&from),
+                    to: bytes(&to),
+                },
+                lstat(&from),
+                lstat(&to),
+            ];
             batch.extend(self.sync_folders());
             let answers = self.host.ask(batch)?;
             // What was looked at before may have been changed by it.
             self.looked.take();
-            let stands = answers.get(1).and_then(attrs).is_some();
+            let stands = |place: usize| answers.get(place).and_then(attrs).is_some();
             match answers.first().and_then(code) {
-                Some(status::OK) if stands => {
-                    let staged = staged.to_string();
-                    self.taken_over.replace(Some(TakenOver { staged, now }));
-                    return Ok(());
+                Some(status::OK) if stands(2) => break,
+                Some(status::NO_SUCH_FILE) if !stands(1) => {}
+                Some(status::OK | status::NO_SUCH_FILE) | None => {
+                    return Err(self.host.odd_answer("take over", &from));
                 }
-                // Somebody else gave it another name.
-                Some(status::NO_SUCH_FILE) => {}
-                Some(code) => return Err(self.host.failed("take over", &self.at(&found), code)),
-                None => return Err(self.host.odd_answer("take over", &self.at(&found))),
+                Some(code) => return Err(self.host.failed("take over", &from, code)),
             }
         }
-        Err(moved(&self.host, &self.at(staged)))
-    }
-
-    /// Names beside the memory that the folder of a run may have.
-    fn run_folders(&self, staged: &str) -> Result<Vec<String>, TransportError> {
-        let names = self.list(&self.path)?.unwrap_or_default();
-        let ours = |name: &String| {
-            let rest = name.strip_prefix(staged);
-            rest.is_some_and(|rest| rest.is_empty() || durable::is_random_name(rest))
-        };
-        let names: Vec<String> = names
-            .into_iter()
-            .filter_map(|name| String::from_utf8(name).ok())
-            .filter(ours)
-            .collect();
-        let looks = names.iter().map(|name| lstat(&self.path.join(name)));
-        let looks = self.host.ask(looks.collect())?;
-        let is_folder = looks
-            .iter()
-            .map(|look| attrs(look).and_then(kind) == Some(DIRECTORY));
-        let named = names.into_iter().zip(is_folder);
-        Ok(named.filter_map(|(name, is)| is.then_some(name)).collect())
+        self.taken_over.replace(Some(TakenOver {
+            staged: staged.to_string(),
+            now: now.clone(),
+        }));
+        Ok(())
     }
 
     /// What stands in the folder of a run that a swap may have put there; the new

@@ -1,7 +1,6 @@
 //! What comes after a swap: what was displaced is settled, by looking twice.
 
 use std::cell::Cell;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::folder::{Handle, New, SftpFolder, handle, moved};
@@ -59,21 +58,21 @@ impl SftpFolder {
         if let (Some(name), Some(handle)) = (displaced, opened.next().and_then(handle)) {
             self.was_displaced(name, handle);
         }
-        let files: Vec<(&Handle, &Path, u64)> = memory
-            .iter()
-            .map(|handle| (handle, self.memory.as_path(), size(0).unwrap_or_default()))
-            .collect();
-        let read = self.digests_of(&files, self.unlink(name));
-        drop(files);
-        if let Some(handle) = memory {
-            self.close(handle);
-        }
-        let (held, removed) = read?;
+        let (held, removed) = match memory {
+            Some(handle) => {
+                let size = size(0).unwrap_or_default();
+                let read = self.digest_and(&handle, &self.memory, size, self.unlink(name));
+                self.close(handle);
+                let (held, removed) = read?;
+                (Some(held), removed)
+            }
+            None => (None, self.host.ask(self.unlink(name))?),
+        };
         let gone = matches!(
             removed.first().and_then(code),
             Some(status::OK | status::NO_SUCH_FILE)
         );
-        match held.first() {
+        match held {
             Some(held) if (held.content, held.size) == (new.content, new.size) => {
                 let stamp = file(&held.after).map(|file| file.stamp);
                 self.installed.set(stamp.map(|stamp| (held.content, stamp)));

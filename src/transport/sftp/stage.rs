@@ -3,14 +3,46 @@
 use std::path::Path;
 
 use super::folder::{Handle, New, SftpFolder};
-use super::host::{Answer, REGULAR, attrs, kind, lstat};
+use super::host::{Answer, REGULAR, attrs, bytes, kind, lstat};
 use super::pump::{AHEAD, Held, PIECE, Pump};
-use super::wire::{Attrs, Request};
+use super::wire::{Attrs, Reply, Request, Statvfs};
 use crate::digest::Hasher;
 use crate::error::{Error, Kind};
 use crate::transport::{Attributes, Cause, Sink, TransportError};
 
+/// What a file system lacks, if that explains a failure.
+fn lack(found: &Statvfs) -> Option<&'static str> {
+    const READ_ONLY: u64 = 1;
+    if found.flags & READ_ONLY != 0 {
+        Some("the file system there is read-only")
+    } else if found.blocks_available == 0 {
+        Some("the file system there is full: make room on the host")
+    } else if found.files > 0 && found.files_available == 0 {
+        Some("the file system there has no room for more files: remove some on the host")
+    } else {
+        None
+    }
+}
+
 impl SftpFolder {
+    /// A failure with what explains it: the status for a full disk says nothing.
+    pub(super) fn explained(&self, error: TransportError) -> TransportError {
+        if error.cause != Cause::Refused || !self.host.extensions().statvfs {
+            return error;
+        }
+        let asked = self.ask_one(Request::Statvfs {
+            path: bytes(&self.path),
+        });
+        let found = match &asked {
+            Ok(Ok(Reply::Extended(body))) => Statvfs::decode(body).ok(),
+            _ => None,
+        };
+        match found.as_ref().and_then(lack) {
+            Some(why) => error.hint(why),
+            None => error,
+        }
+    }
+
     /// Writes a new file behind a handle, which is given back, puts it on the disk
     /// there, and reads it back: servers exist that acknowledge and keep nothing.
     pub(super) fn write_new(
@@ -170,5 +202,31 @@ impl SftpFolder {
             Some(sync) if self.host.extensions().fsync => self.is_ok(sync, "sync", path),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_system_tells_what_it_lacks() {
+        let fine = Statvfs {
+            blocks_available: 1,
+            files: 10,
+            files_available: 1,
+            ..Statvfs::default()
+        };
+        let told = |change: fn(&mut Statvfs)| {
+            let mut found = fine;
+            change(&mut found);
+            lack(&found).unwrap_or_default()
+        };
+        assert_eq!(told(|_| ()), "");
+        assert!(told(|it| it.flags = 1).contains("read-only"));
+        assert!(told(|it| it.blocks_available = 0).contains("full"));
+        assert!(told(|it| it.files_available = 0).contains("no room for more files"));
+        // Some file systems do not count files.
+        assert_eq!(told(|it| (it.files, it.files_available) = (0, 0)), "");
     }
 }
