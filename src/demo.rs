@@ -7,6 +7,7 @@
 //! runs of the engine with a clock that is set back, the seal is broken by
 //! changing a file, the busy agent's lock is a lock.
 
+pub mod host;
 mod people;
 mod writers;
 

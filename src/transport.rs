@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Host;
+use crate::config::{Extension, Host};
 use crate::digest::{Digest, Hasher};
 pub use crate::durable::Unsynced;
 use crate::error::{Error, Kind};
@@ -81,6 +81,12 @@ pub trait Folder: Send {
     /// trying: for plans, which promise nothing by it.
     fn outlook(&self) -> Outlook {
         Outlook::Clear
+    }
+
+    /// What the other side lacks that a swap relies on. Each makes it promise less,
+    /// so nothing is to be changed here unless the operator accepts it.
+    fn lacks(&self) -> Vec<Extension> {
+        Vec::new()
     }
 
     /// Reads the memory to its end, whatever size it claims, and says what was

@@ -6,6 +6,7 @@ use std::os::unix::fs::symlink;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use memory_shepherd::config::Host;
 use memory_shepherd::engine::{Engine, Outcome, State, UndoMode, UndoTarget};
 use memory_shepherd::transport::Settled;
 
@@ -18,7 +19,7 @@ use super::servers::{Between, Fate, Judge, host, sftp_server};
 use super::world::{BASELINE, TestClock, World, apply};
 
 /// Adds an agent whose folder is reached as one of a host.
-fn add_remote(world: &mut World, agent: &str, host: &str) {
+pub fn add_remote(world: &mut World, agent: &str, host: &str) {
     let memory = world.memory(agent);
     let lines = format!("remote_host = {host}\nremote_memory = {}", memory.display());
     world.add(agent, &lines);
@@ -26,7 +27,7 @@ fn add_remote(world: &mut World, agent: &str, host: &str) {
 }
 
 /// An engine that reaches hosts by a dial.
-fn engine(world: &World, dial: impl Dial + 'static) -> Engine {
+pub fn engine(world: &World, dial: impl Dial + 'static) -> Engine {
     let clock = world.clock.clone();
     let everywhere = Everywhere::new(world.local(), Arc::new(dial), clock.clone());
     world.engine_through(clock, Arc::new(everywhere), None)
@@ -34,18 +35,21 @@ fn engine(world: &World, dial: impl Dial + 'static) -> Engine {
 
 /// A folder on this disk, over SFTP with OpenSSH's server as a child.
 pub fn ground() -> Option<OnDisk<Sftp>> {
-    let server = sftp_server()?;
+    Some(ground_by(host("remote"), sftp_server()?))
+}
+
+pub fn ground_by(host: Host, dial: impl Dial + 'static) -> OnDisk<Sftp> {
     let dir = TempDir::new().unwrap();
     fs::create_dir(dir.path().join("agent")).unwrap();
     symlink("agent", dir.path().join("alias")).unwrap();
     let clock = TestClock::new();
-    Some(OnDisk {
+    OnDisk {
         dir,
-        transport: Sftp::new(host("remote"), Arc::new(server), clock.clone()),
+        transport: Sftp::new(host, Arc::new(dial), clock.clone()),
         exchanges: false,
         clock,
         looks_twice: true,
-    })
+    }
 }
 
 /// An agent on a host, and one on this machine.

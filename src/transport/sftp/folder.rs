@@ -15,12 +15,13 @@ use super::host::{Answer, Connection, LOOK, REGULAR, attrs, bytes, code, kind, l
 use super::pump::{Held, LARGEST, Pump};
 use super::wire::{Attrs, Reply, Request, flags, status};
 use crate::clock::Clock;
+use crate::config::Extension;
 use crate::digest::{Digest, Hasher};
 use crate::durable;
 use crate::error::{Error, Kind};
 use crate::transport::{
-    Attributes, Cause, File, Folder, Identity, Method, Object, Outlook, Reader, Settled, Sink,
-    Stamp, Swapped, TransportError, Unsynced, read_begins_with,
+    Attributes, Cause, File, Folder, Identity, Method, Object, Reader, Settled, Sink, Stamp,
+    Swapped, TransportError, Unsynced, read_begins_with,
 };
 
 /// How long one file, or one folder's list, may take.
@@ -421,11 +422,8 @@ impl Folder for SftpFolder {
         read_begins_with(self, content, size)
     }
 
-    fn outlook(&self) -> Outlook {
-        match self.can_replace() {
-            Ok(()) => Outlook::Clear,
-            Err(error) => Outlook::Refused(error.into()),
-        }
+    fn lacks(&self) -> Vec<Extension> {
+        self.lacking()
     }
 
     fn inherited(&self, _: &str) -> Result<Attributes, TransportError> {
@@ -446,7 +444,6 @@ impl Folder for SftpFolder {
         content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
         attributes: &Attributes,
     ) -> Result<Identity, TransportError> {
-        self.can_replace()?;
         let path = self.at(name);
         let answer = self.ask_one(Request::Open {
             path: bytes(&path),
@@ -492,16 +489,9 @@ impl Folder for SftpFolder {
         for _ in 0..ATTEMPTS {
             let random = durable::random_name().map_err(refused)?;
             let aside = format!("{staged}{random}");
-            let answers = self.host.ask_apart(vec![
-                Request::PosixRename {
-                    from: bytes(&self.memory),
-                    to: bytes(&self.at(&aside)),
-                },
-                Request::HardLink {
-                    from: bytes(&self.at(staged)),
-                    to: bytes(&self.memory),
-                },
-            ])?;
+            let answers = self
+                .host
+                .ask_apart(vec![self.move_aside(&aside), self.put_in_place(staged)])?;
             let [renamed, linked] = answers.as_slice() else {
                 return Err(self.host.odd_answer("replace", &self.memory));
             };
@@ -540,15 +530,11 @@ impl Folder for SftpFolder {
     }
 
     fn take_away(&self, aside: &str) -> Result<(), TransportError> {
-        self.can_replace()?;
         let to = self.at(aside);
         if self.stands_at(&to)? {
             return Err(self.host.refused("use", &to, "it already exists"));
         }
-        let mut batch = vec![Request::PosixRename {
-            from: bytes(&self.memory),
-            to: bytes(&to),
-        }];
+        let mut batch = vec![self.move_aside(aside)];
         batch.extend(self.sync_folder());
         let answers = self.host.ask(batch)?;
         match answers.first().and_then(code) {
@@ -623,23 +609,6 @@ impl Folder for SftpFolder {
 }
 
 impl SftpFolder {
-    /// Whether the server has what a memory is replaced by.
-    fn can_replace(&self) -> Result<(), TransportError> {
-        let has = self.host.extensions();
-        if has.posix_rename && has.hardlink {
-            return Ok(());
-        }
-        let message = format!(
-            "cannot replace {}:{}: the server lacks posix-rename@openssh.com or hardlink@openssh.com, \
-             without which it would be lost what an agent writes meanwhile",
-            self.host.host(),
-            self.memory.display()
-        );
-        let error = Error::new(Kind::Host, message);
-        let error = error.hint("OpenSSH's SFTP server has both, unless sshd_config denies them");
-        Err(TransportError::new(Cause::Refused, error))
-    }
-
     /// Gives what was taken aside the memory's name again, where none stands.
     fn put_back(&self, aside: &str) -> Result<(), TransportError> {
         let (from, to) = (bytes(&self.at(aside)), bytes(&self.memory));
