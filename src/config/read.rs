@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use super::ini::{self, Item, Report, Spot};
 use super::keys::{Base, KEYS, Scope, Shape, Value, canonical, closest};
 use super::{
-    Agent, Config, Entry, Env, Extension, General, Host, Level, Origin, Place, Problems, Protect, RequireSeal,
-    tidy,
+    Agent, Config, Entry, Env, Extension, General, Host, Level, Origin, Place, Problems, Protect,
+    RequireSeal, tidy,
 };
 
 /// Sections that are no agents, unless they have one of [`AGENT_MARKS`].
