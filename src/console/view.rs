@@ -81,8 +81,7 @@ fn hints(model: &Model, canvas: &mut Canvas<'_>) {
     let help = "? help";
     let room = width.saturating_sub(help.width() as u16 + 1);
     let mut x = 1;
-    let context = model.context();
-    for spec in command::of(context).filter(|spec| !spec.hint.is_empty()) {
+    for spec in command::offered(model).filter(|spec| !spec.hint.is_empty()) {
         if matches!(spec.command, Command::Help) || !fits_stage(spec.command, model) {
             continue;
         }
