@@ -120,7 +120,9 @@ fn fits_stage(command: Command, model: &Model) -> bool {
         Command::Confirm => view.form == Form::Key,
         Command::Append | Command::Overwrite => view.has_newer_notes(),
         // Everything that is typed goes into the confirmation.
-        Command::Palette | Command::GoLog => !matches!(view.form, Form::Typed(_)),
+        Command::Palette | Command::GoLog | Command::HostAway => {
+            !matches!(view.form, Form::Typed(_))
+        }
         _ => true,
     }
 }

@@ -17,6 +17,13 @@ macro_rules! on_every_ground {
                 }
             })*
         }
+        mod over_ssh {
+            $(#[test] fn $case() {
+                if let Some(ground) = crate::over_ssh::ground() {
+                    super::$case(&ground);
+                }
+            })*
+        }
         mod in_process {
             $(#[test] fn $case() {
                 super::$case(&crate::in_process::ground(&[]));
@@ -58,6 +65,7 @@ macro_rules! on_every_ground {
 #[path = "../suite/contract.rs"]
 mod contract;
 mod in_process;
+mod over_ssh;
 mod remote;
 mod servers;
 mod session;
