@@ -32,7 +32,7 @@ use crate::engine::{Engine, Setup, Trigger, UndoMode};
 use crate::error::{Error, Kind, Result};
 use crate::transport::local::Local;
 use crate::transport::sftp::Everywhere;
-use crate::transport::sftp::ssh::Ssh;
+use crate::transport::sftp::ssh::{Dial, Ssh};
 use output::{Color, Failure, Output, Settings};
 
 /// The end of every help text: a contract with scripts and timers.
@@ -206,8 +206,8 @@ enum Verb {
         /// Makes it here instead, and leaves it
         #[arg(long)]
         dir: Option<PathBuf>,
-        /// With so many agents: 12 to 1000
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(12..=1000))]
+        /// With so many agents: 14 to 1000
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(14..=1000))]
         agents: Option<u32>,
         #[command(flatten)]
         console: ConsoleFlags,
@@ -312,6 +312,8 @@ fn anchor(text: &str) -> Result<(u64, Digest), String> {
 struct Context<'a> {
     world: &'a World,
     flag: Option<PathBuf>,
+    /// The way to hosts.
+    dial: Arc<dyn Dial>,
     out: &'a mut Output,
 }
 
@@ -348,6 +350,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, world: &World) -> Opti
     let mut context = Context {
         world,
         flag: cli.global.config,
+        dial: Arc::new(Ssh::new(Arc::new(clock::System))),
         out: &mut out,
     };
     match context.run(cli.verb, cli.agent, &cli.console) {
@@ -509,7 +512,7 @@ impl Context<'_> {
         let (config, notes) = self.config()?;
         let engine = self.engine(config, Trigger::Console)?;
         let note = (!notes.is_empty()).then(|| notes.join("; "));
-        self.open_console(engine, flags, note)
+        self.open_console(engine, flags, note, None)
     }
 
     fn open_console(
@@ -517,12 +520,13 @@ impl Context<'_> {
         engine: Engine,
         flags: &ConsoleFlags,
         note: Option<String>,
+        host: Option<Arc<demo::host::Host>>,
     ) -> Ended {
-        let world = self.world.clone();
+        let (world, dial) = (self.world.clone(), Arc::clone(&self.dial));
         let rebuild = move |config: Config| {
             // A group that has gone must not end a console that runs.
             let group = archive_group(&config, world.group).unwrap_or_default();
-            engine_of(config, Trigger::Console, &world.user, group)
+            engine_of(config, Trigger::Console, &world.user, group, dial.clone())
         };
         console::run(console::Options {
             engine: Arc::new(engine),
@@ -536,6 +540,7 @@ impl Context<'_> {
             env: self.world.env.clone(),
             note,
             rebuild: Box::new(rebuild),
+            host,
         })?;
         Ok(None)
     }
@@ -555,12 +560,14 @@ impl Context<'_> {
             return Ok(Some(Kind::Interrupted));
         }
         self.flag = Some(demo.config().to_path_buf());
+        self.dial = demo.host().clone();
         if self.console_fits() {
             let (config, _) = self.config()?;
             let engine = self.engine(config, Trigger::Console)?;
             let writers = demo.start_writers();
             let note = format!("example fleet in {}", demo.folder().display());
-            let ended = self.open_console(engine, flags, Some(note));
+            let host = Some(Arc::clone(demo.host()));
+            let ended = self.open_console(engine, flags, Some(note), host);
             drop(writers);
             return ended;
         }
@@ -602,7 +609,8 @@ impl Context<'_> {
 
     fn engine(&self, config: Config, trigger: Trigger) -> Result<Engine> {
         let group = archive_group(&config, self.world.group)?;
-        Ok(engine_of(config, trigger, &self.world.user, group))
+        let dial = Arc::clone(&self.dial);
+        Ok(engine_of(config, trigger, &self.world.user, group, dial))
     }
 
     /// The engine of the config that was found.
@@ -612,10 +620,15 @@ impl Context<'_> {
     }
 }
 
-fn engine_of(config: Config, trigger: Trigger, user: &str, archive_group: Option<u32>) -> Engine {
+fn engine_of(
+    config: Config,
+    trigger: Trigger,
+    user: &str,
+    archive_group: Option<u32>,
+    dial: Arc<dyn Dial>,
+) -> Engine {
     let clock = Arc::new(clock::System);
     let here = Arc::new(Local::new(clock.clone()));
-    let dial = Arc::new(Ssh::new(clock.clone()));
     Engine::new(Setup {
         config,
         transports: Arc::new(Everywhere::new(here, dial, clock.clone())),

@@ -373,7 +373,39 @@ pub enum Place {
         memory: PathBuf,
         /// Seconds between two looks at the memory.
         poll: u32,
+        /// What the host may lack when the memory is replaced.
+        accept_weaker: Vec<Extension>,
     },
+}
+
+/// An extension of SFTP, OpenSSH's, without which replacing a memory promises
+/// less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extension {
+    /// Renames in one step.
+    PosixRename,
+    /// Puts a file at a name only if nothing stands there.
+    Hardlink,
+    /// Puts what was written on the disk.
+    Fsync,
+}
+
+impl Extension {
+    /// All of them.
+    pub const ALL: [Extension; 3] = [
+        Extension::PosixRename,
+        Extension::Hardlink,
+        Extension::Fsync,
+    ];
+
+    /// Its name in the config; the protocol's ends in `@openssh.com`.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Extension::PosixRename => "posix-rename",
+            Extension::Hardlink => "hardlink",
+            Extension::Fsync => "fsync",
+        }
+    }
 }
 
 impl Place {
@@ -382,6 +414,14 @@ impl Place {
         match self {
             Place::Local { .. } => None,
             Place::Remote { host, .. } => Some(host),
+        }
+    }
+
+    /// What the host may lack when the memory is replaced.
+    pub fn accept_weaker(&self) -> &[Extension] {
+        match self {
+            Place::Local { .. } => &[],
+            Place::Remote { accept_weaker, .. } => accept_weaker,
         }
     }
 

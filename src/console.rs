@@ -28,6 +28,7 @@ use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SI
 use signal_hook::iterator::Signals;
 
 use crate::config::{Config, Env, Protect};
+use crate::demo::host::Host;
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
 use effect::Runner;
@@ -66,6 +67,8 @@ pub struct Options {
     pub note: Option<String>,
     /// Makes an engine for a changed config.
     pub rebuild: Box<dyn Fn(Config) -> Engine + Send>,
+    /// The demo's host, which a key makes go away and come back.
+    pub host: Option<Arc<Host>>,
 }
 
 /// A model of a fleet nothing of which was read yet.
@@ -120,6 +123,7 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
         request: 0,
         waiting: false,
         ages: Vec::new(),
+        host_away: None,
     };
     model.arrange();
     model
@@ -142,6 +146,7 @@ pub fn run(options: Options) -> Result<()> {
     let mut model = first_model(config, began.moment(&options.engine), screen.size());
     model.word_marks = theme.word_marks();
     model.read_only.forced = options.read_only;
+    model.host_away = options.host.as_ref().map(|host| host.is_away());
     if let Some(note) = &options.note {
         model.say(Level::Info, note.clone());
     }
@@ -155,7 +160,7 @@ pub fn run(options: Options) -> Result<()> {
     };
     let input = read_input()?;
     let engine = Arc::clone(&options.engine);
-    let (runner, inbox) = Runner::start(options.engine, options.env, options.rebuild);
+    let (runner, inbox) = Runner::start(options.engine, options.env, options.rebuild, options.host);
     let mut console = Console {
         clock: (engine, began),
         model,

@@ -1,12 +1,13 @@
-//! The example fleet: a dozen agents of an invented service, one in every state
-//! that a local agent can be in, with two days of history behind them and two
-//! agents that keep writing. What `memory-shepherd demo` shows, what the
+//! The example fleet: fourteen agents of an invented service, one in every state
+//! that a local agent can be in and two on a host, with two days of history behind
+//! them and three agents that keep writing. What `memory-shepherd demo` shows, what the
 //! screenshots are made of, and what tests of whole fleets run on.
 //!
 //! Nothing is staged where the real thing can be had: the history is made of
 //! runs of the engine with a clock that is set back, the seal is broken by
 //! changing a file, the busy agent's lock is a lock.
 
+pub mod host;
 mod people;
 mod writers;
 
@@ -27,9 +28,10 @@ use crate::config::{self, Env};
 use crate::digest::Digest;
 use crate::engine::{Engine, Held, Setup, Trigger, UndoMode, UndoTarget};
 use crate::error::{Error, Kind, PathContext, Result};
-use crate::transport::Only;
 use crate::transport::local::Local;
-use people::{BASELINES, CONFIG, PARTS, Part, notes};
+use crate::transport::sftp::Everywhere;
+use host::{Abilities, Host};
+use people::{BASELINES, CONFIG, PARTS, Part, REMOTE, notes};
 pub use writers::Writers;
 
 /// The most agents that a demo is made with.
@@ -38,21 +40,25 @@ pub const MOST: usize = 1000;
 /// How long the writing agents pause between two notes.
 const PAUSE: Range<Duration> = Duration::from_secs(2)..Duration::from_secs(5);
 
+/// The host's folder.
+const HOST: &str = "harbour";
+
 /// Minutes since the fleet was set up.
 const SET_UP: i64 = 52 * 60;
 
 /// An example fleet on the disk. Its folder goes with it if it is a temporary
 /// one, and so does the lock that makes one of its agents BUSY.
 pub struct Demo {
-    // In this order: the lock is a file in the folder.
+    // In this order: the lock is a file in the folder, and so is what the host has.
     _busy: Option<Held>,
+    host: Arc<Host>,
     folder: PathBuf,
     config: PathBuf,
     _temporary: Option<TempDir>,
 }
 
 /// Makes the example fleet in `dir`, which must be empty or not exist, with
-/// `agents` of them instead of twelve. Its history ends at the time of `clock`.
+/// `agents` of them instead of fourteen. Its history ends at the time of `clock`.
 ///
 /// # Errors
 /// A folder that is not empty, or what the system answered.
@@ -65,8 +71,11 @@ pub fn build(dir: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<Dem
         return Err(Error::new(Kind::User, message)
             .hint("name one that is empty or does not exist yet; nothing was changed"));
     }
+    let home = dir.join(HOST);
+    fs::create_dir(&home).path("make the folder", &home)?;
     let site = Site {
         now: clock.now(),
+        host: Arc::new(Host::start(&home, Abilities::ALL)?),
         dir,
     };
     site.lay_out(agents.unwrap_or(PARTS.len()))?;
@@ -78,6 +87,7 @@ pub fn build(dir: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<Dem
     Ok(Demo {
         _busy: busy,
         config: site.config(),
+        host: site.host,
         folder: site.dir,
         _temporary: None,
     })
@@ -110,7 +120,12 @@ impl Demo {
         &self.config
     }
 
-    /// Two agents begin to append a note every few seconds, until the result is
+    /// The host that some of its agents are on.
+    pub fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    /// Three agents begin to append a note every few seconds, until the result is
     /// dropped.
     pub fn start_writers(&self) -> Writers {
         self.start_writers_every(PAUSE)
@@ -124,8 +139,13 @@ impl Demo {
     }
 }
 
+/// Where an agent's memory is on this machine's disk, which the host serves, too.
 fn memory(dir: &Path, agent: &str) -> PathBuf {
-    dir.join("agents").join(agent).join("MEMORY.md")
+    let place = match REMOTE.contains(&agent) {
+        true => HOST,
+        false => "agents",
+    };
+    dir.join(place).join(agent).join("MEMORY.md")
 }
 
 /// A clock that stands still until it is set, so that the past can be lived
@@ -155,6 +175,7 @@ impl Clock for Past {
 /// The fleet while it is made.
 struct Site {
     dir: PathBuf,
+    host: Arc<Host>,
     now: DateTime<FixedOffset>,
 }
 
@@ -200,8 +221,9 @@ impl Site {
         self.write(&baselines.join(seal::FILE), sealed.as_bytes(), SET_UP)?;
         let clone_names = clones.iter().map(|(_, name, _)| name.as_str());
         for name in PARTS.iter().map(|(name, _)| *name).chain(clone_names) {
-            let folder = self.dir.join("agents").join(name);
-            fs::create_dir_all(&folder).path("make the folder", &folder)?;
+            let memory = memory(&self.dir, name);
+            let folder = memory.parent().unwrap_or(&self.dir);
+            fs::create_dir_all(folder).path("make the folder", folder)?;
         }
         for (number, name, model) in clones {
             let mut text = people::baseline(model).to_string();
@@ -230,9 +252,10 @@ impl Site {
         };
         let clock = Arc::new(Past(Mutex::new(time)));
         let config = config::load(&self.config(), &env)?;
+        let here = Arc::new(Local::new(clock.clone()));
         let engine = Engine::new(Setup {
             config,
-            transports: Arc::new(Only(Arc::new(Local::new(clock.clone())))),
+            transports: Arc::new(Everywhere::new(here, self.host.clone(), clock.clone())),
             clock: clock.clone(),
             user: user.to_string(),
             trigger,

@@ -16,6 +16,7 @@ mod reset;
 mod retention;
 mod undo;
 mod verify;
+mod weaker;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

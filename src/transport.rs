@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::Host;
+use crate::config::{Extension, Host};
 use crate::digest::{Digest, Hasher};
 pub use crate::durable::Unsynced;
 use crate::error::{Error, Kind};
@@ -82,6 +82,12 @@ pub trait Folder: Send {
     /// trying: for plans, which promise nothing by it.
     fn outlook(&self) -> Outlook {
         Outlook::Clear
+    }
+
+    /// What the other side lacks that a swap relies on. Each makes it promise less,
+    /// so nothing is to be changed here unless the operator accepts it.
+    fn lacks(&self) -> Vec<Extension> {
+        Vec::new()
     }
 
     /// Reads the memory to its end, whatever size it claims, and says what was

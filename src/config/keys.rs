@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
-use super::tidy;
+use super::{Extension, tidy};
 
 /// Where a key may stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub(super) enum Shape {
     Number(u64, u64, Unit),
     Mode,
     Choice(&'static [&'static str]),
+    /// Some of these, with commas in between.
+    Words(&'static [&'static str]),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +126,11 @@ const BYTES: Shape = Shape::Number(1, 1 << 40, Unit::Bytes);
 const POLL: Shape = Shape::Number(1, 86_400, Unit::Seconds);
 const TIMEOUT: Shape = Shape::Number(1, 3_600, Unit::Seconds);
 const PROTECT: Shape = Shape::Choice(&["none", "typed", "readonly"]);
+const WEAKER: Shape = Shape::Words(&[
+    Extension::PosixRename.word(),
+    Extension::Hardlink.word(),
+    Extension::Fsync.word(),
+]);
 const SEAL: Shape = Shape::Choice(&["if-present", "always", "signed", "never"]);
 
 /// Every key there is, in the order of `config show`.
@@ -159,6 +166,7 @@ pub(super) const KEYS: &[KeyDoc] = &[
     key(Scope::Agent, "every", Shape::Text, "", "how often the agent's timer runs, such as 3h"),
     key(Scope::Remote, "remote_poll", POLL, "", "as in [general], for this agent"),
     key(Scope::Remote, "remote_timeout", TIMEOUT, "", "as in [general], for this agent"),
+    key(Scope::Remote, "accept_weaker", WEAKER, "", "what its host's SFTP server may lack, such as fsync; a plan says what that costs"),
 ];
 
 /// The original's name of a key, and ours.
@@ -245,6 +253,7 @@ impl Base<'_> {
             Shape::Number(min, max, unit) => number(text, min, max, unit),
             Shape::Mode => mode(text),
             Shape::Choice(words) => choice(text, words),
+            Shape::Words(words) => some_of(text, words),
         };
         value.and_then(|value| reads_back(text, value))
     }
@@ -425,4 +434,11 @@ fn choice(text: &str, words: &[&str]) -> Result<Value, Fault> {
         format!("must be one of {}, not `{text}`", words.join(", ")),
         closest(text, words.iter().copied()).map(|word| format!("did you mean `{word}`?")),
     ))
+}
+
+fn some_of(text: &str, words: &[&str]) -> Result<Value, Fault> {
+    let listed = text.split(',').map(str::trim);
+    let checked: Result<Vec<_>, Fault> = listed.map(|word| choice(word, words)).collect();
+    let texts: Vec<_> = checked?.iter().map(Value::to_string).collect();
+    Ok(Value::Text(texts.join(", ")))
 }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use super::ini::{self, Item, Report, Spot};
 use super::keys::{Base, KEYS, Scope, Shape, Value, canonical, closest};
 use super::{
-    Agent, Config, Entry, Env, General, Host, Level, Origin, Place, Problems, Protect, RequireSeal,
-    tidy,
+    Agent, Config, Entry, Env, Extension, General, Host, Level, Origin, Place, Problems, Protect,
+    RequireSeal, tidy,
 };
 
 /// Sections that are no agents, unless they have one of [`AGENT_MARKS`].
@@ -519,6 +519,7 @@ impl Resolved {
                 },
                 memory: self.path("remote_memory").unwrap_or_default(),
                 poll: self.number("remote_poll").unwrap_or_default(),
+                accept_weaker: self.extensions("accept_weaker"),
             },
             _ => Place::Local {
                 memory: self.path("memory_file").unwrap_or_default(),
@@ -535,6 +536,12 @@ impl Resolved {
             every: self.text("every"),
             line: section.spot.line,
         }
+    }
+
+    fn extensions(&self, key: &str) -> Vec<Extension> {
+        let words = self.text(key).unwrap_or_default();
+        let listed = |it: &Extension| words.split(", ").any(|word| word == it.word());
+        Extension::ALL.into_iter().filter(listed).collect()
     }
 
     fn protect(&self) -> Protect {

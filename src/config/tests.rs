@@ -371,9 +371,30 @@ fn a_remote_agent_keeps_its_path_as_it_is_written() {
             },
             memory: "~/a/./m.md".into(),
             poll: 3,
+            accept_weaker: Vec::new(),
         }
     );
     assert_eq!(config.origin("r", "remote_scp_timeout"), Origin::Line(2));
+}
+
+#[test]
+fn what_a_host_may_lack_is_a_list() {
+    let with = |list: &str| {
+        let text = format!(
+            "[r]\nremote_host=h\nremote_memory=m.md\nbaseline=r.md\naccept_weaker={list}\n"
+        );
+        parse(text.as_bytes(), Path::new("/srv/fleet/a.conf"), &env())
+    };
+    let accepted = |list: &str| with(list).unwrap().agents[0].place.accept_weaker().to_vec();
+    assert_eq!(accepted("fsync"), [Extension::Fsync]);
+    assert_eq!(
+        accepted("fsync,  posix-rename , hardlink,fsync"),
+        Extension::ALL
+    );
+    for list in ["fsync,", "fsync posix-rename", "all", "fsync@openssh.com"] {
+        let problems = with(list).unwrap_err().to_string();
+        assert!(problems.contains("accept_weaker"), "{list}: {problems}");
+    }
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub struct Choice {
 pub fn choices(model: &Model, overlay: &Overlay) -> Vec<Choice> {
     match overlay {
         Overlay::Help(chooser) => {
-            let mut choices: Vec<Choice> = command::of(model.context())
+            let mut choices: Vec<Choice> = command::offered(model)
                 .map(|spec| of_command(model, spec.command))
                 .collect();
             choices.sort_by_key(|choice| choice.category);
@@ -47,7 +47,7 @@ pub fn choices(model: &Model, overlay: &Overlay) -> Vec<Choice> {
 
 fn palette(model: &Model, chooser: &Chooser) -> Vec<Choice> {
     let commands = TABLE.iter().filter(|spec| {
-        let here = command::of(model.context()).any(|other| other.command == spec.command);
+        let here = command::offered(model).any(|other| other.command == spec.command);
         here && spec.command != Command::Palette
     });
     let mut choices: Vec<Choice> = commands

@@ -103,6 +103,7 @@ pub enum Command {
     Help,
     Palette,
     ReadOnly,
+    HostAway,
     Redraw,
     Suspend,
     Quit,
@@ -194,6 +195,7 @@ table! {
     GoReset       "plan"          ""            Move    &[Any], ["5"], "The plan, run or result";
     GoLog         "log"           "log"         Move    &[Any], ["7"], "The log";
     ReadOnly      "read-only"     ""            Program &[Any], ["!"], "Switch read-only on; or, after y, off, for 30 minutes also where agents are protected";
+    HostAway      "host"          "host"        Program &[Any], ["D"], "In the demo alone: make its host go away, or come back";
     Redraw        "redraw"        ""            Program &[Any], ["^l"], "Draw the whole screen again";
     Suspend       "suspend"       ""            Program &[Any], ["^z"], "Back to the shell; fg returns";
     Quit          "quit"          ""            Program &[Any], ["^c"], "Quit; during a run: finish the agent in hand, do not start the rest";
@@ -211,7 +213,7 @@ pub fn spec(command: Command) -> &'static Spec {
 }
 
 /// The commands that hold in a context, in the order of the table.
-pub fn of(context: Context) -> impl Iterator<Item = &'static Spec> {
+fn of(context: Context) -> impl Iterator<Item = &'static Spec> {
     TABLE.iter().filter(move |spec| {
         spec.contexts.contains(&context)
             || (spec.contexts.contains(&Any)
@@ -223,6 +225,13 @@ pub fn of(context: Context) -> impl Iterator<Item = &'static Spec> {
                         keymap::meaning(context, &keys) == keymap::Meaning::Command(spec.command)
                     }))
     })
+}
+
+/// The commands that the screen offers: those that hold in its context. What only
+/// the demo has is not offered elsewhere.
+pub fn offered(model: &Model) -> impl Iterator<Item = &'static Spec> {
+    let demo = model.host_away.is_some();
+    of(model.context()).filter(move |spec| demo || spec.command != Command::HostAway)
 }
 
 /// Whether a command can be run now; if not, why.
@@ -267,6 +276,10 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
             "there is no plan yet; X makes one",
         ),
         Command::Last => need(model.previous.is_some(), "there was no other screen yet"),
+        Command::HostAway => need(
+            model.host_away.is_some(),
+            "only the demo has one to play with",
+        ),
         Command::ReadOnly => need(
             !model.read_only.forced,
             "started with --read-only; leave and start without it",

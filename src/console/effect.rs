@@ -14,6 +14,7 @@ use super::model::{Fleet as FleetInfo, Level, Request, RunSummary};
 use super::text;
 use super::update::{Effect, Msg, Texts};
 use crate::config::{self, Config, Env, Protect};
+use crate::demo::host::Host;
 use crate::digest::Digest;
 use crate::engine::{Act, Detail, Engine, Fleet, FleetEvent, Observation, Plan};
 use crate::error::{Error, Result};
@@ -52,6 +53,7 @@ pub struct Runner {
     cancel: Arc<AtomicBool>,
     env: Env,
     rebuild: Rebuild,
+    host: Option<Arc<Host>>,
     /// How many engines there were before this one.
     engines: u64,
     known: Known,
@@ -66,7 +68,12 @@ enum Job {
 
 impl Runner {
     /// Starts watching the fleet, and everything that answers effects.
-    pub fn start(engine: Arc<Engine>, env: Env, rebuild: Rebuild) -> (Runner, Receiver<Msg>) {
+    pub fn start(
+        engine: Arc<Engine>,
+        env: Env,
+        rebuild: Rebuild,
+        host: Option<Arc<Host>>,
+    ) -> (Runner, Receiver<Msg>) {
         let (messages, inbox) = bounded(WAITING);
         let (texts, jobs, fleet) = workers(&engine, 0, &messages);
         // What the fleet looked like last time is shown until it has been read.
@@ -81,6 +88,7 @@ impl Runner {
             cancel: Arc::default(),
             env,
             rebuild,
+            host,
             engines: 0,
             known: Known::default(),
         };
@@ -97,9 +105,23 @@ impl Runner {
                 drop(self.jobs.send(Job::Plan(id, request, unlocked)));
             }
             Effect::LoadLog => drop(self.jobs.send(Job::LoadLog)),
+            Effect::HostAway(away) => self.host_away(away),
             Effect::Apply(plan) => self.apply(*plan),
             Effect::Cancel => self.cancel.store(true, Ordering::Relaxed),
             Effect::Redraw | Effect::Suspend | Effect::Quit => {}
+        }
+    }
+
+    fn host_away(&self, away: bool) {
+        let Some(host) = &self.host else { return };
+        match away {
+            true => host.go_away(),
+            false => {
+                if let Err(error) = host.come_back() {
+                    let note = Msg::Note(Level::Error, error.to_string());
+                    let _ = self.messages.try_send(note);
+                }
+            }
         }
     }
 

@@ -106,6 +106,8 @@ pub struct Model {
     pub waiting: bool,
     /// The ages that are on the screen, to know when one changes.
     pub ages: Vec<String>,
+    /// Whether the demo's host cannot be reached; none outside the demo.
+    pub host_away: Option<bool>,
 }
 
 /// The fleet as a whole.

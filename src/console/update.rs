@@ -96,6 +96,8 @@ pub enum Effect {
     Cancel,
     /// Read the ledger.
     LoadLog,
+    /// Make the demo's host go away, or come back.
+    HostAway(bool),
     /// Draw everything again.
     Redraw,
     /// Hand the terminal back to the shell.

@@ -81,8 +81,7 @@ fn hints(model: &Model, canvas: &mut Canvas<'_>) {
     let help = "? help";
     let room = width.saturating_sub(help.width() as u16 + 1);
     let mut x = 1;
-    let context = model.context();
-    for spec in command::of(context).filter(|spec| !spec.hint.is_empty()) {
+    for spec in command::offered(model).filter(|spec| !spec.hint.is_empty()) {
         if matches!(spec.command, Command::Help) || !fits_stage(spec.command, model) {
             continue;
         }
@@ -121,7 +120,9 @@ fn fits_stage(command: Command, model: &Model) -> bool {
         Command::Confirm => view.form == Form::Key,
         Command::Append | Command::Overwrite => view.has_newer_notes(),
         // Everything that is typed goes into the confirmation.
-        Command::Palette | Command::GoLog => !matches!(view.form, Form::Typed(_)),
+        Command::Palette | Command::GoLog | Command::HostAway => {
+            !matches!(view.form, Form::Typed(_))
+        }
         _ => true,
     }
 }

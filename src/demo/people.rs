@@ -33,7 +33,7 @@ pub(super) enum Part {
 }
 
 /// The agents in the order of the config.
-pub(super) const PARTS: [(&str, Part); 12] = [
+pub(super) const PARTS: [(&str, Part); 14] = [
     ("billing-bot", Part::Tampered),
     ("code-reviewer", Part::Drifted),
     ("triage", Part::Hidden),
@@ -46,7 +46,12 @@ pub(super) const PARTS: [(&str, Part); 12] = [
     ("test-runner", Part::Missing),
     ("data-steward", Part::Clean),
     ("oncall-buddy", Part::Writes),
+    ("dock-watch", Part::Writes),
+    ("customs-clerk", Part::Drifted),
 ];
+
+/// Those of them that live on the host.
+pub(super) const REMOTE: [&str; 2] = ["dock-watch", "customs-clerk"];
 
 macro_rules! baselines {
     ($($name:literal)*) => {
@@ -55,9 +60,10 @@ macro_rules! baselines {
 }
 
 /// What the agents are reset to.
-pub(super) const BASELINES: [(&str, &str); 12] = baselines!(
+pub(super) const BASELINES: [(&str, &str); 14] = baselines!(
     "billing-bot" "code-reviewer" "triage" "researcher" "monitor-bot" "docs-writer"
     "release-captain" "log-digger" "inbox-scout" "test-runner" "data-steward" "oncall-buddy"
+    "dock-watch" "customs-clerk"
 );
 
 /// The baseline of an agent.

@@ -11,7 +11,7 @@ use super::hosts;
 use super::ledger::{Act, Standing};
 use super::memory::{Boundary, Rule};
 use super::observe::{Protection, Seen, State, WINDOW, host, shares};
-use super::{Engine, Record, Records, Retention, undo};
+use super::{Engine, Record, Records, Retention, undo, weaker};
 use crate::archive::EntryKind;
 use crate::baseline::Shelf;
 use crate::config::Agent;
@@ -256,6 +256,12 @@ impl Plan {
     }
 }
 
+/// A plan has no room for hints, and nobody wants to guess the command.
+fn with_hints(error: Error) -> Error {
+    let why = format!("{}; {}", error.message(), error.hints().join("; "));
+    Error::new(error.kind(), why)
+}
+
 impl Engine {
     /// What a reset of these agents would do. With `unlocked`, agents that are
     /// protected as read-only are planned like others.
@@ -393,14 +399,12 @@ impl Engine {
         };
         let boundary = found.and_then(|found| found.boundary);
         let mut notes = Vec::new();
-        match self.outlook(agent)? {
+        let folder = self.open(agent)?;
+        notes.extend(weaker::accepted(agent, folder.as_ref()).map_err(with_hints)?);
+        match folder.outlook() {
             Outlook::Clear => {}
             Outlook::InPlace => notes.push(IN_PLACE.to_string()),
-            // A plan has no room for hints, and nobody wants to guess the command.
-            Outlook::Refused(error) => {
-                let why = format!("{}; {}", error.message(), error.hints().join("; "));
-                return Err(Error::new(error.kind(), why));
-            }
+            Outlook::Refused(error) => return Err(with_hints(error)),
         }
         if let Some(odd) = &seen.odd {
             notes.push(format!(
@@ -434,11 +438,6 @@ impl Engine {
             notes,
             undo: None,
         })
-    }
-
-    /// What replacing an agent's memory would meet.
-    fn outlook(&self, agent: &Agent) -> Result<Outlook> {
-        Ok(self.open(agent)?.outlook())
     }
 
     /// What an undo would do.

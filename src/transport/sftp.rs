@@ -8,7 +8,7 @@
 //! | [`session`] | many requests of many callers over one pair of pipes, in bounded time and memory |
 //! | [`ssh`] | the child, and what its words mean |
 //! | `host` | one host: its session, its pauses, what a look at a memory says |
-//! | `folder`, `run_folder`, `stage`, `settle`, `pump` | the folder of one memory: [`super::Folder`] over SFTP |
+//! | `folder`, `run_folder`, `stage`, `settle`, `pump`, `weaker` | the folder of one memory: [`super::Folder`] over SFTP |
 //!
 //! The other side may be anything. No reply is believed that was not asked for,
 //! nothing is allocated because a reply announces it, and what a host says is
@@ -22,6 +22,7 @@ pub mod session;
 mod settle;
 pub mod ssh;
 mod stage;
+mod weaker;
 pub mod wire;
 
 use std::collections::HashMap;

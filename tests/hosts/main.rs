@@ -24,12 +24,56 @@ macro_rules! on_every_ground {
                 }
             })*
         }
+        mod over_ssh {
+            $(#[test] fn $case() {
+                if let Some(ground) = crate::over_ssh::ground() {
+                    super::$case(&ground);
+                }
+            })*
+        }
+        mod in_process {
+            $(#[test] fn $case() {
+                super::$case(&crate::in_process::ground(&[]));
+            })*
+        }
+        mod without_posix_rename {
+            $(#[test] fn $case() {
+                super::$case(&crate::in_process::ground(&["posix-rename"]));
+            })*
+        }
+        mod without_hardlink {
+            $(#[test] fn $case() {
+                super::$case(&crate::in_process::ground(&["hardlink"]));
+            })*
+        }
+        mod without_fsync {
+            $(#[test] fn $case() {
+                super::$case(&crate::in_process::ground(&["fsync"]));
+            })*
+        }
+        mod without_statvfs {
+            $(#[test] fn $case() {
+                super::$case(&crate::in_process::ground(&["statvfs"]));
+            })*
+        }
+        mod without_limits {
+            $(#[test] fn $case() {
+                super::$case(&crate::in_process::ground(&["limits"]));
+            })*
+        }
+        mod without_any {
+            $(#[test] fn $case() {
+                super::$case(&crate::in_process::ground(&crate::in_process::ALL));
+            })*
+        }
     };
 }
 
 #[path = "../suite/contract.rs"]
 mod contract;
+mod in_process;
 mod interop;
+mod over_ssh;
 mod remote;
 mod servers;
 mod session;

@@ -45,7 +45,7 @@ pub fn ground_on(server: &Sshd) -> OnDisk<Sftp> {
     ground_by(host(HOST), server.dial())
 }
 
-fn ground_by(host: Host, dial: impl Dial + 'static) -> OnDisk<Sftp> {
+pub fn ground_by(host: Host, dial: impl Dial + 'static) -> OnDisk<Sftp> {
     let dir = TempDir::new().unwrap();
     fs::create_dir(dir.path().join("agent")).unwrap();
     symlink("agent", dir.path().join("alias")).unwrap();

@@ -3,15 +3,18 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use memory_shepherd::clock::System;
 use memory_shepherd::config::{self, Env};
 use memory_shepherd::demo::{self, Demo};
-use memory_shepherd::engine::{Act, Engine, Outcome, Setup, State, Trigger};
+use memory_shepherd::engine::{
+    Act, Engine, Outcome, Plan, Setup, State, Trigger, UndoMode, UndoTarget,
+};
 use memory_shepherd::error::Kind;
-use memory_shepherd::transport::Only;
 use memory_shepherd::transport::local::Local;
+use memory_shepherd::transport::sftp::Everywhere;
 use tempfile::TempDir;
 
 use crate::fixture::Site;
@@ -27,7 +30,11 @@ fn engine(demo: &Demo) -> Engine {
     Engine::new(Setup {
         config: config::load(demo.config(), &env).unwrap(),
         clock: Arc::new(System),
-        transports: Arc::new(Only(Arc::new(Local::new(Arc::new(System))))),
+        transports: Arc::new(Everywhere::new(
+            Arc::new(Local::new(Arc::new(System))),
+            demo.host().clone(),
+            Arc::new(System),
+        )),
         user: "tester".to_string(),
         trigger: Trigger::Cli,
         archive_group: None,
@@ -55,7 +62,10 @@ fn every_local_state_occurs() {
     let states = states(&engine(&demo));
     let expected = [
         (State::Tampered, &["billing-bot"][..]),
-        (State::Drifted, &["code-reviewer", "triage"]),
+        (
+            State::Drifted,
+            &["code-reviewer", "triage", "customs-clerk"],
+        ),
         (State::NoSep, &["log-digger"]),
         (State::Error, &["inbox-scout"]),
         (State::Missing, &["test-runner"]),
@@ -63,7 +73,7 @@ fn every_local_state_occurs() {
         (State::Busy, &["release-captain"]),
         (
             State::Scratch,
-            &["monitor-bot", "docs-writer", "oncall-buddy"],
+            &["monitor-bot", "docs-writer", "oncall-buddy", "dock-watch"],
         ),
         (State::Clean, &["data-steward"]),
     ];
@@ -151,7 +161,7 @@ fn there_can_be_more_agents() {
     assert_eq!(counts.iter().sum::<usize>(), 40);
     assert_eq!(states[&State::Tampered].len(), 1);
     assert!(
-        states[&State::Scratch].contains(&"android-13".to_string()),
+        states[&State::Scratch].contains(&"android-16".to_string()),
         "{states:?}"
     );
     assert!(
@@ -171,11 +181,15 @@ fn nothing_is_left_behind() {
 }
 
 #[test]
-fn two_agents_write_until_they_are_stopped() {
+fn three_agents_write_until_they_are_stopped() {
     let (_place, demo) = temporary();
-    let path = |agent: &str| demo.folder().join("agents").join(agent).join("MEMORY.md");
+    let path = |agent: &str| demo.folder().join(agent).join("MEMORY.md");
     let size = |agent: &str| fs::metadata(path(agent)).unwrap().len();
-    let agents = ["monitor-bot", "oncall-buddy"];
+    let agents = [
+        "agents/monitor-bot",
+        "agents/oncall-buddy",
+        "harbour/dock-watch",
+    ];
     let before = agents.map(size);
     let writers = demo.start_writers_every(Duration::ZERO..Duration::from_millis(1));
     let end = Instant::now() + Duration::from_secs(30);
@@ -190,7 +204,7 @@ fn two_agents_write_until_they_are_stopped() {
     }
     drop(writers);
     let after = agents.map(size);
-    let text = fs::read_to_string(path("monitor-bot")).unwrap();
+    let text = fs::read_to_string(path("agents/monitor-bot")).unwrap();
     assert!(text.ends_with('\n') && text.lines().last().unwrap().starts_with("- "));
     assert_eq!(agents.map(size), after);
 }
@@ -211,7 +225,7 @@ fn without_a_terminal_it_shows_its_status_and_cleans_up() {
     let ran = site.run(["demo"]).code(0);
     let _ = ran
         .says("BUSY      release-captain")
-        .says("12 agents")
+        .says("14 agents")
         .warns("it is removed again");
     assert!(site.tree().keys().eq(before.keys()));
     let _ = site.run(["demo", "--dir", "kept"]).code(0);
@@ -221,4 +235,40 @@ fn without_a_terminal_it_shows_its_status_and_cleans_up() {
         .code(2)
         .warns("is not empty");
     let _ = site.run(["demo", "--agents", "1001"]).code(2);
+}
+
+/// The two on the host are agents like the others: their history is made of runs,
+/// and they can be reset and undone.
+#[test]
+fn the_agents_of_the_host_are_reset_undone_and_missed_when_it_is_away() {
+    let (_place, demo) = temporary();
+    let engine = engine(&demo);
+    let state = |name: &str| engine.observe(engine.agent(name).unwrap()).state;
+    let names = ["dock-watch", "customs-clerk"].map(str::to_string);
+    let read = |name: &String| fs::read(demo.folder().join("harbour").join(name).join("MEMORY.md"));
+    let before = names.each_ref().map(|name| read(name).unwrap());
+    let apply = |plan: &Plan| {
+        let ran = engine.apply(plan, true, &AtomicBool::new(false), &mut |_| {});
+        let well = ran.results.iter().all(|it| it.outcome == Outcome::Ok);
+        assert!(well && ran.results.len() == 2, "{ran:?}");
+    };
+    apply(&engine.plan_reset(&names, false).unwrap());
+    assert_eq!(names.each_ref().map(|name| state(name)), [State::Clean; 2]);
+    let target = UndoTarget::Agents(names.to_vec());
+    apply(&engine.plan_undo(&target, UndoMode::Refuse, false).unwrap());
+    assert_eq!(names.each_ref().map(|name| read(name).unwrap()), before);
+    demo.host().go_away();
+    assert_eq!(
+        names.each_ref().map(|name| state(name)),
+        [State::Unreach; 2]
+    );
+    assert_eq!(state("docs-writer"), State::Scratch);
+    // Who is connected anew finds it again.
+    demo.host().come_back().unwrap();
+    let engine = super::demo::engine(&demo);
+    let seen = engine.observe(engine.agent("dock-watch").unwrap());
+    assert_eq!(
+        (seen.state, seen.host.as_str()),
+        (State::Scratch, "harbour")
+    );
 }

@@ -17,8 +17,8 @@ use memory_shepherd::console::update::{Msg, Texts, update};
 use memory_shepherd::console::{first_model, runs, text, view};
 use memory_shepherd::demo;
 use memory_shepherd::engine::{Engine, Setup, State, Trigger};
-use memory_shepherd::transport::Only;
 use memory_shepherd::transport::local::Local;
+use memory_shepherd::transport::sftp::Everywhere;
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
@@ -61,7 +61,11 @@ fn engine(demo: &demo::Demo) -> Engine {
     Engine::new(Setup {
         config: config::load(demo.config(), &env).unwrap(),
         clock: Arc::new(Still),
-        transports: Arc::new(Only(Arc::new(Local::new(Arc::new(Still))))),
+        transports: Arc::new(Everywhere::new(
+            Arc::new(Local::new(Arc::new(Still))),
+            demo.host().clone(),
+            Arc::new(Still),
+        )),
         user: "ops".to_string(),
         trigger: Trigger::Console,
         archive_group: None,

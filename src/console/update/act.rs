@@ -88,6 +88,18 @@ pub(super) fn go_to_log_hit(model: &mut Model, forward: bool, here: bool) {
     }
 }
 
+fn host_away(model: &mut Model) -> Vec<Effect> {
+    let away = model.host_away != Some(true);
+    model.host_away = Some(away);
+    let text = match away {
+        true => "the demo's host has gone away; D brings it back",
+        false => "the demo's host is back",
+    };
+    model.say(Level::Info, text);
+    let names = model.rows.iter().map(|row| row.name.clone()).collect();
+    vec![Effect::HostAway(away), Effect::Read(names)]
+}
+
 /// Carries out a command that a key stands for, or says why not.
 pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
     if let Err(why) = command::enabled(command, model) {
@@ -210,6 +222,7 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
         },
         Command::DropHidden => return drop_hidden(model),
         Command::ReadOnly => read_only(model),
+        Command::HostAway => return host_away(model),
         Command::Help => model.overlay = Some(Overlay::Help(Chooser::default())),
         Command::Palette => {
             model.overlay = Some(Overlay::Palette(Chooser {

@@ -14,6 +14,7 @@ use crate::engine::ledger::{Event, Standing};
 use crate::engine::lock::{self, Holder, Lock};
 use crate::engine::plan::Step;
 use crate::engine::undo::Parts;
+use crate::engine::weaker;
 use crate::error::Error;
 use crate::transport::{Cause, Folder, Identity, Method, Swapped, TransportError, Unsynced};
 
@@ -169,6 +170,9 @@ impl<'a> Run<'a> {
         turn: &mut Turn<'a>,
         mut taken: Taken,
     ) -> Result<(Archived, Vec<Unsynced>), Trouble> {
+        for note in weaker::accepted(turn.agent, turn.folder.as_ref())? {
+            turn.note(&note);
+        }
         let mut changed = self.name(turn.agent, &mut taken, &mut turn.event)?;
         let before = turn.event.before.iter();
         let transaction = Transaction {

@@ -17,11 +17,12 @@ use super::run_folder::TakenOver;
 use super::settle::{Displaced, QUIET};
 use super::wire::{Attrs, Reply, Request, flags, status};
 use crate::clock::Clock;
+use crate::config::Extension;
 use crate::digest::{Digest, Hasher};
 use crate::error::{Error, Kind};
 use crate::transport::{
-    Attributes, Cause, File, Folder, Identity, Object, Outlook, Reader, Settled, Sink, Stamp,
-    Swapped, TransportError, Unsynced, read_begins_with,
+    Attributes, Cause, File, Folder, Identity, Object, Reader, Settled, Sink, Stamp, Swapped,
+    TransportError, Unsynced, read_begins_with,
 };
 
 /// How long one file, or one folder's list, may take.
@@ -412,11 +413,8 @@ impl Folder for SftpFolder {
         read_begins_with(self, content, size)
     }
 
-    fn outlook(&self) -> Outlook {
-        match self.can_replace() {
-            Ok(()) => Outlook::Clear,
-            Err(error) => Outlook::Refused(error.into()),
-        }
+    fn lacks(&self) -> Vec<Extension> {
+        self.lacking()
     }
 
     fn inherited(&self, _: &str) -> Result<Attributes, TransportError> {
@@ -441,7 +439,6 @@ impl Folder for SftpFolder {
         content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
         attributes: &Attributes,
     ) -> Result<Identity, TransportError> {
-        self.can_replace()?;
         let handle = self.create(staged).map_err(|error| self.explained(error))?;
         let name = Self::new_of(staged);
         match self.write_new(handle, &self.at(&name), content, attributes) {
@@ -480,7 +477,6 @@ impl Folder for SftpFolder {
     }
 
     fn take_away(&self, staged: &str) -> Result<(), TransportError> {
-        self.can_replace()?;
         self.take_memory_away(staged)
     }
 
@@ -540,23 +536,6 @@ impl Folder for SftpFolder {
 }
 
 impl SftpFolder {
-    /// Whether the server has what a memory is replaced by.
-    fn can_replace(&self) -> Result<(), TransportError> {
-        let has = self.host.extensions();
-        if has.posix_rename && has.hardlink {
-            return Ok(());
-        }
-        let message = format!(
-            "cannot replace {}:{}: the server lacks posix-rename@openssh.com or hardlink@openssh.com, \
-             without which it would be lost what an agent writes meanwhile",
-            self.host.host(),
-            self.memory.display()
-        );
-        let error = Error::new(Kind::Host, message);
-        let error = error.hint("OpenSSH's SFTP server has both, unless sshd_config denies them");
-        Err(TransportError::new(Cause::Refused, error))
-    }
-
     /// Gives what was taken aside the memory's name again, where none stands.
     pub(super) fn put_back(&self, aside: &str) -> Result<(), TransportError> {
         let (from, to) = (bytes(&self.at(aside)), bytes(&self.memory));

@@ -137,16 +137,7 @@ impl SftpFolder {
         for _ in 0..ATTEMPTS {
             let random = durable::random_name().map_err(refused)?;
             let aside = format!("{staged}/{OLD}{random}");
-            let pair = vec![
-                Request::PosixRename {
-                    from: bytes(&self.memory),
-                    to: bytes(&self.at(&aside)),
-                },
-                Request::HardLink {
-                    from: bytes(&self.at(&name)),
-                    to: bytes(&self.memory),
-                },
-            ];
+            let pair = vec![self.move_aside(&aside), self.put_in_place(&name)];
             let mut behind = vec![lstat(&self.memory), lstat(&self.at(&aside))];
             behind.extend(self.sync_folders());
             let answers = self.host.ask_apart(pair, behind)?;
@@ -197,11 +188,7 @@ impl SftpFolder {
         let to = self.at(&name);
         let mut answers = self.host.ask(self.make(staged).to_vec())?;
         self.made(staged, &mut answers)?;
-        let mut batch = vec![Request::PosixRename {
-            from: bytes(&self.memory),
-            to: bytes(&to),
-        }];
-        batch.push(lstat(&to));
+        let mut batch = vec![self.move_aside(&name), lstat(&to)];
         batch.extend(self.sync_folders());
         let answers = self.host.ask(batch)?;
         let error = match answers.first().and_then(code) {
@@ -234,14 +221,7 @@ impl SftpFolder {
         let before = before.iter().rev().map(String::as_str);
         for name in before.chain([staged]) {
             let from = self.path.join(name);
-            let mut batch = vec![
-                Request::PosixRename {
-                    from: bytes(&from),
-                    to: bytes(&to),
-                },
-                lstat(&from),
-                lstat(&to),
-            ];
+            let mut batch = vec![self.rename(&from, &to), lstat(&from), lstat(&to)];
             batch.extend(self.sync_folders());
             let answers = self.host.ask(batch)?;
             // What was looked at before may have been changed by it.

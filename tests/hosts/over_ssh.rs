@@ -1,0 +1,208 @@
+//! The demo's SFTP server behind the SSH protocol, in this process and on
+//! loopback: what the operator's ssh carries, without OpenSSH on the other side.
+
+use std::convert::Infallible;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use memory_shepherd::clock::System;
+use memory_shepherd::config;
+use memory_shepherd::demo::host::{Abilities, Files};
+use memory_shepherd::transport::TransportError;
+use memory_shepherd::transport::sftp::Sftp;
+use memory_shepherd::transport::sftp::ssh::{Dial, Dialed, Ssh};
+use russh::keys::ssh_key::LineEnding;
+use russh::keys::ssh_key::private::Ed25519Keypair;
+use russh::keys::{PrivateKey, PublicKey};
+use russh::server::{
+    Auth, ChannelOpenHandle, Config, Handler, Msg, Session, VerifiedPublicKey, run_stream,
+};
+use russh::{Channel, ChannelId};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+
+use super::contract::OnDisk;
+use super::remote::ground_by;
+use super::servers;
+
+/// What the client's configuration calls it.
+const HOST: &str = "box";
+
+/// A server, and an ssh that knows it. Dropped, it cuts every connection.
+struct Server {
+    dir: TempDir,
+    /// Dropped, it ends the thread.
+    running: Option<oneshot::Sender<Infallible>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// None where there is no ssh.
+    fn start() -> Option<Server> {
+        let ssh = Command::new("ssh").arg("-V").stderr(Stdio::null()).status();
+        if ssh.is_err() {
+            println!("skipped: ssh is not installed");
+            return None;
+        }
+        let (theirs, ours) = (key(), key());
+        let known = theirs.public_key().to_openssh().unwrap();
+        let guest = ours.public_key().clone();
+        let config = Arc::new(Config {
+            keys: vec![theirs],
+            // ssh begins without a key, to hear what there is.
+            auth_rejection_time: Duration::ZERO,
+            nodelay: true,
+            ..Config::default()
+        });
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let listen = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+        let listener = runtime.block_on(listen).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (running, stopped) = oneshot::channel();
+        let thread = thread::spawn(move || {
+            runtime.block_on(async move {
+                tokio::spawn(serve(listener, config, guest));
+                let _ = stopped.await;
+            });
+        });
+        let dir = TempDir::new().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::write(at("known_hosts"), format!("[127.0.0.1]:{port} {known}\n")).unwrap();
+        let mut file = OpenOptions::new();
+        let file = file.write(true).create_new(true).mode(0o600);
+        let mut file = file.open(at("id")).unwrap();
+        let secret = ours.to_openssh(LineEnding::LF).unwrap();
+        file.write_all(secret.as_bytes()).unwrap();
+        let client = format!(
+            "Host {HOST}
+HostName 127.0.0.1
+Port {port}
+User shepherd
+IdentityFile {}
+IdentitiesOnly yes
+IdentityAgent none
+UserKnownHostsFile {}
+GlobalKnownHostsFile /dev/null
+",
+            at("id").display(),
+            at("known_hosts").display(),
+        );
+        fs::write(at("ssh_config"), client).unwrap();
+        Some(Server {
+            dir,
+            running: Some(running),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.running = None;
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap();
+        }
+    }
+}
+
+/// By the ssh of this machine.
+impl Dial for Server {
+    fn dial(&self, host: &config::Host) -> Result<Dialed, TransportError> {
+        let file = self.dir.path().join("ssh_config").into_os_string();
+        let ssh = Ssh::new(Arc::new(System)).with("ssh", vec!["-F".into(), file]);
+        ssh.dial(host)
+    }
+}
+
+fn key() -> PrivateKey {
+    let mut seed = [0; 32];
+    let flags = rustix::rand::GetRandomFlags::empty();
+    assert_eq!(
+        rustix::rand::getrandom(&mut seed, flags).unwrap(),
+        seed.len()
+    );
+    PrivateKey::from(Ed25519Keypair::from_seed(&seed))
+}
+
+async fn serve(listener: TcpListener, config: Arc<Config>, guest: PublicKey) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let door = Door {
+            guest: guest.clone(),
+            channel: None,
+        };
+        let config = Arc::clone(&config);
+        tokio::spawn(async move {
+            if let Ok(session) = run_stream(config, stream, door).await {
+                // Who leaves need not say so.
+                let _ = session.await;
+            }
+        });
+    }
+}
+
+/// Lets one key in, and to nothing but SFTP.
+struct Door {
+    guest: PublicKey,
+    channel: Option<Channel<Msg>>,
+}
+
+impl Handler for Door {
+    type Error = russh::Error;
+
+    async fn auth_publickey(
+        &mut self,
+        _: &str,
+        key: VerifiedPublicKey<'_>,
+    ) -> Result<Auth, russh::Error> {
+        Ok(match key.public_key.key_data() == self.guest.key_data() {
+            true => Auth::Accept,
+            false => Auth::reject(),
+        })
+    }
+
+    async fn channel_open_session(
+        &mut self,
+        channel: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), russh::Error> {
+        self.channel = Some(channel);
+        reply.accept().await;
+        Ok(())
+    }
+
+    async fn subsystem_request(
+        &mut self,
+        id: ChannelId,
+        name: &str,
+        session: &mut Session,
+    ) -> Result<(), russh::Error> {
+        match self.channel.take() {
+            Some(channel) if name == "sftp" => {
+                session.channel_success(id)?;
+                let files = Files::new(Path::new("/"), Abilities::ALL);
+                russh_sftp::server::run(channel.into_stream(), files).await;
+                Ok(())
+            }
+            _ => session.channel_failure(id),
+        }
+    }
+}
+
+/// A folder on this disk, through ssh and a server that is not OpenSSH's.
+pub fn ground() -> Option<OnDisk<Sftp>> {
+    let host = config::Host {
+        timeout: 120,
+        ..servers::host(HOST)
+    };
+    Some(ground_by(host, Server::start()?))
+}
