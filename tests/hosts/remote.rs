@@ -12,7 +12,6 @@ use memory_shepherd::transport::Settled;
 
 use memory_shepherd::transport::sftp::ssh::Dial;
 use memory_shepherd::transport::sftp::{Everywhere, Sftp};
-use tempfile::TempDir;
 
 use super::contract::{Ground, NEW, OnDisk, settle, stage};
 use super::servers::{Between, Fate, Judge, host, sftp_server};
@@ -39,7 +38,7 @@ pub fn ground() -> Option<OnDisk<Sftp>> {
 }
 
 pub fn ground_by(host: Host, dial: impl Dial + 'static) -> OnDisk<Sftp> {
-    let dir = TempDir::new().unwrap();
+    let dir = crate::folder();
     fs::create_dir(dir.path().join("agent")).unwrap();
     symlink("agent", dir.path().join("alias")).unwrap();
     let clock = TestClock::new();
