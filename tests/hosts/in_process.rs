@@ -380,7 +380,7 @@ fn poor(lacks: &[&str], accepts: bool) -> (World, Engine) {
         true => {
             let memory = world.memory("ranger");
             let lines = format!(
-                "remote_host = box\nremote_memory = {}\naccept_weaker = {}",
+                "remote_host = box\nremote_memory = {}\nremote_timeout = 3600\naccept_weaker = {}",
                 memory.display(),
                 lacks.join(",")
             );
