@@ -11,12 +11,13 @@
 //! | [`untrusted`] | the one way foreign bytes become visible text |
 //! | [`console`] | the screens: a pure model and update, a view, and the wiring |
 //! | [`cli`] | the verbs, and two printers: text and JSON |
-//! | [`demo`] | the example fleet |
+//! | [`demo`] | the example fleet, with a host of its own |
 //! | [`error`], [`digest`], [`clock`] | words that all of them use |
 //!
 //! Dependency rules, kept by `tests/suite/architecture.rs`: the modules above
 //! know neither console nor command line nor the crates these are made of; only
-//! `console/term.rs` and `cli/output.rs` write escape codes; nothing reads the home directory, the
+//! `console/term.rs` and `cli/output.rs` write escape codes; only `demo/host.rs` names
+//! tokio and the crates of SSH; nothing reads the home directory, the
 //! environment or the clock by itself, `main` passes them in.
 
 pub mod archive;

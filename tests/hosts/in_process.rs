@@ -14,7 +14,9 @@ use memory_shepherd::engine::{Engine, Outcome, State, UndoMode, UndoTarget};
 use memory_shepherd::transport::sftp::Sftp;
 use memory_shepherd::transport::sftp::session::Session;
 use memory_shepherd::transport::sftp::ssh::Dial;
-use memory_shepherd::transport::sftp::wire::{Extensions, Reply, Request, Statvfs, flags, status};
+use memory_shepherd::transport::sftp::wire::{
+    Attrs, Extensions, Reply, Request, Statvfs, flags, status,
+};
 use memory_shepherd::transport::{Cause, Object, Transport, TransportError};
 use tempfile::TempDir;
 
@@ -61,7 +63,7 @@ impl Guest {
         let link = host.dial(&servers::host("remote")).unwrap().link;
         Guest {
             session: Session::start(link, Instant::now() + BOUND).unwrap(),
-            dir: TempDir::new().unwrap(),
+            dir: crate::folder(),
         }
     }
 
@@ -244,6 +246,49 @@ fn its_answers_tell_what_was_wrong() {
 }
 
 #[test]
+fn attributes_are_changed_one_by_one() {
+    let host = start(&[]);
+    let guest = Guest::of(&host);
+    guest.write("a", b"content");
+    let handle = guest.opened("a", flags::READ | flags::WRITE);
+    let look = || {
+        let handle = handle.clone();
+        match guest.ask(Request::Fstat { handle }) {
+            Reply::Attrs(attrs) => attrs,
+            reply => panic!("{reply:?}"),
+        }
+    };
+    let set = |attrs| {
+        let handle = handle.clone();
+        assert_eq!(guest.code(Request::Fsetstat { handle, attrs }), status::OK);
+    };
+    let mut expected = look();
+    assert_eq!(expected.size, Some(7));
+    assert_eq!(expected.mode.unwrap() & 0o170_000, 0o100_000);
+    set(Attrs {
+        size: Some(4),
+        ..Attrs::default()
+    });
+    set(Attrs {
+        mode: Some(0o604),
+        ..Attrs::default()
+    });
+    set(Attrs {
+        owner: expected.owner,
+        ..Attrs::default()
+    });
+    set(Attrs {
+        times: Some((1_000_000_000, 2_000_000_000)),
+        ..Attrs::default()
+    });
+    expected.size = Some(4);
+    expected.mode = Some(0o100_604);
+    expected.times = Some((1_000_000_000, 2_000_000_000));
+    assert_eq!(look(), expected);
+    assert_eq!(guest.read("a"), b"cont");
+}
+
+#[test]
 fn a_long_folder_is_listed_whole() {
     let host = start(&[]);
     let guest = Guest::of(&host);
@@ -277,7 +322,7 @@ fn going_away_cuts_and_refuses_and_coming_back_serves_again() {
     let served = Arc::new(start(&[]));
     let clock = TestClock::new();
     let transport = Sftp::new(host("remote"), served.clone(), clock.clone());
-    let dir = TempDir::new().unwrap();
+    let dir = crate::folder();
     let memory = dir.path().canonicalize().unwrap().join("MEMORY.md");
     let probe = || transport.probe(&[&memory]).pop().unwrap();
     let why = |probed: Result<Object, TransportError>| {
@@ -335,7 +380,7 @@ fn poor(lacks: &[&str], accepts: bool) -> (World, Engine) {
         true => {
             let memory = world.memory("ranger");
             let lines = format!(
-                "remote_host = box\nremote_memory = {}\naccept_weaker = {}",
+                "remote_host = box\nremote_memory = {}\nremote_timeout = 3600\naccept_weaker = {}",
                 memory.display(),
                 lacks.join(",")
             );

@@ -200,9 +200,5 @@ impl Handler for Door {
 
 /// A folder on this disk, through ssh and a server that is not OpenSSH's.
 pub fn ground() -> Option<OnDisk<Sftp>> {
-    let host = config::Host {
-        timeout: 120,
-        ..servers::host(HOST)
-    };
-    Some(ground_by(host, Server::start()?))
+    Some(ground_by(servers::host(HOST), Server::start()?))
 }

@@ -13,7 +13,6 @@ use memory_shepherd::transport::Settled;
 
 use memory_shepherd::transport::sftp::ssh::Dial;
 use memory_shepherd::transport::sftp::{Everywhere, Sftp};
-use tempfile::TempDir;
 
 use super::contract::{Ground, NEW, OnDisk, settle, stage};
 use super::servers::{Between, Fate, Judge, host, sftp_server};
@@ -23,7 +22,8 @@ use super::world::{BASELINE, TestClock, World, apply};
 /// Adds an agent whose folder is reached as one of a host.
 pub fn add_remote(world: &mut World, agent: &str, host: &str) {
     let memory = world.memory(agent);
-    let lines = format!("remote_host = {host}\nremote_memory = {}", memory.display());
+    let memory = memory.display();
+    let lines = format!("remote_host = {host}\nremote_memory = {memory}\nremote_timeout = 3600");
     world.add(agent, &lines);
     world.set_baseline(agent, BASELINE);
 }
@@ -46,7 +46,7 @@ pub fn ground_on(server: &Sshd) -> OnDisk<Sftp> {
 }
 
 pub fn ground_by(host: Host, dial: impl Dial + 'static) -> OnDisk<Sftp> {
-    let dir = TempDir::new().unwrap();
+    let dir = crate::folder();
     fs::create_dir(dir.path().join("agent")).unwrap();
     symlink("agent", dir.path().join("alias")).unwrap();
     let clock = TestClock::new();

@@ -24,7 +24,7 @@ pub fn host(name: &str) -> Host {
         port: None,
         identity_file: None,
         // A slow machine is no dead host.
-        timeout: 120,
+        timeout: 600,
     }
 }
 

@@ -52,7 +52,7 @@ impl Host {
         let deadline = Instant::now() + PATIENCE;
         Some(Host {
             child,
-            dir: TempDir::new().unwrap(),
+            dir: crate::folder(),
             session: Session::start(link, deadline).unwrap(),
         })
     }

@@ -454,6 +454,31 @@ fn the_demo_leaves_nothing_behind() {
     }
 }
 
+#[test]
+fn the_demos_host_goes_away_and_comes_back() {
+    let site = Site::new();
+    let mut terminal = open(&site, &["demo"]);
+    let agents = ["dock-watch", "customs-clerk"];
+    terminal.wait_for("CLEAN  ");
+    for _ in 0..2 {
+        terminal.wait("the agents of the host", |terminal| {
+            // It is left alone for a while after it did not answer.
+            terminal.send("R");
+            row_of(terminal, agents[0]).contains("SCRATCH")
+                && row_of(terminal, agents[1]).contains("DRIFTED")
+        });
+        terminal.send("D");
+        terminal.wait("that it is away", |terminal| {
+            agents
+                .iter()
+                .all(|agent| row_of(terminal, agent).contains("UNREACH"))
+        });
+        assert!(row_of(&terminal, "data-steward").contains("CLEAN"));
+        terminal.send("D");
+    }
+    leaves(terminal);
+}
+
 /// Set when this binary is started again to panic on a screen.
 const PANIC: &str = "MEMORY_SHEPHERD_TEST_PANIC";
 

@@ -46,3 +46,8 @@ mod terminal;
 mod undo;
 mod world;
 mod writers;
+
+/// A folder for a world of agents.
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}

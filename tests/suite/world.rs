@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, FixedOffset};
 use memory_shepherd::archive::Written;
 use memory_shepherd::clock::Clock;
-use memory_shepherd::config::{self, Env};
+use memory_shepherd::config::{self, Env, Extension};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
     AgentResult, Engine, Observation, Outcome, Plan, Progress, Record, Report, Setup, Trigger,
@@ -97,7 +97,7 @@ pub struct World {
 impl World {
     /// A world with these agents, each with [`BASELINE`] and an empty folder.
     pub fn new(agents: &[&str]) -> World {
-        let dir = TempDir::new().unwrap();
+        let dir = crate::folder();
         let root = dir.path().canonicalize().unwrap();
         fs::create_dir(root.join("baselines")).unwrap();
         let mut world = World {
@@ -484,6 +484,10 @@ impl Folder for InterposedFolder {
 
     fn look(&self) -> Result<Object, TransportError> {
         self.wrap("look", || self.inner.look())
+    }
+
+    fn lacks(&self) -> Vec<Extension> {
+        self.inner.lacks()
     }
 
     fn read(&self, sink: Sink<'_>) -> Result<File, TransportError> {

@@ -1,13 +1,13 @@
 //! Keys, and input that no hand typed.
 
-use memory_shepherd::console::command::TABLE;
+use memory_shepherd::console::command::{self, Command, TABLE};
 use memory_shepherd::console::keymap::{self, Code, Key};
 use memory_shepherd::console::model::{Screen, Sort};
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::State;
 
 use super::{cursor, dirties};
-use crate::console_fleet::{four, plan};
+use crate::console_fleet::{Console, four, plan};
 
 #[test]
 fn a_key_of_two_waits_for_the_second_and_a_wrong_second_counts_alone() {
@@ -124,4 +124,32 @@ fn every_prefix_of_a_key_sequence_is_known_as_one() {
             }
         }
     }
+}
+
+/// Only the demo has a host that can be sent away.
+#[test]
+fn the_demos_host_is_offered_in_the_demo_alone() {
+    let offered = |console: &Console| {
+        let mut specs = command::offered(&console.model);
+        specs.any(|spec| spec.command == Command::HostAway)
+    };
+    let mut console = four();
+    assert!(!offered(&console));
+    assert_eq!(console.press("D"), []);
+    assert_eq!(console.said(), "host: only the demo has one to play with");
+    console.model.host_away = Some(false);
+    assert!(offered(&console));
+    for away in [true, false] {
+        let effects = console.press("D");
+        assert_eq!(effects[0], Effect::HostAway(away));
+        assert!(matches!(&effects[1], Effect::Read(names) if names.len() == 4));
+        assert_eq!(console.model.host_away, Some(away));
+    }
+    // What is typed to confirm a plan is no key.
+    console.plan("X", plan(&[("charlie", State::Drifted)]));
+    console.type_line("reD");
+    assert_eq!(
+        (console.typed(), console.model.host_away),
+        ("reD", Some(false))
+    );
 }
