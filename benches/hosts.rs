@@ -309,7 +309,6 @@ fn dead(folder: &Path) -> Option<()> {
         .collect();
     let ports = silent.iter().map(|it| it.local_addr().unwrap().port());
     let ports: Vec<u16> = ports.collect();
-    silent.pop();
     let name = |number: usize| format!("host-{number:02}");
     for number in 0..HOSTS {
         let (port, more) = match DEAD.iter().position(|it| *it == number) {
@@ -331,6 +330,8 @@ fn dead(folder: &Path) -> Option<()> {
             name(number)
         ));
     }
+    // Not before: its port is free then.
+    silent.pop();
     config.push_str(
         "Host *\nIdentitiesOnly yes\nIdentityAgent none\nGlobalKnownHostsFile /dev/null\n",
     );

@@ -43,7 +43,6 @@ pub struct Sshd {
 }
 
 /// Who is connected.
-#[derive(Default)]
 struct Guests {
     /// None when the server is closed.
     inside: Mutex<Option<Vec<Guest>>>,
@@ -72,6 +71,7 @@ impl Guests {
                 return;
             };
             self.came.fetch_add(1, Ordering::SeqCst);
+            inside.retain(|guest| !guest.waiting.is_finished());
             let end = |stream: &TcpStream| OwnedFd::from(stream.try_clone().expect("a copy"));
             let log = OpenOptions::new().append(true).open(dir.join("log"));
             let mut child = Command::new(SERVER)
