@@ -16,7 +16,7 @@ use memory_shepherd::error::Kind;
 use memory_shepherd::transport::sftp::ssh::Ssh;
 use tempfile::TempDir;
 
-use super::remote::{add_remote, engine};
+use super::remote::{add_remote, engine, in_memory};
 use super::sshd::{HOST, Sshd, public, ssh_keygen};
 use super::world::{BASELINE, World, apply};
 
@@ -26,7 +26,7 @@ const NOTE: &str = "- a note\n";
 /// An agent with a note, on a host of this name.
 fn world_on(host: &str) -> World {
     // A slow machine is no dead host.
-    let mut world = World::new(&[]).general("remote_timeout = 120");
+    let mut world = in_memory(&[]).general("remote_timeout = 120");
     add_remote(&mut world, AGENT, host);
     world.write_scratch(AGENT, NOTE);
     world

@@ -19,6 +19,17 @@ use super::servers::{Between, Fate, Judge, host, sftp_server};
 use super::sshd::{HOST, Sshd};
 use super::world::{BASELINE, TestClock, World, apply};
 
+/// A folder in memory, or on the disk where there is none. A disk that others keep
+/// busy may take longer to sync a file than a host may take to answer.
+pub fn folder_in_memory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| TempDir::new().unwrap())
+}
+
+/// A world in such a folder.
+pub fn in_memory(agents: &[&str]) -> World {
+    World::inside(folder_in_memory(), agents)
+}
+
 /// Adds an agent whose folder is reached as one of a host.
 pub fn add_remote(world: &mut World, agent: &str, host: &str) {
     let memory = world.memory(agent);
@@ -45,7 +56,7 @@ pub fn ground_on(server: &Sshd) -> OnDisk<Sftp> {
 }
 
 fn ground_by(host: Host, dial: impl Dial + 'static) -> OnDisk<Sftp> {
-    let dir = TempDir::new().unwrap();
+    let dir = folder_in_memory();
     fs::create_dir(dir.path().join("agent")).unwrap();
     symlink("agent", dir.path().join("alias")).unwrap();
     let clock = TestClock::new();
@@ -60,7 +71,7 @@ fn ground_by(host: Host, dial: impl Dial + 'static) -> OnDisk<Sftp> {
 
 /// An agent on a host, and one on this machine.
 fn world() -> World {
-    let mut world = World::new(&["scout"]);
+    let mut world = in_memory(&["scout"]);
     add_remote(&mut world, "ranger", "box");
     world
 }
@@ -163,7 +174,7 @@ fn a_missing_remote_memory_is_made_and_its_making_undone() {
 #[test]
 fn seventy_agents_of_a_host_are_done_in_two_batches() {
     let Some(server) = sftp_server() else { return };
-    let mut world = World::new(&[]);
+    let mut world = in_memory(&[]);
     let names: Vec<String> = (0..70).map(|number| format!("agent-{number:02}")).collect();
     for name in &names {
         add_remote(&mut world, name, "box");

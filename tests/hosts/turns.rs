@@ -19,7 +19,7 @@ use memory_shepherd::transport::TransportError;
 use memory_shepherd::transport::sftp::session::Link;
 use memory_shepherd::transport::sftp::ssh::{Dial, Dialed};
 
-use super::remote::{add_remote, engine};
+use super::remote::{add_remote, engine, in_memory};
 use super::servers::{Program, read_frame, sftp_server, write_frame};
 use super::world::{BASELINE, World};
 
@@ -208,7 +208,7 @@ impl Line {
     /// Connected, and everything was looked at once.
     fn new() -> Option<Line> {
         let server = sftp_server()?;
-        let mut world = World::new(&[]).general("remote_timeout = 120");
+        let mut world = in_memory(&[]).general("remote_timeout = 120");
         let names: Vec<String> = (0..AGENTS)
             .map(|number| format!("agent-{number}"))
             .collect();

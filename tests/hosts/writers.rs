@@ -30,7 +30,7 @@ use memory_shepherd::transport::local::Local;
 use memory_shepherd::transport::sftp::Everywhere;
 use memory_shepherd::transport::sftp::ssh::Dial;
 
-use super::remote::{add_remote, engine};
+use super::remote::{add_remote, engine, in_memory};
 use super::servers::sftp_server;
 use super::sshd::Sshd;
 use super::world::{BASELINE, TestClock, World};
@@ -43,7 +43,7 @@ const ENOUGH: u64 = 8 * 1024;
 
 /// How much one may append before it slows down: a reset may take long on a slow
 /// machine.
-const PLENTY: u64 = 48 * 1024;
+const PLENTY: u64 = 16 * 1024;
 
 /// How an agent writes.
 #[derive(Clone, Copy, Debug)]
@@ -129,6 +129,8 @@ impl Clock for Together {
 
     fn sleep(&self, duration: Duration) {
         self.stage.everybody_gets_on();
+        // The run's own threads wait for each other by this clock, too.
+        thread::park_timeout(Duration::from_millis(2));
         self.clock.sleep(duration);
     }
 }
@@ -321,7 +323,12 @@ struct Fleet {
 impl Fleet {
     fn new(clock: impl FnOnce(&World) -> Arc<dyn Clock>, dial: Arc<dyn Dial>) -> Fleet {
         // Of the host's own time, which hardly passes here, there is enough.
-        let mut world = World::new(&[]).general("remote_timeout = 3600");
+        let world = match full() {
+            // It becomes too much for some memories.
+            true => World::new(&[]),
+            false => in_memory(&[]),
+        };
+        let mut world = world.general("remote_timeout = 3600");
         for (agent, _) in CAST {
             add_remote(&mut world, agent, super::sshd::HOST);
             world.write(agent, BASELINE);
@@ -357,7 +364,10 @@ impl Fleet {
                 _ => panic!("{report:?}"),
             }
         }
-        assert!(silent > 0 || report.trouble.is_empty(), "{report:?}");
+        for trouble in &report.trouble {
+            assert!(trouble.message().contains("no answer"), "{report:?}");
+            silent += 1;
+        }
         if silent > 0 {
             self.tally.silences += 1;
             self.world.clock.advance(Duration::from_secs(600));
@@ -475,7 +485,7 @@ fn no_note_is_lost_by_the_clock_of_the_machine() {
 #[test]
 fn what_is_written_for_longer_than_anybody_waits_is_kept() {
     let Some(server) = sftp_server() else { return };
-    let mut world = World::new(&[]).general("remote_timeout = 3600");
+    let mut world = in_memory(&[]).general("remote_timeout = 3600");
     add_remote(&mut world, "holds", "box");
     world.write_scratch("holds", "- early\n");
     let mut file = File::options()
