@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use memory_shepherd::clock::System;
 use memory_shepherd::transport::sftp::ssh::Ssh;
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// What the client's configuration calls the server.
@@ -42,15 +43,22 @@ pub struct Sshd {
 }
 
 /// Who is connected.
-#[derive(Default)]
 struct Guests {
     /// None when the server is closed.
-    inside: Mutex<Option<Vec<(TcpStream, Child)>>>,
+    inside: Mutex<Option<Vec<Guest>>>,
     came: AtomicUsize,
 }
 
+/// A connection with the process that serves it, and who waits for its end: then
+/// the connection ends as well.
+struct Guest {
+    stream: TcpStream,
+    served_by: Option<Pid>,
+    waiting: JoinHandle<()>,
+}
+
 impl Guests {
-    fn inside(&self) -> MutexGuard<'_, Option<Vec<(TcpStream, Child)>>> {
+    fn inside(&self) -> MutexGuard<'_, Option<Vec<Guest>>> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -63,9 +71,10 @@ impl Guests {
                 return;
             };
             self.came.fetch_add(1, Ordering::SeqCst);
+            inside.retain(|guest| !guest.waiting.is_finished());
             let end = |stream: &TcpStream| OwnedFd::from(stream.try_clone().expect("a copy"));
             let log = OpenOptions::new().append(true).open(dir.join("log"));
-            let child = Command::new(SERVER)
+            let mut child = Command::new(SERVER)
                 .args(["-i", "-e", "-f"])
                 .arg(dir.join("sshd_config"))
                 .stdin(end(&stream))
@@ -73,7 +82,17 @@ impl Guests {
                 .stderr(log.expect("the log"))
                 .spawn()
                 .expect("sshd");
-            inside.push((stream, child));
+            let served_by = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+            let ours = stream.try_clone().expect("a copy");
+            let waiting = thread::spawn(move || {
+                let _ = child.wait();
+                let _ = ours.shutdown(Shutdown::Both);
+            });
+            inside.push(Guest {
+                stream,
+                served_by,
+                waiting,
+            });
         }
     }
 }
@@ -90,7 +109,9 @@ impl Sshd {
         if !can_run() {
             return None;
         }
-        let dir = TempDir::new().expect("a folder");
+        // Not on a disk that others may keep busy, if there is another place.
+        let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| TempDir::new());
+        let dir = dir.expect("a folder");
         let at = |name: &str| dir.path().join(name);
         make_key(&at("host_key"));
         make_key(&at("id"));
@@ -227,17 +248,21 @@ GlobalKnownHostsFile /dev/null
         if let Some(door) = self.door.take() {
             let _ = door.join();
         }
-        for (stream, _) in &inside {
-            let _ = stream.shutdown(Shutdown::Both);
+        for guest in &inside {
+            let _ = guest.stream.shutdown(Shutdown::Both);
         }
-        for (_, mut child) in inside {
-            let end = Instant::now() + BOUND;
-            while matches!(child.try_wait(), Ok(None)) {
-                if Instant::now() >= end {
-                    let _ = child.kill();
-                }
+        let end = Instant::now() + BOUND;
+        for guest in inside {
+            while !guest.waiting.is_finished() && Instant::now() < end {
                 thread::park_timeout(Duration::from_millis(2));
             }
+            // Nobody else has waited for it, so the number is still its own.
+            if !guest.waiting.is_finished()
+                && let Some(pid) = guest.served_by
+            {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+            let _ = guest.waiting.join();
         }
     }
 }

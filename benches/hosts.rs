@@ -1,0 +1,530 @@
+//! What agents on other hosts cost, as ratios of things done in the same run, with
+//! OpenSSH's client and server on loopback:
+//!
+//! - 20 and 100 agents of one host, looked at and reset by the program, against
+//!   the way of the original tool: for each agent an scp down, an entry, an scp up;
+//! - 200 agents on 20 hosts, of which three are dead: when the living ones are
+//!   done, with the dead and without them, and when the command ends;
+//! - 50 agents of one host behind a line that takes 100 ms for each question and
+//!   its answer: how many of these a sweep and a reset take, connecting aside.
+//!
+//! `cargo bench --bench hosts`; one part of it with a word of its title, such as
+//! `cargo bench --bench hosts -- line`. Each figure is the median of several
+//! rounds, in which the things that are compared take turns.
+
+#![expect(
+    clippy::expect_used,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a harness may stop and speak"
+)]
+
+#[expect(dead_code, reason = "tests need more of it")]
+#[path = "../tests/hosts/sshd.rs"]
+mod sshd;
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use memory_shepherd::clock::System;
+use memory_shepherd::config::Host;
+use memory_shepherd::transport::Transport;
+use memory_shepherd::transport::sftp::Sftp;
+use memory_shepherd::transport::sftp::ssh::Ssh;
+
+use self::sshd::{HOST, Sshd, public};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_memory-shepherd");
+const ROUNDS: usize = 5;
+
+/// What a question and its answer take on the long line.
+const ROUND_TRIP: Duration = Duration::from_millis(100);
+
+/// How long a host has to answer, in seconds.
+const TIMEOUT: u32 = 5;
+
+/// No command takes as long as this: whoever does hangs.
+const BOUND: Duration = Duration::from_secs(300);
+
+fn main() {
+    let folder = tempfile::Builder::new()
+        .prefix("hosts-bench")
+        .tempdir_in(env!("CARGO_TARGET_TMPDIR"))
+        .expect("a folder");
+    let folder = folder.path().canonicalize().expect("a folder");
+    type Part = fn(&Path) -> Option<()>;
+    let parts: [(&str, Part); 3] = [("scp", against_scp), ("dead", dead), ("line", line)];
+    let asked: Vec<String> = std::env::args().skip(1).collect();
+    let words = asked.iter().filter(|word| !word.starts_with('-'));
+    let words: Vec<&String> = words.collect();
+    for (title, part) in parts {
+        if words.is_empty() || words.iter().any(|word| *word == title) {
+            // Where there is no sshd, that was said.
+            let _ = part(&folder.join(title));
+        }
+    }
+}
+
+/// Agents on hosts, each with a baseline of 12 KB. Their files are on this disk.
+struct Fleet {
+    root: PathBuf,
+    agents: Vec<String>,
+    baseline: String,
+}
+
+impl Fleet {
+    /// As many agents of each of these hosts, reached by an ssh that knows only
+    /// this configuration.
+    fn new(root: PathBuf, hosts: &[String], each: usize, ssh_config: &Path) -> Fleet {
+        let rule = "- keep to the facts, be brief, and ask before you change anything\n";
+        let mut baseline = format!("# Rules\n\n{}", rule.repeat(180));
+        baseline.truncate(12_000 - 7);
+        baseline.push_str("\n\n---\n\n");
+        fs::create_dir_all(root.join("baselines")).unwrap();
+        let mut fleet = Fleet {
+            agents: Vec::new(),
+            baseline,
+            root,
+        };
+        let mut config = format!("[general]\nremote_timeout = {TIMEOUT}\n");
+        for host in hosts {
+            for number in 0..each {
+                let agent = format!("{host}-{number:03}");
+                let memory = fleet.memory(&agent);
+                fs::create_dir_all(memory.parent().unwrap()).unwrap();
+                fs::write(fleet.baseline(&agent), &fleet.baseline).unwrap();
+                config.push_str(&format!(
+                    "[{agent}]\nremote_host = {host}\nremote_memory = {}\nbaseline = {agent}.md\n",
+                    memory.display()
+                ));
+                fleet.agents.push(agent);
+            }
+        }
+        fs::write(fleet.root.join("memory-shepherd.conf"), config).unwrap();
+        fleet.wrap("ssh", ssh_config);
+        fleet.wrap("scp", ssh_config);
+        fleet
+    }
+
+    /// A program of that name which reads only this configuration.
+    fn wrap(&self, name: &str, ssh_config: &Path) {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut found = std::env::split_paths(&path).map(|folder| folder.join(name));
+        let real = found.find(|path| path.is_file()).expect("OpenSSH's client");
+        let wrapper = self.root.join("bin").join(name);
+        fs::create_dir_all(wrapper.parent().unwrap()).unwrap();
+        let script = format!(
+            "#!/bin/sh\nexec {} -F {} \"$@\"\n",
+            real.display(),
+            ssh_config.display()
+        );
+        fs::write(&wrapper, script).unwrap();
+        fs::set_permissions(&wrapper, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn memory(&self, agent: &str) -> PathBuf {
+        self.root.join("agents").join(agent).join("MEMORY.md")
+    }
+
+    fn baseline(&self, agent: &str) -> PathBuf {
+        self.root.join("baselines").join(format!("{agent}.md"))
+    }
+
+    /// Each agent writes forty lines, and all of it is on the disk.
+    fn scribble(&self) {
+        for agent in &self.agents {
+            let notes: String = (0..40)
+                .map(|number| format!("- note {number} of {agent}: something happened today\n"))
+                .collect();
+            fs::write(self.memory(agent), format!("{}{notes}", self.baseline)).unwrap();
+        }
+        rustix::fs::sync();
+    }
+
+    fn is_reset(&self, agent: &str) -> bool {
+        // Between two names it is away for a moment.
+        let length = fs::metadata(self.memory(agent)).map(|meta| meta.len());
+        length.is_ok_and(|length| length == self.baseline.len() as u64)
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let own = std::iter::once(self.root.join("bin"));
+        let path = std::env::join_paths(own.chain(std::env::split_paths(&path))).unwrap();
+        command.env_clear().env("PATH", path);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command
+    }
+
+    fn program(&self, arguments: &[&str]) -> Command {
+        let mut command = self.command(BINARY);
+        command.args(arguments).arg("-q").arg("--config");
+        command.arg(self.root.join("memory-shepherd.conf"));
+        command
+    }
+
+    /// Runs a command, which has to end well, and gives its time.
+    fn time(&self, mut command: Command) -> Duration {
+        let began = Instant::now();
+        let code = wait(command.spawn().expect("the program"), |_| {});
+        assert_eq!(code, Some(0), "{command:?}");
+        began.elapsed()
+    }
+
+    fn status(&self) -> Duration {
+        self.time(self.program(&["status"]))
+    }
+
+    fn reset(&self) -> Duration {
+        let time = self.time(self.program(&["reset", "--all"]));
+        for agent in &self.agents {
+            assert!(self.is_reset(agent), "{agent} was not reset");
+        }
+        time
+    }
+
+    /// The way of the original: `what` is `look` or `reset`.
+    fn by_scp(&self, what: &str) -> Duration {
+        let script = self.root.join("original.sh");
+        fs::write(&script, SCRIPT).unwrap();
+        let mut command = self.command("bash");
+        command.arg(script).arg(&self.root).arg(HOST).arg(what);
+        self.time(command)
+    }
+}
+
+/// Waits for the end of a process, and looks around meanwhile. Its exit code.
+fn wait(mut child: Child, mut look: impl FnMut(Duration)) -> Option<i32> {
+    let began = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        if began.elapsed() > BOUND {
+            child.kill().unwrap();
+        }
+        look(began.elapsed());
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// For each agent: its memory is fetched, what is below the last separator is kept,
+/// and the baseline is sent.
+const SCRIPT: &str = r##"
+set -e
+root=$1
+host=$2
+what=$3
+mkdir -p "$root/by-scp"
+for folder in "$root"/agents/*; do
+  agent=$(basename "$folder")
+  memory=$folder/MEMORY.md
+  baseline=$root/baselines/$agent.md
+  here=$root/by-scp/$agent.tmp
+  timeout 15 scp -q -o BatchMode=yes "$host:$memory" "$here"
+  [ "$what" = reset ] || continue
+  line=$(grep -n '^---$' "$here" | tail -1 | cut -d: -f1)
+  notes=$(tail -n +$((line + 1)) "$here" | sed '/^$/d')
+  stamp=$(date +%Y-%m-%d_%H%M)
+  mkdir -p "$root/by-scp/$agent"
+  printf '# %s\n\n%s\n' "$agent" "$notes" > "$root/by-scp/$agent/$stamp.md"
+  timeout 15 scp -q -o BatchMode=yes "$baseline" "$host:$memory"
+  rm "$here"
+done
+"##;
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+fn ratio(a: Duration, b: Duration) -> f64 {
+    a.as_secs_f64() / b.as_secs_f64()
+}
+
+/// Whether what was asked for came out.
+fn verdict(good: bool) -> &'static str {
+    if good { "" } else { "   <-- NOT MET" }
+}
+
+fn against_scp(folder: &Path) -> Option<()> {
+    let server = Sshd::start()?;
+    for (count, least, rounds) in [(20, 10.0, 3), (100, 25.0, 1)] {
+        let root = folder.join(format!("of-{count}"));
+        let hosts = [HOST.to_string()];
+        let fleet = Fleet::new(root, &hosts, count, &server.path("ssh_config"));
+        let mut times = [const { Vec::new() }; 4];
+        for round in 0..=rounds {
+            fleet.scribble();
+            let ours = [fleet.status(), fleet.reset()];
+            // The first one makes folders and keeps the baselines' versions.
+            if round == 0 {
+                continue;
+            }
+            let theirs_looking = fleet.by_scp("look");
+            fleet.scribble();
+            let all = [ours[0], ours[1], theirs_looking, fleet.by_scp("reset")];
+            for (times, time) in times.iter_mut().zip(all) {
+                times.push(time);
+            }
+        }
+        let [status, reset, look, scp] = times.map(median);
+        for (what, ours, theirs) in [("status", status, look), ("reset", reset, scp)] {
+            let times = ratio(theirs, ours);
+            println!(
+                "{count} agents of one host, {what}: {:.0} ms; by scp {:.0} ms, {times:.1} times \
+                 slower (at least {least}){}",
+                millis(ours),
+                millis(theirs),
+                verdict(times >= least)
+            );
+        }
+    }
+    Some(())
+}
+
+/// Agents on twenty hosts, all of which answer or not.
+fn dead(folder: &Path) -> Option<()> {
+    const HOSTS: usize = 20;
+    const EACH: usize = 10;
+    const DEAD: [usize; 3] = [3, 7, 11];
+    let mut config = String::new();
+    let mut servers = Vec::new();
+    // Two take connections and never say a word, one has nobody listening.
+    let mut silent: Vec<TcpListener> = (0..DEAD.len())
+        .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap())
+        .collect();
+    let ports = silent.iter().map(|it| it.local_addr().unwrap().port());
+    let ports: Vec<u16> = ports.collect();
+    let name = |number: usize| format!("host-{number:02}");
+    for number in 0..HOSTS {
+        let (port, more) = match DEAD.iter().position(|it| *it == number) {
+            Some(place) => (ports[place], String::new()),
+            None => {
+                let server = Sshd::start()?;
+                let more = format!(
+                    "IdentityFile {}\nUserKnownHostsFile {}\n",
+                    server.path("id").display(),
+                    server.path("known_hosts").display()
+                );
+                let port = server.port();
+                servers.push(server);
+                (port, more)
+            }
+        };
+        config.push_str(&format!(
+            "Host {}\nHostName 127.0.0.1\nPort {port}\n{more}",
+            name(number)
+        ));
+    }
+    // Not before: its port is free then.
+    silent.pop();
+    config.push_str(
+        "Host *\nIdentitiesOnly yes\nIdentityAgent none\nGlobalKnownHostsFile /dev/null\n",
+    );
+    fs::create_dir_all(folder).unwrap();
+    let ssh_config = folder.join("ssh_config");
+    fs::write(&ssh_config, config).unwrap();
+    let all: Vec<String> = (0..HOSTS).map(name).collect();
+    let living: Vec<String> = (0..HOSTS)
+        .filter(|it| !DEAD.contains(it))
+        .map(name)
+        .collect();
+    let with = Fleet::new(folder.join("with"), &all, EACH, &ssh_config);
+    let without = Fleet::new(folder.join("without"), &living, EACH, &ssh_config);
+    let mut times = [const { Vec::new() }; 4];
+    for round in 0..=ROUNDS {
+        for (place, fleet) in [&with, &without].into_iter().enumerate() {
+            fleet.scribble();
+            let (done, end) = until_living_are_done(fleet, &living);
+            if round > 0 {
+                times[place].push(done);
+                times[2 + place].push(end);
+            }
+        }
+    }
+    let [with, without, with_end, without_end] = times.map(median);
+    let times = ratio(with, without);
+    println!(
+        "{} agents on {HOSTS} hosts, {} of them dead: the living are done after {:.0} ms, {times:.2} \
+         times the {:.0} ms without the dead (at most 1.2){}",
+        HOSTS * EACH,
+        DEAD.len(),
+        millis(with),
+        millis(without),
+        verdict(times <= 1.2)
+    );
+    // ssh and the program have to start and to end as well.
+    let limit = Duration::from_secs(TIMEOUT.into()) + Duration::from_millis(1500);
+    println!(
+        "the command ends after {:.0} ms, the connect limit is {TIMEOUT} s{}; without the dead \
+         after {:.0} ms",
+        millis(with_end),
+        verdict(with_end <= limit),
+        millis(without_end)
+    );
+    Some(())
+}
+
+/// Resets, and gives when the last agent of a living host was reset, and when the
+/// command ended.
+fn until_living_are_done(fleet: &Fleet, living: &[String]) -> (Duration, Duration) {
+    let is_living = |agent: &&String| living.iter().any(|host| agent.starts_with(host.as_str()));
+    let mut left: Vec<&String> = fleet.agents.iter().filter(is_living).collect();
+    let mut done = None;
+    let mut command = fleet.program(&["reset", "--all"]);
+    command.stderr(Stdio::null());
+    let began = Instant::now();
+    let code = wait(command.spawn().expect("the program"), |passed| {
+        left.retain(|agent| !fleet.is_reset(agent));
+        if left.is_empty() {
+            done.get_or_insert(passed);
+        }
+    });
+    let end = began.elapsed();
+    let dead = fleet.agents.iter().filter(|it| !is_living(it)).count();
+    assert_eq!(code, Some(if dead > 0 { 3 } else { 0 }));
+    left.retain(|agent| !fleet.is_reset(agent));
+    assert!(left.is_empty(), "not reset: {left:?}");
+    (done.unwrap_or(end), end)
+}
+
+fn line(folder: &Path) -> Option<()> {
+    const AGENTS: usize = 50;
+    let server = Sshd::start()?;
+    let port = slow_line(server.port());
+    server.prepend(&format!(
+        "Host far\nHostName 127.0.0.1\nPort {port}\nHostKeyAlias far"
+    ));
+    let mut known = File::options()
+        .append(true)
+        .open(server.path("known_hosts"))
+        .unwrap();
+    write!(known, "far {}", public(&server.path("host_key"))).unwrap();
+    let ssh_config = server.path("ssh_config");
+    let hosts = ["far".to_string()];
+    let fleet = |count: usize| {
+        let root = folder.join(format!("of-{count}"));
+        Fleet::new(root, &hosts, count, &ssh_config)
+    };
+    let (one, many) = (fleet(1), fleet(AGENTS));
+    let mut times = [const { Vec::new() }; 5];
+    for round in 0..=ROUNDS {
+        one.scribble();
+        many.scribble();
+        let all = [
+            connect(&ssh_config),
+            one.status(),
+            one.reset(),
+            many.status(),
+            many.reset(),
+        ];
+        if round > 0 {
+            for (times, time) in times.iter_mut().zip(all) {
+                times.push(time);
+            }
+        }
+    }
+    let [connect, one_status, one_reset, status, reset] = times.map(median);
+    println!(
+        "a line of {:.0} ms: to connect, ask one thing and leave takes {:.0} ms, {:.1} round trips",
+        millis(ROUND_TRIP),
+        millis(connect),
+        ratio(connect, ROUND_TRIP)
+    );
+    let trips = |time: Duration| ratio(time.saturating_sub(connect), ROUND_TRIP);
+    for (what, one, many, most) in [
+        ("status", one_status, status, 6.0),
+        ("reset", one_reset, reset, 14.0),
+    ] {
+        println!(
+            "{AGENTS} agents there, {what}: {:.0} ms, {:.1} round trips after connecting (at most \
+             {most}){}; one agent {:.1}",
+            millis(many),
+            trips(many),
+            verdict(trips(many) <= most),
+            trips(one)
+        );
+    }
+    Some(())
+}
+
+/// What it takes to connect, to resolve one path, and to end.
+fn connect(ssh_config: &Path) -> Duration {
+    let host = Host {
+        name: "far".to_string(),
+        user: None,
+        port: None,
+        identity_file: None,
+        timeout: 60,
+    };
+    let clock = Arc::new(System);
+    let arguments = vec!["-F".into(), ssh_config.as_os_str().to_os_string()];
+    let dial = Ssh::new(clock.clone()).with("ssh", arguments);
+    let began = Instant::now();
+    let far = Sftp::new(host, Arc::new(dial), clock);
+    far.probe(&[]);
+    let connected = began.elapsed();
+    let outside = far.probe(&[Path::new("/etc/passwd")]);
+    outside[0].as_ref().expect("it is connected");
+    let began = Instant::now();
+    drop(far);
+    connected + began.elapsed()
+}
+
+/// A port that leads to another one, half a round trip away. It delays and keeps
+/// the order; how much is on the way at once is not limited.
+fn slow_line(to: u16) -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for near in listener.incoming() {
+            let near = near.expect("a connection");
+            let far = TcpStream::connect((Ipv4Addr::LOCALHOST, to)).expect("the server");
+            for (from, to) in [(&near, &far), (&far, &near)] {
+                from.set_nodelay(true).unwrap();
+                let (sender, receiver) = channel();
+                let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+                thread::spawn(move || take(from, &sender));
+                thread::spawn(move || deliver(to, &receiver));
+            }
+        }
+    });
+    port
+}
+
+/// Reads what comes, and notes when.
+fn take(mut from: TcpStream, to: &Sender<(Instant, Vec<u8>)>) {
+    let mut bytes = vec![0; 64 * 1024];
+    while let Ok(length @ 1..) = from.read(&mut bytes) {
+        if to.send((Instant::now(), bytes[..length].to_vec())).is_err() {
+            break;
+        }
+    }
+}
+
+/// Writes what came, when its time has come; and then the end.
+fn deliver(mut to: TcpStream, from: &Receiver<(Instant, Vec<u8>)>) {
+    while let Ok((came, bytes)) = from.recv() {
+        let due = came + ROUND_TRIP / 2;
+        thread::sleep(due.saturating_duration_since(Instant::now()));
+        if to.write_all(&bytes).is_err() {
+            break;
+        }
+    }
+    thread::sleep(ROUND_TRIP / 2);
+    let _ = to.shutdown(Shutdown::Write);
+}
