@@ -10,7 +10,7 @@ use super::folder::SftpFolder;
 use super::session::{Failure, Session};
 use super::ssh::{Carrier, Dial, Dialed, explain};
 use super::wire::{Attrs, Extensions, Reply, Request, status};
-use crate::clock::Clock;
+use crate::clock::{Clock, System};
 use crate::config::Host;
 use crate::error::{Error, Kind};
 use crate::transport::{
@@ -114,7 +114,8 @@ impl Sftp {
     fn connect(&self) -> Result<Connection, TransportError> {
         let limit = Duration::from_secs(self.host.timeout.max(1).into());
         let Dialed { link, child } = self.dial.dial(&self.host)?;
-        let session = Session::start(link, self.clock.instant() + limit)
+        // What counts as not answering holds for each reply as well.
+        let session = Session::start_with(link, System.instant() + limit, limit)
             .map_err(|broken| explain(&self.host, &broken))?;
         let mut connection = Connection {
             host: self.host.clone(),
