@@ -394,12 +394,12 @@ impl Run<'_> {
         let swapped = recorded || event.method.is_some();
         // A mark of it, which is next, must not be on the disk before it.
         durable::sync_all(folder.unsynced())?;
-        folder.remove_unfinished(&staged)?;
         if agent.place.host().is_some() && event.after.as_ref().is_some_and(is_file) {
             // There it is a second name of the new file, or half of one: never
             // anything of the agent's.
             folder.remove(&new_name)?;
         }
+        folder.remove_unfinished(&staged)?;
         known.extend(event.after.as_ref().and_then(Standing::digest));
         let mut names = folder.displaced_names(&staged)?;
         match &marked {

@@ -483,8 +483,8 @@ impl Folder for SftpFolder {
         Ok(())
     }
 
-    fn remove_unfinished(&self, _: &str) -> Result<(), TransportError> {
-        Ok(())
+    fn remove_unfinished(&self, staged: &str) -> Result<(), TransportError> {
+        self.remove_run_folder(staged)
     }
 
     fn take_over(&self, staged: &str) -> Result<(), TransportError> {
@@ -545,7 +545,7 @@ impl Folder for SftpFolder {
     }
 
     fn remove(&self, name: &str) -> Result<(), TransportError> {
-        let mut batch = self.unlink(name);
+        let mut batch = self.unlink(name).to_vec();
         batch.extend(self.sync_folders());
         match self.host.ask(batch)?.first().and_then(code) {
             Some(status::OK | status::NO_SUCH_FILE) => Ok(()),

@@ -295,12 +295,17 @@ impl Connection {
         }
     }
 
-    /// An object, with its target if it is a link.
+    /// An object, with its target if it is a link. That there is none is asked for
+    /// twice: the same status stands for other troubles, some of which pass.
     pub(super) fn with_target(
         &self,
         memory: &Path,
         object: Object,
     ) -> Result<Object, TransportError> {
+        let object = match object {
+            Object::Absent => self.object(memory, &self.ask(look_at(memory).to_vec())?)?,
+            object => object,
+        };
         let Object::Odd(Odd::Symlink(_)) = object else {
             return Ok(object);
         };

@@ -10,7 +10,7 @@
 use std::path::PathBuf;
 
 use super::folder::{Handle, SftpFolder, handle, moved};
-use super::host::{DIRECTORY, attrs, bytes, code, kind, lstat};
+use super::host::{Answer, DIRECTORY, attrs, bytes, code, kind, lstat};
 use super::settle::Displaced;
 use super::wire::{Request, flags, status};
 use crate::durable;
@@ -29,6 +29,11 @@ const ATTEMPTS: usize = 16;
 /// How often another run's folder is looked for while it has another name each
 /// time.
 const CHASES: usize = 4;
+
+/// How many requests a removal is.
+pub(super) const UNLINK: usize = 3;
+
+const STANDS: &str = "the server says that it was removed, and it is there";
 
 /// The folder of a run that was taken over.
 pub(super) struct TakenOver {
@@ -72,11 +77,7 @@ impl SftpFolder {
 
     /// Takes the answers to them. A server that cannot open folders cannot sync
     /// them, either, and that is all.
-    fn made(
-        &self,
-        staged: &str,
-        answers: &mut Vec<super::host::Answer>,
-    ) -> Result<(), TransportError> {
+    fn made(&self, staged: &str, answers: &mut Vec<Answer>) -> Result<(), TransportError> {
         let path = self.at(staged);
         if answers.len() < 2 {
             return Err(self.host.odd_answer("create", &path));
@@ -157,8 +158,11 @@ impl SftpFolder {
             let [renamed, linked, look @ ..] = answers.as_slice() else {
                 return Err(self.host.odd_answer("replace", &self.memory));
             };
+            // What stands there was displaced, whatever the server says of it.
+            let aside_stands = look.get(1).and_then(attrs).is_some();
             match code(renamed) {
                 Some(status::OK) => displaced.push(aside),
+                Some(_) if aside_stands => displaced.push(aside),
                 Some(status::NO_SUCH_FILE) => {}
                 Some(code) => return Err(self.host.failed("replace", &self.memory, code)),
                 None => return Err(self.host.odd_answer("replace", &self.memory)),
@@ -171,6 +175,7 @@ impl SftpFolder {
                     };
                     let last = match code(renamed) {
                         Some(status::OK) => displaced.last(),
+                        _ if aside_stands => displaced.last(),
                         _ => None,
                     };
                     if !self.look_after(&name, last, look, new)? {
@@ -296,16 +301,58 @@ impl SftpFolder {
         Ok(names)
     }
 
-    /// Requests that remove a name, and the folder of the run with its last one.
-    pub(super) fn unlink(&self, name: &str) -> Vec<Request> {
+    /// Requests that remove a name, and the folder of the run with its last one,
+    /// and that look whether it went.
+    pub(super) fn unlink(&self, name: &str) -> [Request; UNLINK] {
         let path = self.at(name);
-        let mut batch = vec![Request::Remove { path: bytes(&path) }];
-        if let Some(folder) = path.parent().filter(|folder| *folder != self.path) {
-            batch.push(Request::RemoveDir {
+        let folder = path.parent().unwrap_or(&self.path);
+        [
+            Request::Remove { path: bytes(&path) },
+            Request::RemoveDir {
                 path: bytes(folder),
-            });
+            },
+            lstat(folder),
+        ]
+    }
+
+    /// After the removal of a name, of which these are the answers: whether it is
+    /// gone, as the server says, and the folder of the run with the last one. Else
+    /// its record must not end.
+    pub(super) fn is_unlinked(&self, name: &str, answers: &[Answer]) -> Result<(), TransportError> {
+        if answers.get(UNLINK - 1).and_then(code) == Some(status::NO_SUCH_FILE) {
+            return Ok(());
         }
-        batch
+        let staged = name.split_once('/').map_or(name, |(staged, _)| staged);
+        let names = self.names_of_run(staged)?;
+        let kept = self.displaced.borrow();
+        if let Some(left) = names.iter().find(|name| !kept.contains_key(*name)) {
+            return Err(self.host.refused("remove", &self.at(left), STANDS));
+        }
+        match kept.is_empty() {
+            true => self.remove_run_folder(staged),
+            false => Ok(()),
+        }
+    }
+
+    /// Removes the folder of a run, unless there is something in it.
+    pub(super) fn remove_run_folder(&self, staged: &str) -> Result<(), TransportError> {
+        let path = self.at(staged);
+        let remove = Request::RemoveDir { path: bytes(&path) };
+        let mut batch = vec![remove, lstat(&path)];
+        batch.extend(self.sync_folders());
+        let answers = self.host.ask(batch)?;
+        if answers.get(1).and_then(code) == Some(status::NO_SUCH_FILE) {
+            return Ok(());
+        }
+        match answers.first().and_then(code) {
+            Some(status::OK | status::NO_SUCH_FILE) => {
+                Err(self.host.refused("remove", &path, STANDS))
+            }
+            // What is not the run's, an agent has put there.
+            Some(_) if self.list(&path)?.is_none_or(|names| !is_empty(&names)) => Ok(()),
+            Some(code) => Err(self.host.failed("remove", &path, code)),
+            None => Err(self.host.odd_answer("remove", &path)),
+        }
     }
 
     /// Notes what was displaced, as it was read before.
@@ -318,6 +365,11 @@ impl SftpFolder {
         let mut all = self.displaced.borrow_mut();
         all.insert(name.to_string(), displaced);
     }
+}
+
+/// Whether these are the names of an empty folder.
+fn is_empty(names: &[Vec<u8>]) -> bool {
+    names.iter().all(|name| name == b"." || name == b"..")
 }
 
 fn refused(error: Error) -> TransportError {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::folder::{Handle, New, SftpFolder, handle, moved};
 use super::host::{Answer, DIRECTORY, LOOK, REGULAR, attrs, code, file, kind, look_at, lstat};
 use super::pump::Pump;
+use super::run_folder::UNLINK;
 use super::wire::status;
 use crate::digest::{Digest, Hasher};
 use crate::error::{Error, Kind};
@@ -50,6 +51,10 @@ impl SftpFolder {
             let regular = found.filter(|attrs| kind(attrs) == Some(REGULAR));
             regular.and_then(|attrs| attrs.size)
         };
+        // Without it the new file has no other name, or somebody has taken it away.
+        if look.first().and_then(code) == Some(status::NO_SUCH_FILE) {
+            return Err(moved(&self.host, &self.memory));
+        }
         let aside = aside.filter(|_| size(1).is_some());
         let mut open = Vec::new();
         open.extend(size(0).map(|_| self.open_file(&self.memory)));
@@ -63,16 +68,20 @@ impl SftpFolder {
             .iter()
             .map(|handle| (handle, self.memory.as_path(), size(0).unwrap_or_default()))
             .collect();
-        let read = self.digests_of(&files, self.unlink(name));
+        let mut remove = self.unlink(name).to_vec();
+        remove.push(lstat(&self.at(name)));
+        let read = self.digests_of(&files, remove);
         drop(files);
         if let Some(handle) = memory {
             self.close(handle);
         }
         let (held, removed) = read?;
-        let gone = matches!(
-            removed.first().and_then(code),
-            Some(status::OK | status::NO_SUCH_FILE)
-        );
+        // The folder stays as long as there is something in it.
+        let looked = match displaced {
+            Some(_) => removed.last(),
+            None => removed.get(UNLINK - 1),
+        };
+        let gone = looked.and_then(code) == Some(status::NO_SUCH_FILE);
         match held.first() {
             Some(held) if (held.content, held.size) == (new.content, new.size) => {
                 let stamp = file(&held.after).map(|file| file.stamp);
@@ -113,7 +122,10 @@ impl SftpFolder {
         let path = self.at(displaced);
         let found = self.ask_one(lstat(&path))?;
         match (code(&found), attrs(&found).and_then(kind)) {
-            (Some(status::NO_SUCH_FILE), _) => return Ok(Settled::Removed { watched: true }),
+            (Some(status::NO_SUCH_FILE), _) => {
+                self.is_unlinked(displaced, &[])?;
+                return Ok(Settled::Removed { watched: true });
+            }
             (Some(code), _) => return Err(self.host.failed("look at", &path, code)),
             (None, Some(DIRECTORY)) => return Ok(Settled::Kept),
             (None, Some(REGULAR)) => {}
@@ -181,7 +193,7 @@ impl SftpFolder {
         // What a writer left in between is still behind the handle, also where it
         // is no longer than before.
         let mut pump = Pump::new(&handle, &path, size);
-        let mut batch = self.unlink(displaced);
+        let mut batch = self.unlink(displaced).to_vec();
         let reads = batch.len();
         batch.extend(pump.next());
         let look = batch.len();
@@ -225,6 +237,9 @@ impl SftpFolder {
             },
         };
         self.close(handle);
+        if !matches!(settled, Settled::Lost(_)) {
+            self.is_unlinked(displaced, &answers[..reads])?;
+        }
         Ok(settled)
     }
 }
