@@ -22,6 +22,7 @@ macro_rules! on_every_ground {
 
 #[path = "../suite/contract.rs"]
 mod contract;
+mod hostile;
 mod remote;
 mod servers;
 mod session;

@@ -4,7 +4,6 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use memory_shepherd::engine::{Engine, Outcome, State, UndoMode, UndoTarget};
 use memory_shepherd::transport::Settled;
@@ -18,7 +17,7 @@ use super::servers::{Between, Fate, Judge, host, sftp_server};
 use super::world::{BASELINE, TestClock, World, apply};
 
 /// Adds an agent whose folder is reached as one of a host.
-fn add_remote(world: &mut World, agent: &str, host: &str) {
+pub fn add_remote(world: &mut World, agent: &str, host: &str) {
     let memory = world.memory(agent);
     let lines = format!("remote_host = {host}\nremote_memory = {}", memory.display());
     world.add(agent, &lines);
@@ -26,7 +25,7 @@ fn add_remote(world: &mut World, agent: &str, host: &str) {
 }
 
 /// An engine that reaches hosts by a dial.
-fn engine(world: &World, dial: impl Dial + 'static) -> Engine {
+pub fn engine(world: &World, dial: impl Dial + 'static) -> Engine {
     let clock = world.clock.clone();
     let everywhere = Everywhere::new(world.local(), Arc::new(dial), clock.clone());
     world.engine_through(clock, Arc::new(everywhere), None)
@@ -210,80 +209,4 @@ fn a_server_that_reads_less_than_it_is_asked_loses_nothing() {
         apply(&engine, &plan);
         assert_eq!(world.read("ranger"), before);
     }
-}
-
-#[test]
-fn a_connection_that_is_cut_at_any_request_of_a_reset_loses_nothing() {
-    let mut points = 0;
-    for behind in [false, true] {
-        for at in 1.. {
-            let (Some(server), Some(good)) = (sftp_server(), sftp_server()) else {
-                return;
-            };
-            assert!(at < 200, "it comes to an end");
-            let world = world().without("scout");
-            world.write_scratch("ranger", "a note\n");
-            let before = world.read("ranger");
-            let cut = Arc::new(AtomicBool::new(false));
-            let judge: Judge = {
-                let cut = Arc::clone(&cut);
-                Arc::new(move |number, _| {
-                    if number < at {
-                        return Fate::Pass;
-                    }
-                    cut.store(true, Ordering::SeqCst);
-                    match behind {
-                        true => Fate::CutBehind,
-                        false => Fate::Cut,
-                    }
-                })
-            };
-            let first = engine(&world, Between::new(server, judge));
-            let plan = first.plan_unseen(&["ranger".to_string()], false).unwrap();
-            let ran = first.apply(&plan, false, &AtomicBool::new(false), &mut |_| {});
-            if !cut.load(Ordering::SeqCst) {
-                assert_eq!(ran.results[0].outcome, Outcome::Ok, "{ran:?}");
-                break;
-            }
-            points += 1;
-            let said = format!("cut at request {at}, behind it: {behind}; {ran:?}");
-            let memory = fs::read(world.memory("ranger")).ok();
-            let archived = world.archived("ranger");
-            let has = |bytes: &[u8]| bytes.windows(7).any(|it| it == b"a note\n");
-            let whole = |bytes: &[u8]| bytes == before || bytes == BASELINE.as_bytes();
-            assert!(memory.iter().all(|bytes| whole(bytes)), "{said}");
-            assert!(
-                has(&archived) || memory.as_deref().is_some_and(has),
-                "{said}"
-            );
-            // The next run puts it right.
-            drop(first);
-            let next = engine(&world, good);
-            let plan = next.plan_unseen(&["ranger".to_string()], false).unwrap();
-            let ran = next.apply(&plan, false, &AtomicBool::new(false), &mut |_| {});
-            let said = format!("{said}\nthen {ran:?}");
-            assert_eq!(ran.kind(), None, "{said}");
-            assert_eq!(world.read("ranger"), BASELINE.as_bytes(), "{said}");
-            assert!(
-                world.litter("ranger").is_empty(),
-                "{:?} {said}",
-                world.litter("ranger")
-            );
-            assert!(world.pending().is_empty(), "{said}");
-            assert!(has(&world.archived("ranger")), "{said}");
-            // And it can be undone, exactly.
-            let target = UndoTarget::Agents(vec!["ranger".to_string()]);
-            let plan = next.plan_undo(&target, UndoMode::Refuse, false).unwrap();
-            let ran = apply(&next, &plan);
-            assert_eq!(
-                ran.report.results[0].outcome,
-                Outcome::Ok,
-                "{said}\n{:?}",
-                ran.report
-            );
-            assert_eq!(world.read("ranger"), before, "{said}");
-        }
-    }
-    println!("cut at {points} points");
-    assert!(points > 60);
 }

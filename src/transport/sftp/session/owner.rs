@@ -230,8 +230,8 @@ impl Owner {
         let mut behind = Vec::new();
         while let Some(batch) = state.apart.front() {
             let start = self.burst.bytes.len();
-            let first = batch.parts.iter().take(batch.together);
-            let end = first.last().map_or(0, |part| part.bytes.1);
+            let mut first = batch.parts.iter().take(batch.together);
+            let end = first.next_back().map_or(0, |part| part.bytes.1);
             let long = start > 0 && start + end > BURST;
             if long || self.in_flight + batch.parts.len() > MOST_IN_FLIGHT {
                 break;
