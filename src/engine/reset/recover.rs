@@ -503,8 +503,12 @@ impl Run<'_> {
             self.keep_record(agent, record, transaction, &why);
             return Ok(None);
         }
+        let here = transaction.memory == agent.place.memory();
         let folder = match self.engine.open_at(agent, &transaction.memory) {
             Ok(folder) => folder,
+            // The host may answer again in a moment; and then nothing may be done
+            // in that folder before this.
+            Err(error) if here && agent.place.host().is_some() => return Err(error.into()),
             Err(error) => {
                 self.keep_record(agent, record, transaction, &error.to_string());
                 return Ok(None);
