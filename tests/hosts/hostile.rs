@@ -8,5 +8,6 @@
 
 mod cuts;
 mod frames;
+mod late;
 mod lies;
 mod scene;

@@ -148,7 +148,8 @@ impl Scene {
 
     /// The same with a line in the section of the agent's host.
     pub fn with(act: Act, general: &str) -> Scene {
-        let mut world = World::new(&[]).general(general);
+        // While it is prepared, hosts may take their time.
+        let mut world = World::new(&[]).general("remote_timeout = 60");
         add_remote(&mut world, AGENT, "box");
         let had_one = matches!(act, Act::Reset | Act::Undo);
         if had_one {
@@ -174,11 +175,17 @@ impl Scene {
             Act::Undo | Act::TakeBack => undo(&first),
         };
         Scene {
-            world,
+            world: world.general(general),
             before,
             plan,
             goal,
         }
+    }
+
+    /// From now on hosts may take their time.
+    pub fn patient(self) -> Scene {
+        let world = self.world.general("remote_timeout = 60");
+        Scene { world, ..self }
     }
 
     /// The run, by this way.
