@@ -27,8 +27,9 @@ use crate::transport::{
 /// How long one file, or one folder's list, may take.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The most names of a folder that are listed.
+/// The most names of a folder that are listed, and the most bytes of names.
 const NAMES: usize = 100_000;
+const NAMES_LENGTH: usize = 16 << 20;
 
 pub(super) type Handle = Vec<u8>;
 
@@ -320,6 +321,7 @@ impl SftpFolder {
         }
         let handle = self.opened(Some(answer), path)?;
         let mut names: Vec<Vec<u8>> = Vec::new();
+        let mut length = 0;
         let end = self.clock.instant() + LONGEST;
         let listed = loop {
             if let Err(error) = self.in_time(end, path) {
@@ -328,7 +330,10 @@ impl SftpFolder {
             match self.ask_one(Request::ReadDir {
                 handle: handle.clone(),
             })? {
-                Ok(Reply::Names(more)) if !more.is_empty() && names.len() < NAMES => {
+                Ok(Reply::Names(more))
+                    if !more.is_empty() && names.len() < NAMES && length < NAMES_LENGTH =>
+                {
+                    length += more.iter().map(|name| name.name.len()).sum::<usize>();
                     names.extend(more.into_iter().map(|name| name.name));
                 }
                 Ok(Reply::Status {
