@@ -23,7 +23,7 @@ fn cut(point: usize, behind: bool, reached: &Count) -> Judge {
 }
 
 /// Lost at this request, and no other session begins.
-fn cut_for_good(point: usize, behind: bool) -> Judge {
+pub fn cut_for_good(point: usize, behind: bool) -> Judge {
     std::sync::Arc::new(move |number, _| match number.cmp(&point) {
         std::cmp::Ordering::Less => Fate::Pass,
         std::cmp::Ordering::Equal if behind => Fate::CutBehind,
