@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::host::{Answer, Connection, LOOK, REGULAR, attrs, bytes, code, kind, look_at, lstat};
+use super::host::{
+    Answer, Connection, DIRECTORY, LOOK, REGULAR, attrs, bytes, code, kind, look_at, lstat,
+};
 use super::pump::{Held, LARGEST, Pump};
 use super::run_folder::TakenOver;
 use super::settle::{Displaced, QUIET};
@@ -554,6 +556,8 @@ impl Folder for SftpFolder {
         batch.extend(self.sync_folders());
         match self.host.ask(batch)?.first().and_then(code) {
             Some(status::OK | status::NO_SUCH_FILE) => Ok(()),
+            // An agent can put a folder there, and that is not ours.
+            Some(_) if self.is_folder(name)? => Ok(()),
             Some(code) => Err(self.host.failed("remove", &self.at(name), code)),
             None => Err(self.host.odd_answer("remove", &self.at(name))),
         }
@@ -591,6 +595,11 @@ impl SftpFolder {
         // It replaces nothing, either; if that fails, the record names it.
         let _ = self.ask_one(Request::Rename { from, to })?;
         Ok(())
+    }
+
+    fn is_folder(&self, name: &str) -> Result<bool, TransportError> {
+        let found = self.ask_one(lstat(&self.at(name)))?;
+        Ok(attrs(&found).and_then(kind) == Some(DIRECTORY))
     }
 
     pub(super) fn stands_at(&self, path: &Path) -> Result<bool, TransportError> {

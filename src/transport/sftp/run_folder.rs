@@ -323,9 +323,14 @@ impl SftpFolder {
             return Ok(());
         }
         let staged = name.split_once('/').map_or(name, |(staged, _)| staged);
-        let names = self.names_of_run(staged)?;
+        let mut names = self.names_of_run(staged)?;
         let kept = self.displaced.borrow();
-        if let Some(left) = names.iter().find(|name| !kept.contains_key(*name)) {
+        names.retain(|name| !kept.contains_key(name));
+        let looks = names.iter().map(|name| lstat(&self.at(name))).collect();
+        let looks = self.host.ask(looks)?;
+        // Folders stay where they are; nobody but an agent makes them there.
+        let stands = |look: &Answer| attrs(look).is_some_and(|it| kind(it) != Some(DIRECTORY));
+        if let Some((left, _)) = names.iter().zip(&looks).find(|(_, look)| stands(look)) {
             return Err(self.host.refused("remove", &self.at(left), STANDS));
         }
         match kept.is_empty() {
@@ -341,8 +346,14 @@ impl SftpFolder {
         let mut batch = vec![remove, lstat(&path)];
         batch.extend(self.sync_folders());
         let answers = self.host.ask(batch)?;
-        if answers.get(1).and_then(code) == Some(status::NO_SUCH_FILE) {
-            return Ok(());
+        match (
+            answers.get(1).and_then(code),
+            answers.get(1).and_then(attrs),
+        ) {
+            (Some(status::NO_SUCH_FILE), _) => return Ok(()),
+            // That is somebody else's.
+            (_, Some(found)) if kind(found) != Some(DIRECTORY) => return Ok(()),
+            _ => {}
         }
         match answers.first().and_then(code) {
             Some(status::OK | status::NO_SUCH_FILE) => {
