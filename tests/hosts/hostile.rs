@@ -10,4 +10,6 @@ mod cuts;
 mod frames;
 mod late;
 mod lies;
+mod looks;
+mod planted;
 mod scene;

@@ -278,7 +278,7 @@ pub fn undo(engine: &Engine) -> Plan {
 }
 
 /// Whether a file in a folder, or in one in it, has these bytes.
-fn contains(folder: &Path, bytes: &[u8]) -> bool {
+pub fn contains(folder: &Path, bytes: &[u8]) -> bool {
     let items = fs::read_dir(folder).into_iter().flatten();
     items.map(Result::unwrap).any(|item| {
         let kind = item.file_type().unwrap();
