@@ -552,7 +552,7 @@ impl Folder for SftpFolder {
     }
 
     fn remove(&self, name: &str) -> Result<(), TransportError> {
-        let mut batch = self.unlink(name).to_vec();
+        let mut batch = self.unlink(name);
         batch.extend(self.sync_folders());
         match self.host.ask(batch)?.first().and_then(code) {
             Some(status::OK | status::NO_SUCH_FILE) => Ok(()),

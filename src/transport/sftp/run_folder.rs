@@ -30,7 +30,7 @@ const ATTEMPTS: usize = 16;
 /// time.
 const CHASES: usize = 4;
 
-/// How many requests a removal is.
+/// How many requests a removal in the folder of a run is.
 pub(super) const UNLINK: usize = 3;
 
 const STANDS: &str = "the server says that it was removed, and it is there";
@@ -303,26 +303,26 @@ impl SftpFolder {
 
     /// Requests that remove a name, and the folder of the run with its last one,
     /// and that look whether it went.
-    pub(super) fn unlink(&self, name: &str) -> [Request; UNLINK] {
+    pub(super) fn unlink(&self, name: &str) -> Vec<Request> {
         let path = self.at(name);
-        let folder = path.parent().unwrap_or(&self.path);
-        [
-            Request::Remove { path: bytes(&path) },
-            Request::RemoveDir {
+        let mut batch = vec![Request::Remove { path: bytes(&path) }];
+        if let Some(folder) = path.parent().filter(|folder| *folder != self.path) {
+            batch.push(Request::RemoveDir {
                 path: bytes(folder),
-            },
-            lstat(folder),
-        ]
+            });
+            batch.push(lstat(folder));
+        }
+        batch
     }
 
     /// After the removal of a name, of which these are the answers: whether it is
     /// gone, as the server says, and the folder of the run with the last one. Else
     /// its record must not end.
     pub(super) fn is_unlinked(&self, name: &str, answers: &[Answer]) -> Result<(), TransportError> {
-        if answers.get(UNLINK - 1).and_then(code) == Some(status::NO_SUCH_FILE) {
+        let gone = answers.get(UNLINK - 1).and_then(code) == Some(status::NO_SUCH_FILE);
+        let Some((staged, _)) = name.split_once('/').filter(|_| !gone) else {
             return Ok(());
-        }
-        let staged = name.split_once('/').map_or(name, |(staged, _)| staged);
+        };
         let mut names = self.names_of_run(staged)?;
         let kept = self.displaced.borrow();
         names.retain(|name| !kept.contains_key(name));

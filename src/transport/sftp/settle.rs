@@ -68,7 +68,7 @@ impl SftpFolder {
             .iter()
             .map(|handle| (handle, self.memory.as_path(), size(0).unwrap_or_default()))
             .collect();
-        let mut remove = self.unlink(name).to_vec();
+        let mut remove = self.unlink(name);
         remove.push(lstat(&self.at(name)));
         let read = self.digests_of(&files, remove);
         drop(files);
@@ -193,7 +193,7 @@ impl SftpFolder {
         // What a writer left in between is still behind the handle, also where it
         // is no longer than before.
         let mut pump = Pump::new(&handle, &path, size);
-        let mut batch = self.unlink(displaced).to_vec();
+        let mut batch = self.unlink(displaced);
         let reads = batch.len();
         batch.extend(pump.next());
         let look = batch.len();
