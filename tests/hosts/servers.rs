@@ -21,7 +21,7 @@ use memory_shepherd::transport::sftp::session::Link;
 use memory_shepherd::transport::sftp::ssh::{Carrier, Dial, Dialed};
 
 /// How long a server may take for what it has got.
-const ENDING: Duration = Duration::from_secs(30);
+const ENDING: Duration = Duration::from_secs(120);
 
 pub fn host(name: &str) -> Host {
     Host {

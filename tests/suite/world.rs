@@ -97,7 +97,11 @@ pub struct World {
 impl World {
     /// A world with these agents, each with [`BASELINE`] and an empty folder.
     pub fn new(agents: &[&str]) -> World {
-        let dir = TempDir::new().unwrap();
+        World::on(TempDir::new().unwrap(), agents)
+    }
+
+    /// The same in this folder.
+    pub fn on(dir: TempDir, agents: &[&str]) -> World {
         let root = dir.path().canonicalize().unwrap();
         fs::create_dir(root.join("baselines")).unwrap();
         let mut world = World {

@@ -12,6 +12,8 @@ use memory_shepherd::engine::{Engine, Outcome, Plan, Report, UndoMode, UndoTarge
 use memory_shepherd::transport::sftp::ssh::Dial;
 
 use super::frames::{INIT, called};
+use tempfile::TempDir;
+
 use crate::remote::{add_remote, engine};
 use crate::servers::{Between, Ear, Fate, Judge, Program, Said, sftp_server};
 use crate::world::{BASELINE, World};
@@ -20,6 +22,9 @@ use crate::world::{BASELINE, World};
 pub const NOTE: &[u8] = b"a note of the agent\n";
 
 pub const AGENT: &str = "ranger";
+
+/// Machines that test are slow, and shared.
+const PATIENT: &str = "remote_timeout = 600";
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,13 +148,15 @@ pub fn requests(act: Act) -> Vec<&'static str> {
 
 impl Scene {
     pub fn new(act: Act) -> Scene {
-        Scene::with(act, "remote_timeout = 60")
+        Scene::with(act, PATIENT)
     }
 
     /// The same with a line in the section of the agent's host.
     pub fn with(act: Act, general: &str) -> Scene {
-        // While it is prepared, hosts may take their time.
-        let mut world = World::new(&[]).general("remote_timeout = 60");
+        // While it is prepared, hosts may take their time. Where there is a disk in
+        // memory, no disk is waited for thousands of times.
+        let dir = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new());
+        let mut world = World::on(dir.unwrap(), &[]).general(PATIENT);
         add_remote(&mut world, AGENT, "box");
         let had_one = matches!(act, Act::Reset | Act::Undo);
         if had_one {
@@ -184,7 +191,7 @@ impl Scene {
 
     /// From now on hosts may take their time.
     pub fn patient(self) -> Scene {
-        let world = self.world.general("remote_timeout = 60");
+        let world = self.world.general(PATIENT);
         Scene { world, ..self }
     }
 
