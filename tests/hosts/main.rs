@@ -71,6 +71,7 @@ macro_rules! on_every_ground {
 
 #[path = "../suite/contract.rs"]
 mod contract;
+mod hostile;
 mod in_process;
 mod interop;
 mod over_ssh;

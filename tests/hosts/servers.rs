@@ -1,21 +1,27 @@
 //! SFTP servers to be tried.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
+use std::time::Duration;
 
 use memory_shepherd::clock::System;
 use memory_shepherd::config::Host;
 use memory_shepherd::transport::TransportError;
 use memory_shepherd::transport::sftp::session::Link;
 use memory_shepherd::transport::sftp::ssh::{Carrier, Dial, Dialed};
+
+/// How long a server may take for what it has got.
+const ENDING: Duration = Duration::from_secs(120);
 
 pub fn host(name: &str) -> Host {
     Host {
@@ -50,21 +56,120 @@ pub fn sftp_server() -> Option<Program> {
 /// What becomes of a request on its way.
 pub enum Fate {
     Pass,
-    /// It never arrives, and nothing does any more.
+    /// It never arrives, and nothing does any more. What came before is answered.
     Cut,
-    /// It arrives, and its answer does not, nor anything else.
+    /// It arrives, and its answer does not, nor does anything else.
     CutBehind,
+    /// It never arrives, and has no answer.
+    Swallow,
+    /// It never arrives; this is said in its place, as it is.
+    Answer(Vec<u8>),
+    /// It is late, with all that was sent together with it, and the connection is
+    /// lost: see [`Late`].
+    Late,
+}
+
+/// What becomes of an answer.
+pub enum Said {
+    Pass,
+    /// It never comes.
+    Drop,
+    /// These bytes come instead.
+    Bytes(Vec<u8>),
+    /// It comes byte by byte.
+    Drip,
+}
+
+/// A request of a client: its number, from 0 over all sessions, INIT among them,
+/// and its frame without the length.
+#[derive(Clone)]
+pub struct Asked {
+    pub number: usize,
+    pub frame: Vec<u8>,
 }
 
 /// Decides over the requests to a server, of which this is the number, from 1, and
 /// the frame without its length. It may change it.
 pub type Judge = Arc<dyn Fn(usize, &mut Vec<u8>) -> Fate + Send + Sync>;
 
+/// Decides over the answer to a request, which it may change; over VERSION, too.
+pub type Ear = Arc<dyn Fn(&Asked, &mut Vec<u8>) -> Said + Send + Sync>;
+
 /// A server with somebody in between, on one session after the other.
 pub struct Between {
     server: Program,
     judge: Judge,
+    ear: Ear,
     asked: Arc<AtomicUsize>,
+    late: Late,
+}
+
+/// Requests that a host has got and not done yet, while whoever sent them is gone.
+#[derive(Clone, Default)]
+pub struct Late(Arc<Mutex<Vec<Kept>>>);
+
+/// A server with what it does later, and what ends when it has ended.
+struct Kept {
+    to_server: File,
+    frames: Vec<Vec<u8>>,
+    ended: Receiver<()>,
+}
+
+impl Late {
+    /// Has the hosts do it, and waits for that; how many requests there were.
+    pub fn happens(&self) -> usize {
+        let kept = std::mem::take(&mut *self.0.lock().unwrap());
+        let mut count = 0;
+        for Kept {
+            mut to_server,
+            frames,
+            ended,
+        } in kept
+        {
+            count += frames.len();
+            for frame in frames {
+                write_frame(&mut to_server, &frame);
+            }
+            drop(to_server);
+            // Nothing is ever sent.
+            let over = ended.recv_timeout(ENDING);
+            assert_eq!(over, Err(RecvTimeoutError::Disconnected));
+        }
+        count
+    }
+}
+
+/// What the two directions of one session share.
+struct Wire {
+    /// To the client; both directions answer.
+    client: Mutex<UnixStream>,
+    /// Requests that the server was given and has not answered.
+    open: Mutex<HashMap<u32, Asked>>,
+    answered: Condvar,
+    /// Answers to this request and to all behind it do not come.
+    deaf: AtomicUsize,
+}
+
+impl Wire {
+    fn open(&self) -> MutexGuard<'_, HashMap<u32, Asked>> {
+        self.open.lock().unwrap()
+    }
+
+    fn say(&self, bytes: &[u8]) {
+        // It may be gone.
+        let _ = self.client.lock().unwrap().write_all(bytes);
+    }
+
+    fn hang_up(&self) {
+        let _ = self.client.lock().unwrap().shutdown(Shutdown::Both);
+    }
+
+    /// Waits until the server has answered whatever it was given.
+    fn wait(&self) {
+        let open = self.open();
+        let some = |open: &mut HashMap<_, _>| !open.is_empty();
+        drop(self.answered.wait_timeout_while(open, ENDING, some));
+    }
 }
 
 impl Between {
@@ -72,58 +177,127 @@ impl Between {
         Between {
             server,
             judge,
+            ear: Arc::new(|_, _| Said::Pass),
             asked: Arc::default(),
+            late: Late::default(),
         }
+    }
+
+    /// Somebody who decides over the answers.
+    pub fn hearing(self, ear: Ear) -> Between {
+        Between { ear, ..self }
+    }
+
+    /// What is done late.
+    pub fn late(&self) -> Late {
+        self.late.clone()
     }
 }
 
 impl Dial for Between {
-    fn dial(&self, host: &Host) -> Result<Dialed, TransportError> {
-        let Dialed { link, child } = self.server.dial(host)?;
+    fn dial(&self, _: &Host) -> Result<Dialed, TransportError> {
+        let (child, link) = self.server.start();
+        let child = Arc::new(Mutex::new(child));
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut to_server = File::from(link.input);
         let mut from_server = File::from(link.output);
-        let (judge, asked) = (Arc::clone(&self.judge), Arc::clone(&self.asked));
+        let (judge, ear) = (Arc::clone(&self.judge), Arc::clone(&self.ear));
+        let (asked, late) = (Arc::clone(&self.asked), self.late.clone());
         let mut requests = theirs.try_clone().unwrap();
-        let mut replies = theirs;
-        let answers = Arc::new(AtomicBool::new(true));
-        let still = Arc::clone(&answers);
+        let wire = Arc::new(Wire {
+            client: Mutex::new(theirs),
+            open: Mutex::default(),
+            answered: Condvar::new(),
+            deaf: AtomicUsize::new(usize::MAX),
+        });
+        let back = Arc::clone(&wire);
+        let (ending, ended) = channel::<()>();
+        let stuck = Arc::clone(&child);
         thread::spawn(move || {
             while let Some(mut frame) = read_frame(&mut requests) {
-                // The first frame begins the session.
                 let number = asked.fetch_add(1, Ordering::SeqCst);
+                let sent = frame.clone();
+                // The first frame begins the session.
                 let fate = match number {
                     0 => Fate::Pass,
                     number => judge(number, &mut frame),
                 };
-                still.fetch_and(!matches!(fate, Fate::CutBehind), Ordering::SeqCst);
-                if matches!(fate, Fate::Cut) || write_frame(&mut to_server, &frame).is_none() {
-                    break;
+                match fate {
+                    Fate::Pass => {}
+                    Fate::Swallow => continue,
+                    Fate::Answer(bytes) => {
+                        wire.say(&bytes);
+                        continue;
+                    }
+                    Fate::CutBehind => wire.deaf.store(number, Ordering::SeqCst),
+                    Fate::Cut => break,
+                    Fate::Late => {
+                        let mut frames = vec![frame];
+                        frames.extend(read_rest(&mut requests));
+                        wire.wait();
+                        late.0.lock().unwrap().push(Kept {
+                            to_server,
+                            frames,
+                            ended,
+                        });
+                        return wire.hang_up();
+                    }
                 }
-                if matches!(fate, Fate::CutBehind) {
+                let id = id(&sent);
+                wire.open().insert(
+                    id,
+                    Asked {
+                        number,
+                        frame: sent,
+                    },
+                );
+                if write_frame(&mut to_server, &frame).is_none() || matches!(fate, Fate::CutBehind)
+                {
                     break;
                 }
             }
-            // The server does what it has got, and ends.
+            // The server does what it has got, and ends; unless it cannot.
             drop(to_server);
-            let _ = requests.shutdown(Shutdown::Read);
+            if ended.recv_timeout(ENDING) == Err(RecvTimeoutError::Timeout) {
+                let _ = stuck.lock().unwrap().kill();
+            }
         });
         thread::spawn(move || {
-            while let Some(frame) = read_frame(&mut from_server) {
-                let passes = answers.load(Ordering::SeqCst);
-                if passes && write_frame(&mut replies, &frame).is_none() {
-                    break;
+            while let Some(mut frame) = read_frame(&mut from_server) {
+                let asked = back.open().get(&id(&frame)).cloned();
+                let said = match &asked {
+                    Some(asked) if asked.number >= back.deaf.load(Ordering::SeqCst) => Said::Drop,
+                    Some(asked) => ear(asked, &mut frame),
+                    None => Said::Pass,
+                };
+                match said {
+                    Said::Pass => back.say(&packet(&frame)),
+                    Said::Drop => {}
+                    Said::Bytes(bytes) => back.say(&bytes),
+                    Said::Drip => packet(&frame).chunks(1).for_each(|byte| back.say(byte)),
                 }
+                back.open().remove(&id(&frame));
+                back.answered.notify_all();
             }
-            let _ = replies.shutdown(Shutdown::Both);
+            let _ = child.lock().unwrap().wait();
+            back.open().clear();
+            back.answered.notify_all();
+            back.hang_up();
+            drop(ending);
         });
         let link = Link {
             input: OwnedFd::from(ours.try_clone().unwrap()),
             output: OwnedFd::from(ours),
             errors: link.errors,
         };
-        Ok(Dialed { link, child })
+        Ok(Dialed { link, child: None })
     }
+}
+
+/// The id of a frame; INIT and VERSION have none, and count as 0.
+fn id(frame: &[u8]) -> u32 {
+    let id = frame.get(1..5).filter(|_| frame[0] > 2);
+    id.map_or(0, |id| u32::from_be_bytes(id.try_into().unwrap()))
 }
 
 pub fn read_frame(from: &mut impl Read) -> Option<Vec<u8>> {
@@ -134,13 +308,28 @@ pub fn read_frame(from: &mut impl Read) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-pub fn write_frame(to: &mut impl Write, frame: &[u8]) -> Option<()> {
-    let length = (frame.len() as u32).to_be_bytes();
-    to.write_all(&[&length[..], frame].concat()).ok()
+/// What else has arrived.
+fn read_rest(from: &mut UnixStream) -> Vec<Vec<u8>> {
+    let mut bytes = Vec::new();
+    // Fails where there is no more.
+    from.set_nonblocking(true).unwrap();
+    let _ = from.read_to_end(&mut bytes);
+    let mut bytes = bytes.as_slice();
+    std::iter::from_fn(|| read_frame(&mut bytes)).collect()
 }
 
-impl Dial for Program {
-    fn dial(&self, _: &Host) -> Result<Dialed, TransportError> {
+/// A frame with its length.
+pub fn packet(frame: &[u8]) -> Vec<u8> {
+    let length = (frame.len() as u32).to_be_bytes();
+    [&length[..], frame].concat()
+}
+
+pub fn write_frame(to: &mut impl Write, frame: &[u8]) -> Option<()> {
+    to.write_all(&packet(frame)).ok()
+}
+
+impl Program {
+    fn start(&self) -> (Child, Link) {
         let mut command = Command::new(&self.path);
         command.args(&self.arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -151,6 +340,13 @@ impl Dial for Program {
             output: OwnedFd::from(child.stdout.take().unwrap()),
             errors: Some(OwnedFd::from(child.stderr.take().unwrap())),
         };
+        (child, link)
+    }
+}
+
+impl Dial for Program {
+    fn dial(&self, _: &Host) -> Result<Dialed, TransportError> {
+        let (child, link) = self.start();
         Ok(Dialed {
             link,
             child: Some(Carrier::new(child, Arc::new(System))),

@@ -423,12 +423,12 @@ impl Run<'_> {
         let swapped = recorded || event.method.is_some();
         // A mark of it, which is next, must not be on the disk before it.
         durable::sync_all(folder.unsynced())?;
-        folder.remove_unfinished(&staged)?;
         if agent.place.host().is_some() && event.after.as_ref().is_some_and(is_file) {
             // There it is a second name of the new file, or half of one: never
             // anything of the agent's.
             folder.remove(&new_name)?;
         }
+        folder.remove_unfinished(&staged)?;
         known.extend(event.after.as_ref().and_then(Standing::digest));
         let mut names = folder.displaced_names(&staged)?;
         match &marked {
@@ -539,8 +539,12 @@ impl Run<'_> {
             self.keep_record(agent, record, transaction, &why);
             return Ok(None);
         }
+        let here = transaction.memory == agent.place.memory();
         let folder = match self.engine.open_at(agent, &transaction.memory) {
             Ok(folder) => folder,
+            // The host may answer again in a moment; and then nothing may be done
+            // in that folder before this.
+            Err(error) if here && agent.place.host().is_some() => return Err(error.into()),
             Err(error) => {
                 self.keep_record(agent, record, transaction, &error.to_string());
                 return Ok(None);

@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::host::{Answer, Connection, LOOK, REGULAR, attrs, bytes, code, kind, look_at, lstat};
+use super::host::{
+    Answer, Connection, DIRECTORY, LOOK, REGULAR, attrs, bytes, code, kind, look_at, lstat,
+};
 use super::pump::{Held, LARGEST, Pump};
 use super::run_folder::TakenOver;
 use super::settle::{Displaced, QUIET};
@@ -28,8 +30,9 @@ use crate::transport::{
 /// How long one file, or one folder's list, may take.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// The most names of a folder that are listed.
+/// The most names of a folder that are listed, and the most bytes of names.
 const NAMES: usize = 100_000;
+const NAMES_LENGTH: usize = 16 << 20;
 
 pub(super) type Handle = Vec<u8>;
 
@@ -303,6 +306,7 @@ impl SftpFolder {
         }
         let handle = self.opened(Some(answer), path)?;
         let mut names: Vec<Vec<u8>> = Vec::new();
+        let mut length = 0;
         let end = self.clock.instant() + LONGEST;
         let listed = loop {
             if let Err(error) = self.in_time(end, path) {
@@ -311,7 +315,10 @@ impl SftpFolder {
             match self.ask_one(Request::ReadDir {
                 handle: handle.clone(),
             })? {
-                Ok(Reply::Names(more)) if !more.is_empty() && names.len() < NAMES => {
+                Ok(Reply::Names(more))
+                    if !more.is_empty() && names.len() < NAMES && length < NAMES_LENGTH =>
+                {
+                    length += more.iter().map(|name| name.name.len()).sum::<usize>();
                     names.extend(more.into_iter().map(|name| name.name));
                 }
                 Ok(Reply::Status {
@@ -464,8 +471,8 @@ impl Folder for SftpFolder {
         Ok(())
     }
 
-    fn remove_unfinished(&self, _: &str) -> Result<(), TransportError> {
-        Ok(())
+    fn remove_unfinished(&self, staged: &str) -> Result<(), TransportError> {
+        self.remove_run_folder(staged)
     }
 
     fn take_over(&self, staged: &str, names: &[String]) -> Result<(), TransportError> {
@@ -529,6 +536,8 @@ impl Folder for SftpFolder {
         batch.extend(self.sync_folders());
         match self.host.ask(batch)?.first().and_then(code) {
             Some(status::OK | status::NO_SUCH_FILE) => Ok(()),
+            // An agent can put a folder there, and that is not ours.
+            Some(_) if self.is_folder(name)? => Ok(()),
             Some(code) => Err(self.host.failed("remove", &self.at(name), code)),
             None => Err(self.host.odd_answer("remove", &self.at(name))),
         }
@@ -549,6 +558,11 @@ impl SftpFolder {
         // It replaces nothing, either; if that fails, the record names it.
         let _ = self.ask_one(Request::Rename { from, to })?;
         Ok(())
+    }
+
+    fn is_folder(&self, name: &str) -> Result<bool, TransportError> {
+        let found = self.ask_one(lstat(&self.at(name)))?;
+        Ok(attrs(&found).and_then(kind) == Some(DIRECTORY))
     }
 
     pub(super) fn stands_at(&self, path: &Path) -> Result<bool, TransportError> {

@@ -114,8 +114,9 @@ impl Sftp {
     fn connect(&self) -> Result<Connection, TransportError> {
         let limit = Duration::from_secs(self.host.timeout.max(1).into());
         let Dialed { link, child } = self.dial.dial(&self.host)?;
-        // The machine's time, which the session waits by, whatever clock we have.
-        let session = Session::start(link, System.instant() + limit)
+        // What counts as not answering holds for each reply as well, by the machine's
+        // time, which the session waits by, whatever clock we have.
+        let session = Session::start_with(link, System.instant() + limit, limit)
             .map_err(|broken| explain(&self.host, &broken))?;
         let mut connection = Connection {
             host: self.host.clone(),
@@ -295,12 +296,17 @@ impl Connection {
         }
     }
 
-    /// An object, with its target if it is a link.
+    /// An object, with its target if it is a link. That there is none is asked for
+    /// twice: the same status stands for other troubles, some of which pass.
     pub(super) fn with_target(
         &self,
         memory: &Path,
         object: Object,
     ) -> Result<Object, TransportError> {
+        let object = match object {
+            Object::Absent => self.object(memory, &self.ask(look_at(memory).to_vec())?)?,
+            object => object,
+        };
         let Object::Odd(Odd::Symlink(_)) = object else {
             return Ok(object);
         };

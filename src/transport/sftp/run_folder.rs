@@ -10,7 +10,7 @@
 use std::path::PathBuf;
 
 use super::folder::{Handle, SftpFolder, handle, moved};
-use super::host::{attrs, bytes, code, lstat};
+use super::host::{Answer, DIRECTORY, attrs, bytes, code, kind, lstat};
 use super::settle::Displaced;
 use super::wire::{Request, flags, status};
 use crate::durable;
@@ -25,6 +25,11 @@ const OLD: &str = "old";
 
 /// How often a swap starts over because the agent has made a new file.
 const ATTEMPTS: usize = 16;
+
+/// How many requests a removal in the folder of a run is.
+pub(super) const UNLINK: usize = 3;
+
+const STANDS: &str = "the server says that it was removed, and it is there";
 
 /// The folder of a run that was taken over.
 pub(super) struct TakenOver {
@@ -68,11 +73,7 @@ impl SftpFolder {
 
     /// Takes the answers to them. A server that cannot open folders cannot sync
     /// them, either, and that is all.
-    fn made(
-        &self,
-        staged: &str,
-        answers: &mut Vec<super::host::Answer>,
-    ) -> Result<(), TransportError> {
+    fn made(&self, staged: &str, answers: &mut Vec<Answer>) -> Result<(), TransportError> {
         let path = self.at(staged);
         if answers.len() < 2 {
             return Err(self.host.odd_answer("create", &path));
@@ -144,8 +145,11 @@ impl SftpFolder {
             let [renamed, linked, look @ ..] = answers.as_slice() else {
                 return Err(self.host.odd_answer("replace", &self.memory));
             };
+            // What stands there was displaced, whatever the server says of it.
+            let aside_stands = look.get(1).and_then(attrs).is_some();
             match code(renamed) {
                 Some(status::OK) => displaced.push(aside),
+                Some(_) if aside_stands => displaced.push(aside),
                 Some(status::NO_SUCH_FILE) => {}
                 Some(code) => return Err(self.host.failed("replace", &self.memory, code)),
                 None => return Err(self.host.odd_answer("replace", &self.memory)),
@@ -158,6 +162,7 @@ impl SftpFolder {
                     };
                     let last = match code(renamed) {
                         Some(status::OK) => displaced.last(),
+                        _ if aside_stands => displaced.last(),
                         _ => None,
                     };
                     if !self.look_after(&name, last, look, new)? {
@@ -260,7 +265,8 @@ impl SftpFolder {
         Ok(names)
     }
 
-    /// Requests that remove a name, and the folder of the run with its last one.
+    /// Requests that remove a name, and the folder of the run with its last one,
+    /// and that look whether it went.
     pub(super) fn unlink(&self, name: &str) -> Vec<Request> {
         let path = self.at(name);
         let mut batch = vec![Request::Remove { path: bytes(&path) }];
@@ -268,8 +274,60 @@ impl SftpFolder {
             batch.push(Request::RemoveDir {
                 path: bytes(folder),
             });
+            batch.push(lstat(folder));
         }
         batch
+    }
+
+    /// After the removal of a name, of which these are the answers: whether it is
+    /// gone, as the server says, and the folder of the run with the last one. Else
+    /// its record must not end.
+    pub(super) fn is_unlinked(&self, name: &str, answers: &[Answer]) -> Result<(), TransportError> {
+        let gone = answers.get(UNLINK - 1).and_then(code) == Some(status::NO_SUCH_FILE);
+        let Some((staged, _)) = name.split_once('/').filter(|_| !gone) else {
+            return Ok(());
+        };
+        let mut names = self.names_of_run(staged)?;
+        let kept = self.displaced.borrow();
+        names.retain(|name| !kept.contains_key(name));
+        let looks = names.iter().map(|name| lstat(&self.at(name))).collect();
+        let looks = self.host.ask(looks)?;
+        // Folders stay where they are; nobody but an agent makes them there.
+        let stands = |look: &Answer| attrs(look).is_some_and(|it| kind(it) != Some(DIRECTORY));
+        if let Some((left, _)) = names.iter().zip(&looks).find(|(_, look)| stands(look)) {
+            return Err(self.host.refused("remove", &self.at(left), STANDS));
+        }
+        match kept.is_empty() {
+            true => self.remove_run_folder(staged),
+            false => Ok(()),
+        }
+    }
+
+    /// Removes the folder of a run, unless there is something in it.
+    pub(super) fn remove_run_folder(&self, staged: &str) -> Result<(), TransportError> {
+        let path = self.at(staged);
+        let remove = Request::RemoveDir { path: bytes(&path) };
+        let mut batch = vec![remove, lstat(&path)];
+        batch.extend(self.sync_folders());
+        let answers = self.host.ask(batch)?;
+        match (
+            answers.get(1).and_then(code),
+            answers.get(1).and_then(attrs),
+        ) {
+            (Some(status::NO_SUCH_FILE), _) => return Ok(()),
+            // That is somebody else's.
+            (_, Some(found)) if kind(found) != Some(DIRECTORY) => return Ok(()),
+            _ => {}
+        }
+        match answers.first().and_then(code) {
+            Some(status::OK | status::NO_SUCH_FILE) => {
+                Err(self.host.refused("remove", &path, STANDS))
+            }
+            // What is not the run's, an agent has put there.
+            Some(_) if self.list(&path)?.is_none_or(|names| !is_empty(&names)) => Ok(()),
+            Some(code) => Err(self.host.failed("remove", &path, code)),
+            None => Err(self.host.odd_answer("remove", &path)),
+        }
     }
 
     /// Notes what was displaced, as it was read before.
@@ -282,6 +340,11 @@ impl SftpFolder {
         let mut all = self.displaced.borrow_mut();
         all.insert(name.to_string(), displaced);
     }
+}
+
+/// Whether these are the names of an empty folder.
+fn is_empty(names: &[Vec<u8>]) -> bool {
+    names.iter().all(|name| name == b"." || name == b"..")
 }
 
 fn refused(error: Error) -> TransportError {

@@ -15,7 +15,7 @@
 //! | bytes that these carry or ask for | 2 MiB |
 //! | a reply | 257 KiB, see [`LONGEST_FRAME`](super::wire::LONGEST_FRAME) |
 //! | what is kept of the error output | 8 KiB before VERSION, 8 KiB after it |
-//! | time from a request to its reply | 15 s, see [`PATIENCE`] |
+//! | time from a request to its reply | `remote_timeout`; 15 s, see [`PATIENCE`] |
 //!
 //! Servers do one thing after the other. So one that owes a reply for too long
 //! owes all the others as well, and the session is over, as it is when bytes come

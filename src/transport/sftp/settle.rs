@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::folder::{Handle, New, SftpFolder, handle, moved};
 use super::host::{Answer, DIRECTORY, LOOK, REGULAR, attrs, code, file, kind, look_at, lstat};
 use super::pump::Pump;
+use super::run_folder::UNLINK;
 use super::wire::status;
 use crate::digest::{Digest, Hasher};
 use crate::error::{Error, Kind};
@@ -49,6 +50,10 @@ impl SftpFolder {
             let regular = found.filter(|attrs| kind(attrs) == Some(REGULAR));
             regular.and_then(|attrs| attrs.size)
         };
+        // Without it the new file has no other name, or somebody has taken it away.
+        if look.first().and_then(code) == Some(status::NO_SUCH_FILE) {
+            return Err(moved(&self.host, &self.memory));
+        }
         let aside = aside.filter(|_| size(1).is_some());
         let mut open = Vec::new();
         open.extend(size(0).map(|_| self.open_file(&self.memory)));
@@ -58,20 +63,24 @@ impl SftpFolder {
         if let (Some(name), Some(handle)) = (displaced, opened.next().and_then(handle)) {
             self.was_displaced(name, handle);
         }
+        let mut remove = self.unlink(name);
+        remove.push(lstat(&self.at(name)));
         let (held, removed) = match memory {
             Some(handle) => {
                 let size = size(0).unwrap_or_default();
-                let read = self.digest_and(&handle, &self.memory, size, self.unlink(name));
+                let read = self.digest_and(&handle, &self.memory, size, remove);
                 self.close(handle);
                 let (held, removed) = read?;
                 (Some(held), removed)
             }
-            None => (None, self.host.ask(self.unlink(name))?),
+            None => (None, self.host.ask(remove)?),
         };
-        let gone = matches!(
-            removed.first().and_then(code),
-            Some(status::OK | status::NO_SUCH_FILE)
-        );
+        // The folder stays as long as there is something in it.
+        let looked = match displaced {
+            Some(_) => removed.last(),
+            None => removed.get(UNLINK - 1),
+        };
+        let gone = looked.and_then(code) == Some(status::NO_SUCH_FILE);
         match held {
             Some(held) if (held.content, held.size) == (new.content, new.size) => {
                 let stamp = file(&held.after).map(|file| file.stamp);
@@ -112,7 +121,10 @@ impl SftpFolder {
         let path = self.at(displaced);
         let found = self.ask_one(lstat(&path))?;
         match (code(&found), attrs(&found).and_then(kind)) {
-            (Some(status::NO_SUCH_FILE), _) => return Ok(Settled::Removed { watched: true }),
+            (Some(status::NO_SUCH_FILE), _) => {
+                self.is_unlinked(displaced, &[])?;
+                return Ok(Settled::Removed { watched: true });
+            }
             (Some(code), _) => return Err(self.host.failed("look at", &path, code)),
             (None, Some(DIRECTORY)) => return Ok(Settled::Kept),
             (None, Some(REGULAR)) => {}
@@ -224,6 +236,9 @@ impl SftpFolder {
             },
         };
         self.close(handle);
+        if !matches!(settled, Settled::Lost(_)) {
+            self.is_unlinked(displaced, &answers[..reads])?;
+        }
         Ok(settled)
     }
 }

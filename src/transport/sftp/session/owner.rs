@@ -230,9 +230,8 @@ impl Owner {
         let mut behind = Vec::new();
         while let Some(batch) = state.apart.front() {
             let start = self.burst.bytes.len();
-            let last = batch.together.checked_sub(1);
-            let last = last.and_then(|last| batch.parts.get(last));
-            let end = last.map_or(0, |part| part.bytes.1);
+            let mut first = batch.parts.iter().take(batch.together);
+            let end = first.next_back().map_or(0, |part| part.bytes.1);
             let long = start > 0 && start + end > BURST;
             if long || self.in_flight + batch.parts.len() > MOST_IN_FLIGHT {
                 break;

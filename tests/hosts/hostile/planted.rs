@@ -1,0 +1,191 @@
+//! Agents that put things where a run is at work.
+
+use std::ffi::OsStr;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use super::scene::{
+    AGENT, Act, Count, NOTE, Scene, at, contains, each, good, requests, run, some,
+    there_is_a_server,
+};
+use crate::remote::engine;
+use crate::servers::{Between, Fate};
+use crate::world::{BASELINE, names};
+
+const PLANTED: &[u8] = b"what the agent planted\n";
+
+/// What is planted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Thing {
+    File,
+    /// A further name of a file of its own that it has elsewhere.
+    Link,
+    Symlink,
+    Folder,
+    Fifo,
+    /// What stands there is taken away, and nothing planted.
+    Nothing,
+}
+
+/// Where.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Spot {
+    Memory,
+    /// The folder of the run.
+    Run,
+    New,
+    /// What was displaced, or else what it is going to be displaced to cannot be
+    /// guessed.
+    Old,
+}
+
+impl Spot {
+    /// Where that is now; nowhere where the run has not come so far.
+    fn path(self, folder: &Path) -> Option<PathBuf> {
+        let of_run = || {
+            let mut names = names(folder).into_iter();
+            let name = names.find(|name| name.starts_with(".shepherd-"))?;
+            Some(folder.join(name))
+        };
+        match self {
+            Spot::Memory => Some(folder.join("MEMORY.md")),
+            Spot::Run => of_run(),
+            Spot::New => Some(of_run()?.join("new")),
+            Spot::Old => {
+                let run = of_run()?;
+                let mut names = names(&run).into_iter();
+                Some(run.join(names.find(|name| name.starts_with("old"))?))
+            }
+        }
+    }
+}
+
+/// Plants it; what stood there is kept elsewhere, as an agent's own business.
+fn plant(thing: Thing, path: &Path, away: &Path) {
+    let mut number = 0;
+    let mut free = || {
+        number += 1;
+        away.join(format!(
+            "{}-{number}",
+            path.file_name().unwrap_or(OsStr::new("x")).display()
+        ))
+    };
+    fs::create_dir_all(away).unwrap();
+    let _ = fs::rename(path, free());
+    // The folder around it may have gone meanwhile.
+    let _ = match thing {
+        Thing::File => fs::write(path, PLANTED),
+        Thing::Link => {
+            let own = free();
+            fs::write(&own, PLANTED).unwrap();
+            fs::hard_link(own, path)
+        }
+        Thing::Symlink => {
+            let own = free();
+            fs::write(&own, PLANTED).unwrap();
+            symlink(own, path)
+        }
+        Thing::Folder => fs::create_dir(path).and_then(|()| fs::write(path.join("x"), PLANTED)),
+        Thing::Fifo => {
+            let made = mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0);
+            made.map_err(Into::into)
+        }
+        Thing::Nothing => Ok(()),
+    };
+}
+
+/// Whoever waits at a FIFO goes on.
+fn release(folder: &Path) {
+    for item in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let kind = item.file_type().unwrap();
+        if kind.is_dir() {
+            release(&item.path());
+        } else if !kind.is_file() && !kind.is_symlink() {
+            let _ = OpenOptions::new().read(true).write(true).open(item.path());
+        }
+    }
+}
+
+#[test]
+fn what_an_agent_plants_at_any_moment_harms_nobody_else() {
+    if !there_is_a_server() {
+        return;
+    }
+    let things = [
+        Thing::File,
+        Thing::Link,
+        Thing::Symlink,
+        Thing::Folder,
+        Thing::Fifo,
+        Thing::Nothing,
+    ];
+    let spots = [Spot::Memory, Spot::Run, Spot::New, Spot::Old];
+    let mut points = Vec::new();
+    for act in [Act::Reset, Act::Create, Act::TakeBack] {
+        for point in 1..requests(act).len() {
+            for spot in spots {
+                points.extend(things.map(|thing| (act, point, spot, thing)));
+            }
+        }
+    }
+    let planted = Count::default();
+    let count = each(some(points, 19), 8, |(act, point, spot, thing)| {
+        let scene = Scene::with(act, "remote_timeout = 2");
+        let folder = scene.world.folder(AGENT);
+        let away = scene.world.root.join("away");
+        let outside = away.clone();
+        let plants = planted.clone();
+        let judge = at(point, {
+            let folder = folder.clone();
+            move |_| {
+                if let Some(path) = spot.path(&folder) {
+                    plants.add();
+                    plant(thing, &path, &outside);
+                }
+                Fate::Pass
+            }
+        });
+        let report = scene.run(Between::new(good(), judge));
+        release(&folder);
+        let said = format!("{act:?}: {thing:?} at {spot:?} before request {point}: {report:?}");
+        // What the agent took away is where it put it.
+        let archive = scene.world.archive().join(AGENT);
+        let places = [&folder, &away, &archive];
+        let kept = |bytes: &[u8]| places.iter().any(|place| contains(place, bytes));
+        if scene.before.is_some() {
+            assert!(kept(NOTE), "the note is lost: {said}");
+        }
+        let has_content = matches!(thing, Thing::File | Thing::Link | Thing::Folder);
+        if has_content && spot == Spot::Memory {
+            let count = fs::read_dir(&away).map_or(0, Iterator::count);
+            assert!(
+                count == 0 || kept(PLANTED),
+                "what was planted is lost: {said}"
+            );
+        }
+        // The next runs put the memory right, whatever else stays of it.
+        let scene = scene.patient();
+        let next = engine(&scene.world, good());
+        let plan = next.plan_unseen(&[AGENT.to_string()], false).unwrap();
+        let mut said = said;
+        for _ in 0..3 {
+            let report = run(&next, &plan);
+            release(&folder);
+            said = format!("{said}\nthen {report:?}");
+        }
+        assert_eq!(
+            scene.memory().as_deref(),
+            Some(BASELINE.as_bytes()),
+            "{said}"
+        );
+        assert_eq!(scene.world.pending(), Vec::<String>::new(), "{said}");
+        if scene.before.is_some() {
+            assert!(kept(NOTE), "the note is lost: {said}");
+        }
+    });
+    println!("{count} points, planted at {}, losses 0", planted.get());
+    assert!(planted.get() > count / 3);
+}
