@@ -118,7 +118,10 @@ impl Drop for Server {
 impl Dial for Server {
     fn dial(&self, host: &config::Host) -> Result<Dialed, TransportError> {
         let file = self.dir.path().join("ssh_config").into_os_string();
-        let ssh = Ssh::new(Arc::new(System)).with("ssh", vec!["-F".into(), file]);
+        // The server is a thread of this process: when the machine stands still, ssh
+        // is not to take it for dead.
+        let alive = "-oServerAliveInterval=0".into();
+        let ssh = Ssh::new(Arc::new(System)).with("ssh", vec!["-F".into(), file, alive]);
         ssh.dial(host)
     }
 }
