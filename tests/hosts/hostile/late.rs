@@ -34,12 +34,17 @@ enum Meanwhile {
     PlantsFile,
     /// Or a folder, which is an invitation; with a file in it.
     PlantsFolder,
+    /// It has put a file into that folder before the run was finished, so that the
+    /// folder cannot go.
+    KeepsFolder,
 }
 
-/// The folder of the run, as it was called at first.
-fn first_name(names: &[String]) -> Option<String> {
-    let mut parts = names.first()?.split(".shepherd-");
-    Some(format!(".shepherd-{}", parts.nth(1)?))
+/// The folder of the run that is not over, as it was called at first: its record
+/// has the agent's name before that.
+fn first_name(scene: &Scene) -> Option<String> {
+    let records = scene.world.pending();
+    let name = records.first()?.strip_prefix(AGENT)?;
+    Some(name.strip_suffix(".json")?.to_string())
 }
 
 /// The agent's next note, in its memory.
@@ -72,14 +77,14 @@ fn writes(scene: &Scene, how: Meanwhile, folder: Option<&String>) -> Vec<u8> {
 /// the rest; how many requests that was.
 fn comes_to_nothing(scene: Scene, late: &Late, how: Meanwhile, fault: &str) -> usize {
     scene.holds(fault);
-    let folder = first_name(
-        &scene
-            .world
-            .pending()
-            .iter()
-            .map(|name| name.replace(AGENT, ""))
-            .collect::<Vec<_>>(),
-    );
+    let folder = first_name(&scene);
+    if how == Meanwhile::KeepsFolder
+        && let Some(folder) = &folder
+    {
+        // There is none yet where it is made late.
+        let kept = scene.world.folder(AGENT).join(folder).join("kept");
+        let _ = fs::write(kept, "planted");
+    }
     let next = engine(&scene.world, good());
     let plan = next.plan_unseen(&[AGENT.to_string()], false).unwrap();
     let report = run(&next, &plan);
@@ -135,6 +140,7 @@ fn what_a_host_does_late_comes_to_nothing() {
         Meanwhile::Replaces,
         Meanwhile::PlantsFile,
         Meanwhile::PlantsFolder,
+        Meanwhile::KeepsFolder,
     ];
     let mut points = Vec::new();
     let mut pairs = Vec::new();
