@@ -12,7 +12,6 @@ use memory_shepherd::engine::{Engine, Outcome, Plan, Report, UndoMode, UndoTarge
 use memory_shepherd::transport::sftp::ssh::Dial;
 
 use super::frames::{INIT, called};
-use tempfile::TempDir;
 
 use crate::remote::{add_remote, engine};
 use crate::servers::{Between, Ear, Fate, Judge, Program, Said, sftp_server};
