@@ -22,8 +22,7 @@ use super::world::{BASELINE, TestClock, World, apply};
 /// Adds an agent whose folder is reached as one of a host.
 pub fn add_remote(world: &mut World, agent: &str, host: &str) {
     let memory = world.memory(agent);
-    let memory = memory.display();
-    let lines = format!("remote_host = {host}\nremote_memory = {memory}\nremote_timeout = 3600");
+    let lines = format!("remote_host = {host}\nremote_memory = {}", memory.display());
     world.add(agent, &lines);
     world.set_baseline(agent, BASELINE);
 }

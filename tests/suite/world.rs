@@ -104,7 +104,8 @@ impl World {
             _dir: dir,
             root,
             clock: TestClock::new(),
-            general: "min_baseline_size = 10\n".to_string(),
+            // A slow machine is no dead host.
+            general: "min_baseline_size = 10\nremote_timeout = 600\n".to_string(),
             agents: BTreeMap::new(),
         };
         for agent in agents {

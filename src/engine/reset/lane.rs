@@ -26,7 +26,7 @@ const BATCH: usize = 64;
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// How long a host that was lost in the middle of it is asked for again.
-const AGAIN: Duration = Duration::from_secs(10);
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// How long it is left alone in between.
 const MOMENT: Duration = Duration::from_millis(500);
