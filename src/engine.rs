@@ -6,6 +6,7 @@
 
 mod fleet;
 mod hosts;
+mod judge;
 mod ledger;
 mod lock;
 mod log;
@@ -14,6 +15,7 @@ mod observe;
 mod plan;
 mod reset;
 mod retention;
+mod state;
 mod undo;
 mod verify;
 
@@ -23,12 +25,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use fleet::{Fleet, FleetEvent};
+pub use judge::WINDOW;
 pub use ledger::{Act, Event, Outcome, Record, Records, Standing, Trigger};
 pub use lock::{Lock as Held, Queue};
-pub use observe::{Block, Content, LastRun, Observation, Protection, State, WINDOW};
+pub use observe::{Block, Content, LastRun, Observation, Protection};
 pub use plan::{Action, Bound, Plan, Skipped, Step, UndoMode, UndoOf, UndoTarget};
 pub use reset::{AgentResult, Progress, Report, Stage, UNCLAIMED};
 pub use retention::{Kept, Retention};
+pub use state::State;
 pub use verify::{About, Chain, Finding, Tally, Verification, Verifying};
 
 use crate::archive::{self, Archive};
@@ -209,7 +213,7 @@ impl Engine {
     /// An agent with the bytes that a person may want to read.
     pub fn detail(&self, agent: &Agent) -> Detail {
         let shelf = Mutex::new(Shelf::new(&self.config().general));
-        let seen = self.see(agent, true, None, &shelf);
+        let seen = self.see(agent, &shelf);
         let content = seen.observation.content.as_ref();
         Detail {
             operator_part: seen.operator_part,

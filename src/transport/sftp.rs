@@ -9,6 +9,7 @@
 //! | [`ssh`] | the child, and what its words mean |
 //! | `host` | one host: its session, its pauses, what a look at a memory says |
 //! | `folder`, `stage`, `settle`, `pump` | the folder of one memory: [`super::Folder`] over SFTP |
+//! | `together` | many memories read at the same time |
 //!
 //! The other side may be anything. No reply is believed that was not asked for,
 //! nothing is allocated because a reply announces it, and what a host says is
@@ -21,16 +22,21 @@ pub mod session;
 mod settle;
 pub mod ssh;
 mod stage;
+mod together;
 pub mod wire;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 pub use host::Sftp;
 
 use super::{Transport, Transports};
 use crate::clock::Clock;
 use crate::config::Host;
+
+/// How long processes may take to end when they are asked to.
+const ENDING: Duration = Duration::from_secs(1);
 
 /// This machine's disks by one transport, hosts by sessions.
 pub struct Everywhere {
@@ -69,5 +75,26 @@ impl Transports for Everywhere {
         let new = Arc::new(new);
         hosts.insert(host.clone(), new.clone());
         new
+    }
+
+    fn leave(&self) {
+        let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        let hosts: Vec<Arc<Sftp>> = hosts.values().cloned().collect();
+        // All of them at once: the slowest decides, not their number.
+        hosts.iter().for_each(|host| host.leave());
+        let end = self.clock.instant() + ENDING;
+        while !hosts.iter().all(|host| host.has_left()) {
+            if self.clock.instant() >= end {
+                hosts.iter().for_each(|host| host.kill());
+                return;
+            }
+            self.clock.sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Everywhere {
+    fn drop(&mut self) {
+        self.leave();
     }
 }
