@@ -4,6 +4,7 @@
 //!
 //! Console and command line call the methods of [`Engine`] and nothing below.
 
+mod contact;
 mod fleet;
 mod hosts;
 mod judge;
@@ -24,6 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub use contact::HostStatus;
 pub use fleet::{Fleet, FleetEvent};
 pub use judge::WINDOW;
 pub use ledger::{Act, Event, Outcome, Record, Records, Standing, Trigger};
@@ -42,6 +44,7 @@ use crate::config::{Agent, Config, Place};
 use crate::digest::Digest;
 use crate::durable;
 use crate::error::{Error, Kind, Result};
+pub use crate::transport::{Contact, Reach, Setting};
 use crate::transport::{Folder, Object, Transport, TransportError, Transports};
 use ledger::{History, Ledger};
 use memory::{Baseline, Boundary};

@@ -230,6 +230,7 @@ impl Console {
             diff,
             scratch,
             findings: "separator L3 (1 of 1) · 2 invisible characters".to_string(),
+            copied: None,
         };
         self.send(Msg::Texts(Box::new(texts)));
     }

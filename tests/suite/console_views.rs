@@ -644,6 +644,7 @@ fn keys() -> String {
         Context::Run => "run",
         Context::Result => "result",
         Context::Log => "log",
+        Context::Hosts => "hosts",
     };
     let mut rows: Vec<_> = TABLE.iter().collect();
     rows.sort_by_key(|spec| spec.category);
@@ -651,7 +652,7 @@ fn keys() -> String {
     for spec in rows {
         let keys: Vec<String> = spec.keys.iter().map(|key| format!("`{key}`")).collect();
         let places: Vec<&str> = match spec.contexts.len() {
-            6 => vec!["everywhere"],
+            7 => vec!["everywhere"],
             _ => spec.contexts.iter().map(place).collect(),
         };
         text.push_str(&format!(

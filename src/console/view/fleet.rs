@@ -3,7 +3,7 @@
 use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
-use super::{Canvas, count, cut, message, shorten, size};
+use super::{Canvas, count, cut, message, shorten, size, split};
 use crate::console::model::{Model, Row, Sort, age, modified};
 use crate::console::theme::{Role, of_state};
 use crate::engine::{Act, Observation, Outcome, State};
@@ -314,18 +314,28 @@ fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &Row, names: u16) {
         canvas.highlight(name_x, y, names - 1);
     }
     let mut x = name_x + names;
-    let stale = row.seen.is_none();
-    let rest = if stale { Role::Dim } else { Role::Text };
     let Some(seen) = row.best() else {
         return;
     };
+    let trouble = model.cut_off(&row.name);
+    // Of who cannot be reached the last that was seen is shown, and its age.
+    let known = row.last_read().filter(|_| trouble.is_some());
+    let stale = row.seen.is_none();
+    let rest = if stale { Role::Dim } else { Role::Text };
     for column in columns(canvas.width()) {
-        let text = value(model, seen, column.head);
+        let old = known.filter(|_| !matches!(column.head, "HOST" | "LAST RUN"));
+        let text = match (old, column.head) {
+            (Some(known), "CHANGED") => age(model.now.wall, known.read),
+            (Some(known), head) => value(model, known, head),
+            (None, head) => value(model, seen, head),
+        };
+        let stale = stale || old.is_some();
         let text = if stale && text != "-" {
             format!("({text})")
         } else {
             text
         };
+        let rest = if stale { Role::Dim } else { rest };
         let role = match (column.head, &seen.last) {
             ("LAST RUN", Some(last))
                 if !matches!(last.outcome, Outcome::Ok | Outcome::Unchanged) =>
@@ -339,7 +349,8 @@ fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &Row, names: u16) {
     }
     if canvas.width() >= WHY_FROM {
         let room = usize::from(canvas.width().saturating_sub(x + 1));
-        canvas.put(x + 1, y, &cut(&seen.why, room), rest);
+        let why = trouble.as_ref().unwrap_or(&seen.why);
+        canvas.put(x + 1, y, &cut(why, room), rest);
     }
 }
 
@@ -434,6 +445,12 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     {
         text.push_str(&format!("; {}", block.why));
     }
+    if let Some(trouble) = model.cut_off(&row.name)
+        && let Some((_, next)) = trouble.rsplit_once("; ")
+        && trouble != seen.why
+    {
+        text.push_str(&format!("; {next}"));
+    }
     let room = usize::from(canvas.width()) - 2;
     let shown = untrusted::line(&text);
     let (first, rest) = match tall {
@@ -448,21 +465,6 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
             rest => canvas.put(1, y + 1, &cut(rest, room), Role::Text),
         };
     }
-}
-
-/// Splits text that is safe to draw at the last blank that fits.
-fn split(text: &str, room: usize) -> (&str, &str) {
-    if text.width() <= room {
-        return (text, "");
-    }
-    let mut end = 0;
-    for (at, _) in text.match_indices(' ') {
-        if text[..at].width() > room {
-            break;
-        }
-        end = at;
-    }
-    (&text[..end], text[end..].trim_start())
 }
 
 /// What to press now.
