@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
-pub use hosts::{HostsScreen, trouble, until, word};
+pub use hosts::{HostsScreen, Trouble, trouble, until, word};
 pub use log::{Level, LogRow, LogScreen, Message, RunSummary};
 pub use reset::{
     Form, PlanView, Request, ResetScreen, ResultLine, ResultView, RunView, Stage, form,
@@ -383,7 +383,7 @@ impl Model {
     }
 
     /// Why an agent cannot be reached; none when it can, as far as is known.
-    pub fn cut_off(&self, name: &str) -> Option<String> {
+    pub fn cut_off(&self, name: &str) -> Option<Trouble> {
         let row = self.row(name);
         if let Some(status) = self.hosts.of(name)
             && status.contact.reach != Reach::Unknown
@@ -391,7 +391,11 @@ impl Model {
             return trouble(status, self.now.wall);
         }
         let seen = row.and_then(|row| row.seen.as_ref())?;
-        matches!(seen.state, State::Unreach | State::HostKey).then(|| seen.why.clone())
+        let trouble = Trouble {
+            reason: seen.why.clone(),
+            next: String::new(),
+        };
+        matches!(seen.state, State::Unreach | State::HostKey).then_some(trouble)
     }
 
     /// Marked agents that the filter hides.

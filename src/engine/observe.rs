@@ -30,9 +30,9 @@ const FRESH: Duration = Duration::from_millis(50);
 /// seen, or it is read once more.
 const COARSE: Duration = Duration::from_secs(2);
 
-/// How far apart the clocks of two machines are taken to be at most; a file that
-/// is older than this did not change a moment ago.
-const SKEW: Duration = Duration::from_secs(600);
+/// How far the clock of a host is taken to be behind at most; a file that is older
+/// than this did not change a moment ago.
+const SKEW: Duration = Duration::from_secs(86_400);
 
 /// Bytes of memories that are read together at most, unless one alone is longer.
 const PORTION: u64 = 8 << 20;
@@ -567,7 +567,7 @@ impl Engine {
             return age < FRESH.as_nanos() as i64;
         }
         // Of another clock, and of whole seconds.
-        let recent = u128::from(age.unsigned_abs()) < SKEW.as_nanos();
+        let recent = i128::from(age) < SKEW.as_nanos() as i128;
         recent && self.clock().instant().duration_since(cached.first) < COARSE
     }
 

@@ -25,5 +25,6 @@ mod contract;
 mod remote;
 mod servers;
 mod session;
+mod watch;
 #[path = "../suite/world.rs"]
 mod world;

@@ -18,7 +18,7 @@ use super::servers::{Between, Fate, Judge, host, sftp_server};
 use super::world::{BASELINE, TestClock, World, apply};
 
 /// Adds an agent whose folder is reached as one of a host.
-fn add_remote(world: &mut World, agent: &str, host: &str) {
+pub fn add_remote(world: &mut World, agent: &str, host: &str) {
     let memory = world.memory(agent);
     let lines = format!("remote_host = {host}\nremote_memory = {}", memory.display());
     world.add(agent, &lines);
@@ -26,7 +26,7 @@ fn add_remote(world: &mut World, agent: &str, host: &str) {
 }
 
 /// An engine that reaches hosts by a dial.
-fn engine(world: &World, dial: impl Dial + 'static) -> Engine {
+pub fn engine(world: &World, dial: impl Dial + 'static) -> Engine {
     let clock = world.clock.clone();
     let everywhere = Everywhere::new(world.local(), Arc::new(dial), clock.clone());
     world.engine_through(clock, Arc::new(everywhere), None)

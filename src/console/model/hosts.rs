@@ -1,6 +1,7 @@
 //! The hosts of the fleet, as far as the console knows.
 
 use std::collections::HashMap;
+use std::fmt;
 
 use chrono::{DateTime, FixedOffset};
 
@@ -78,17 +79,36 @@ pub fn word(status: &HostStatus) -> &'static str {
     }
 }
 
-/// Why nobody on a host can be reached, and when that is tried again; none where
-/// there is nothing wrong. It may have the host's words.
-pub fn trouble(status: &HostStatus, now: DateTime<FixedOffset>) -> Option<String> {
+/// Why nobody on a host can be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// The reason; it may be in the host's words.
+    pub reason: String,
+    /// When it is tried again, in words; empty where that is not known.
+    pub next: String,
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.next.as_str() {
+            "" => f.write_str(&self.reason),
+            next => write!(f, "{}; {next}", self.reason),
+        }
+    }
+}
+
+/// Why nobody on a host can be reached; none where there is nothing wrong.
+pub fn trouble(status: &HostStatus, now: DateTime<FixedOffset>) -> Option<Trouble> {
     let contact = &status.contact;
     if !contact.reach.is_trouble() {
         return None;
     }
-    let reason = contact.reason().unwrap_or_else(|| "no answer".to_string());
-    Some(match (contact.trying, contact.next) {
-        (false, Some(next)) => format!("{reason}; next try {}", until(now, next)),
-        _ => format!("{reason}; trying now"),
+    Some(Trouble {
+        reason: contact.reason().unwrap_or_else(|| "no answer".to_string()),
+        next: match (contact.trying, contact.next) {
+            (false, Some(next)) => format!("next try {}", until(now, next)),
+            _ => "trying now".to_string(),
+        },
     })
 }
 

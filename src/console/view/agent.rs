@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::fleet::{fleet_name, share};
 use super::{Canvas, count, cut, message, shorten, size};
-use crate::console::model::{GUTTER_DIFF, GUTTER_TEXT, Model, Tab, age, modified};
+use crate::console::model::{GUTTER_DIFF, GUTTER_TEXT, Model, Tab, Trouble, age, modified};
 use crate::console::text::{Kind, Line, Span};
 use crate::console::theme::{Role, of_state};
 use crate::engine::{Observation, State};
@@ -63,7 +63,7 @@ fn header(model: &Model, canvas: &mut Canvas<'_>, seen: Option<&Observation>) {
 }
 
 /// That what is shown is only a copy, how old that is, and why.
-fn cached(model: &Model, canvas: &mut Canvas<'_>, x: u16, trouble: &str) -> u16 {
+fn cached(model: &Model, canvas: &mut Canvas<'_>, x: u16, trouble: &Trouble) -> u16 {
     let text = match model.agent.copied {
         Some(read) => format!("CACHED {} old - {trouble}", age(model.now.wall, read)),
         None => format!("no copy - {trouble}"),
@@ -96,6 +96,10 @@ fn right(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
 }
 
 fn tabs(model: &Model, canvas: &mut Canvas<'_>, seen: Option<&Observation>) {
+    let row = model.row(&model.agent.name);
+    // Of a copy it is told what it holds.
+    let copied = row.filter(|_| model.agent.copied.is_some());
+    let seen = copied.and_then(|row| row.last_read()).or(seen);
     let content = seen.and_then(|seen| seen.content.as_ref());
     let scratch = match content {
         Some(content) => format!("Scratch {}", count(content.scratch_lines, "line")),

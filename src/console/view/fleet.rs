@@ -4,7 +4,7 @@ use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
 use super::{Canvas, count, cut, message, shorten, size, split};
-use crate::console::model::{Model, Row, Sort, age, modified};
+use crate::console::model::{Model, Row, Sort, Trouble, age, modified};
 use crate::console::theme::{Role, of_state};
 use crate::engine::{Act, Observation, Outcome, State};
 use crate::untrusted;
@@ -349,8 +349,15 @@ fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &Row, names: u16) {
     }
     if canvas.width() >= WHY_FROM {
         let room = usize::from(canvas.width().saturating_sub(x + 1));
-        let why = trouble.as_ref().unwrap_or(&seen.why);
-        canvas.put(x + 1, y, &cut(why, room), rest);
+        let text = match &trouble {
+            // When it is tried again is the part that changes.
+            Some(Trouble { reason, next }) if !next.is_empty() => {
+                let room = room.saturating_sub(next.width() + 2);
+                format!("{}; {next}", cut(reason, room))
+            }
+            _ => seen.why.clone(),
+        };
+        canvas.put(x + 1, y, &cut(&text, room), rest);
     }
 }
 
@@ -445,10 +452,7 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     {
         text.push_str(&format!("; {}", block.why));
     }
-    if let Some(trouble) = model.cut_off(&row.name)
-        && let Some((_, next)) = trouble.rsplit_once("; ")
-        && trouble != seen.why
-    {
+    if let Some(Trouble { next, .. }) = model.cut_off(&row.name).filter(|it| !it.next.is_empty()) {
         text.push_str(&format!("; {next}"));
     }
     let room = usize::from(canvas.width()) - 2;

@@ -241,7 +241,9 @@ impl Lane {
             return false;
         }
         let contact = transport.contact().unwrap_or_default();
-        if contact.reach.is_trouble() {
+        let before = self.rounds[number].told.contact.reach;
+        if contact.reach.is_trouble() || before.is_trouble() {
+            // What holds for one of them holds for all.
             names = self.rounds[number].all();
         }
         let seen = self.observe(&names);
@@ -306,5 +308,117 @@ impl Drop for Permit<'_> {
     fn drop(&mut self) {
         // There is room for it: it was taken from there.
         let _ = self.0.send(());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{Clock, System};
+
+    fn round(polls: &[(&str, u64)]) -> Round {
+        let host = Host {
+            name: "box".to_string(),
+            user: None,
+            port: None,
+            identity_file: None,
+            timeout: 15,
+        };
+        let polls = polls.iter();
+        let polls = polls.map(|(name, poll)| ((*name).to_string(), Duration::from_secs(*poll)));
+        Round {
+            told: HostStatus {
+                host: host.clone(),
+                agents: Vec::new(),
+                contact: Contact::default(),
+            },
+            host,
+            polls: polls.collect(),
+            due: HashMap::new(),
+            rested: None,
+            hurry: false,
+        }
+    }
+
+    fn ask(agents: &[&str], at_once: bool) -> Ask {
+        let agents = agents.iter().map(|name| (*name).to_string());
+        Ask {
+            agents: agents.collect(),
+            at_once,
+        }
+    }
+
+    fn seconds(count: u64) -> Duration {
+        Duration::from_secs(count)
+    }
+
+    fn up() -> Contact {
+        Contact {
+            reach: Reach::Up,
+            ..Contact::default()
+        }
+    }
+
+    #[test]
+    fn each_agent_is_looked_at_as_often_as_it_asks_for_together_with_the_others() {
+        let mut round = round(&[("slow", 30), ("quick", 10), ("quick-too", 10)]);
+        let start = System.instant();
+        assert_eq!(round.next(), None);
+        round.want(
+            &ask(&["slow", "quick", "quick-too", "no such one"], true),
+            start,
+        );
+        assert_eq!(round.ready(start), ["slow", "quick", "quick-too"]);
+        round.looked(&round.all(), &up(), start, start + seconds(1));
+        assert_eq!(round.next(), Some(start + seconds(10)));
+        assert!(round.ready(start + seconds(9)).is_empty());
+        let later = start + seconds(10);
+        assert_eq!(round.ready(later), ["quick", "quick-too"]);
+        round.looked(&round.ready(later), &up(), later, later);
+        assert_eq!(round.next(), Some(start + seconds(20)));
+        assert_eq!(round.ready(start + seconds(30)).len(), 3);
+    }
+
+    #[test]
+    fn what_changes_here_does_not_make_it_restless_and_the_operator_need_not_wait() {
+        let mut round = round(&[("a", 10)]);
+        let start = System.instant();
+        round.looked(&round.all(), &up(), start, start);
+        round.want(&ask(&["a"], false), start);
+        assert_eq!(round.next(), Some(start + REST));
+        assert!(!round.hurry);
+        round.want(&ask(&["a"], true), start);
+        assert_eq!(round.next(), Some(start));
+        assert!(round.hurry);
+    }
+
+    #[test]
+    fn a_host_that_takes_long_is_not_looked_at_all_the_time() {
+        let mut round = round(&[("a", 1)]);
+        let start = System.instant();
+        round.looked(&round.all(), &up(), start, start + seconds(5));
+        assert_eq!(round.next(), Some(start + seconds(5) + REST));
+    }
+
+    #[test]
+    fn nobody_on_a_host_that_does_not_answer_is_looked_at_before_its_next_try() {
+        let mut round = round(&[("a", 1), ("b", 60)]);
+        let start = System.instant();
+        round.looked(&round.all(), &up(), start, start);
+        let away = Contact {
+            reach: Reach::Away,
+            until: Some(start + seconds(40)),
+            ..Contact::default()
+        };
+        round.looked(&["a".to_string()], &away, start, start);
+        assert!(round.ready(start + seconds(39)).is_empty());
+        assert_eq!(round.ready(start + seconds(40)), ["a", "b"]);
+        // A session that was just lost may be had again at once.
+        let lost = Contact {
+            until: None,
+            ..away
+        };
+        round.looked(&round.all(), &lost, start, start);
+        assert_eq!(round.ready(start), ["a", "b"]);
     }
 }
