@@ -366,3 +366,6 @@ pub fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
     runs.reverse();
     Ok(runs)
 }
+
+#[cfg(test)]
+mod tests;

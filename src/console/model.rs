@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
-pub use hosts::{HostsScreen, Trouble, trouble, until, word};
+pub use hosts::{HostsScreen, Next, Trouble, trouble, until, word};
 pub use log::{Level, LogRow, LogScreen, Message, RunSummary};
 pub use reset::{
     Form, PlanView, Request, ResetScreen, ResultLine, ResultView, RunView, Stage, form,
@@ -393,7 +393,7 @@ impl Model {
         let seen = row.and_then(|row| row.seen.as_ref())?;
         let trouble = Trouble {
             reason: seen.why.clone(),
-            next: String::new(),
+            next: None,
         };
         matches!(seen.state, State::Unreach | State::HostKey).then_some(trouble)
     }

@@ -267,9 +267,13 @@ fn split(text: &str, room: usize) -> (&str, &str) {
 
 /// Foreign text for a column of `width` cells: made visible, and cut at its end.
 fn cut(text: &str, width: usize) -> String {
-    let text = untrusted::line(text);
+    clip(&untrusted::line(text), width)
+}
+
+/// The same for text that is safe to draw already.
+fn clip(text: &str, width: usize) -> String {
     if text.width() <= width {
-        return text;
+        return text.to_string();
     }
     let mut used = 0;
     let mut kept = String::new();

@@ -117,25 +117,31 @@ impl Preparer {
 
 /// What was read last of some agents, those that were opened last.
 #[derive(Default)]
-struct Copies {
+pub(super) struct Copies {
     list: VecDeque<Detail>,
 }
 
 impl Copies {
-    fn keep(&mut self, detail: Detail) {
+    /// Keeps this one, and of the others as many as there is room for.
+    pub(super) fn keep(&mut self, detail: Detail) {
+        let bytes =
+            |copy: &Detail| copy.memory.len() + copy.operator_part.as_ref().map_or(0, Vec::len);
+        if bytes(&detail) > COPIES {
+            return;
+        }
         let same = |copy: &Detail| copy.observation.agent == detail.observation.agent;
         self.list.retain(|copy| !same(copy));
         self.list.push_front(detail);
-        let mut bytes = 0;
+        let mut sum = 0;
         let fits = |copy: &Detail| {
-            bytes += copy.memory.len() + copy.operator_part.as_ref().map_or(0, Vec::len);
-            bytes <= COPIES
+            sum += bytes(copy);
+            sum <= COPIES
         };
         let count = self.list.iter().map(fits).take_while(|fits| *fits).count();
         self.list.truncate(count);
     }
 
-    fn of(&self, agent: &str) -> Option<Detail> {
+    pub(super) fn of(&self, agent: &str) -> Option<Detail> {
         let mut copies = self.list.iter();
         copies.find(|copy| copy.observation.agent == agent).cloned()
     }

@@ -84,16 +84,42 @@ pub fn word(status: &HostStatus) -> &'static str {
 pub struct Trouble {
     /// The reason; it may be in the host's words.
     pub reason: String,
-    /// When it is tried again, in words; empty where that is not known.
-    pub next: String,
+    /// When it is tried again, if that is known.
+    pub next: Option<Next>,
+}
+
+/// When a host is tried again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It is being tried.
+    Now,
+    /// After about so long.
+    After(String),
+}
+
+impl Next {
+    /// In a column.
+    pub fn short(&self) -> String {
+        match self {
+            Next::Now => "trying".to_string(),
+            Next::After(time) => format!("next {time}"),
+        }
+    }
+}
+
+impl fmt::Display for Next {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Next::Now => f.write_str("trying now"),
+            Next::After(time) => write!(f, "next try {time}"),
+        }
+    }
 }
 
 impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.next.as_str() {
-            "" => f.write_str(&self.reason),
-            next => write!(f, "{}; {next}", self.reason),
-        }
+        f.write_str(&self.reason)?;
+        self.next.iter().try_for_each(|next| write!(f, "; {next}"))
     }
 }
 
@@ -105,10 +131,10 @@ pub fn trouble(status: &HostStatus, now: DateTime<FixedOffset>) -> Option<Troubl
     }
     Some(Trouble {
         reason: contact.reason().unwrap_or_else(|| "no answer".to_string()),
-        next: match (contact.trying, contact.next) {
-            (false, Some(next)) => format!("next try {}", until(now, next)),
-            _ => "trying now".to_string(),
-        },
+        next: Some(match (contact.trying, contact.next) {
+            (false, Some(next)) => Next::After(until(now, next)),
+            _ => Next::Now,
+        }),
     })
 }
 

@@ -68,7 +68,9 @@ fn cached(model: &Model, canvas: &mut Canvas<'_>, x: u16, trouble: &Trouble) -> 
         Some(read) => format!("CACHED {} old - {trouble}", age(model.now.wall, read)),
         None => format!("no copy - {trouble}"),
     };
-    let room = usize::from(canvas.width().saturating_sub(x + 12));
+    // Where it is narrow this matters more than what else is in the line.
+    let reserve = if canvas.width() < 110 { 1 } else { 22 };
+    let room = usize::from(canvas.width().saturating_sub(x + reserve));
     canvas.put(x, 0, &cut(&text, room), Role::Warn) + 2
 }
 

@@ -3,7 +3,7 @@
 use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
-use super::{Canvas, count, cut, message, shorten, size, split};
+use super::{Canvas, clip, count, cut, message, shorten, size, split};
 use crate::console::model::{Model, Row, Sort, Trouble, age, modified};
 use crate::console::theme::{Role, of_state};
 use crate::engine::{Act, Observation, Outcome, State};
@@ -19,7 +19,7 @@ struct Column {
 }
 
 const HOST: Column = column("HOST", 8, 110, false);
-const SIZE: Column = column("SIZE", 6, 96, true);
+const SIZE: Column = column("SIZE", 7, 96, true);
 const LIMIT: Column = column("LIM", 5, 100, true);
 const SCRATCH: Column = column("SCRATCH", 7, 0, true);
 const ABOVE: Column = column("ABOVE---", 8, 0, true);
@@ -351,13 +351,17 @@ fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &Row, names: u16) {
         let room = usize::from(canvas.width().saturating_sub(x + 1));
         let text = match &trouble {
             // When it is tried again is the part that changes.
-            Some(Trouble { reason, next }) if !next.is_empty() => {
+            Some(Trouble {
+                reason,
+                next: Some(next),
+            }) => {
+                let next = next.short();
                 let room = room.saturating_sub(next.width() + 2);
                 format!("{}; {next}", cut(reason, room))
             }
-            _ => seen.why.clone(),
+            _ => untrusted::line(&seen.why),
         };
-        canvas.put(x + 1, y, &cut(&text, room), rest);
+        canvas.put(x + 1, y, &clip(&text, room), rest);
     }
 }
 
@@ -452,7 +456,7 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     {
         text.push_str(&format!("; {}", block.why));
     }
-    if let Some(Trouble { next, .. }) = model.cut_off(&row.name).filter(|it| !it.next.is_empty()) {
+    if let Some(next) = model.cut_off(&row.name).and_then(|it| it.next) {
         text.push_str(&format!("; {next}"));
     }
     let room = usize::from(canvas.width()) - 2;
@@ -461,12 +465,12 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         true => split(&shown, room),
         false => (shown.as_str(), ""),
     };
-    canvas.put(1, y, &cut(first, room), Role::Text);
+    canvas.put(1, y, &clip(first, room), Role::Text);
     canvas.put(1, y, &cut(&row.name, room), of_state(row.state()));
     if tall && !said {
         match rest {
             "" => canvas.put(1, y + 1, next_step(seen), Role::Dim),
-            rest => canvas.put(1, y + 1, &cut(rest, room), Role::Text),
+            rest => canvas.put(1, y + 1, &clip(rest, room), Role::Text),
         };
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::fleet::fleet_name;
-use super::{Canvas, count, cut, message, shorten, size, split};
+use super::{Canvas, clip, count, cut, message, shorten, size, split};
 use crate::console::command::NO_HOSTS;
 use crate::console::model::{Model, age, until, word};
 use crate::console::theme::{Role, of_state};
@@ -55,12 +55,10 @@ fn header(model: &Model, canvas: &mut Canvas<'_>) {
     let x = canvas.put(0, 0, "HOSTS", Role::Title) + 2;
     let mut x = fleet_name(model, canvas, x, 0);
     let order = model.hosts.order();
-    x = canvas.put(
-        x,
-        0,
-        &format!("{}:", count(order.len() as u64, "host")),
-        Role::Text,
-    ) + 1;
+    if canvas.width() >= 100 {
+        let all = format!("{}:", count(order.len() as u64, "host"));
+        x = canvas.put(x, 0, &all, Role::Text) + 1;
+    }
     let mut rest = order.as_slice();
     while let Some(first) = rest.first() {
         let (_, role) = look(first);
@@ -223,7 +221,7 @@ fn details(model: &Model, canvas: &mut Canvas<'_>, y: u16, status: &HostStatus) 
                 "" => (rest, ""),
                 first => (first, more),
             };
-            canvas.put(8, at, &cut(first, room), role);
+            canvas.put(8, at, &clip(first, room), role);
             rest = more;
             line += 1;
         }
