@@ -26,6 +26,7 @@ mod together;
 pub mod wire;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -44,6 +45,8 @@ pub struct Everywhere {
     dial: Arc<dyn ssh::Dial>,
     clock: Arc<dyn Clock>,
     hosts: Mutex<HashMap<Host, Arc<Sftp>>>,
+    /// No host is connected to any more.
+    left: AtomicBool,
 }
 
 impl Everywhere {
@@ -58,6 +61,7 @@ impl Everywhere {
             dial,
             clock,
             hosts: Mutex::default(),
+            left: AtomicBool::new(false),
         }
     }
 }
@@ -73,13 +77,19 @@ impl Transports for Everywhere {
         }
         let new = Sftp::new(host.clone(), self.dial.clone(), self.clock.clone());
         let new = Arc::new(new);
+        if self.left.load(Ordering::SeqCst) {
+            new.leave();
+        }
         hosts.insert(host.clone(), new.clone());
         new
     }
 
     fn leave(&self) {
-        let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        let hosts: Vec<Arc<Sftp>> = hosts.values().cloned().collect();
+        let hosts: Vec<Arc<Sftp>> = {
+            let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+            self.left.store(true, Ordering::SeqCst);
+            hosts.values().cloned().collect()
+        };
         // All of them at once: the slowest decides, not their number.
         hosts.iter().for_each(|host| host.leave());
         let end = self.clock.instant() + ENDING;

@@ -347,8 +347,8 @@ pub fn host(name: &str, reach: Reach, agents: &[&str]) -> HostStatus {
     HostStatus {
         host: Host {
             name: name.to_string(),
-            user: (name.len() % 2 == 0).then(|| "ops".to_string()),
-            port: (name.len() % 3 == 0).then_some(2222),
+            user: name.len().is_multiple_of(2).then(|| "ops".to_string()),
+            port: name.len().is_multiple_of(3).then_some(2222),
             identity_file: None,
             timeout: 15,
         },

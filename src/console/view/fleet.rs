@@ -43,7 +43,7 @@ const STATE_WIDTH: u16 = 10;
 const PROGRAM: &str = "memory-shepherd  ";
 
 /// What WHY keeps, however long the names are.
-const WHY_WIDTH: u16 = 24;
+const WHY_WIDTH: u16 = 23;
 
 /// From this width on there is room for WHY; below, it is in the strip alone.
 const WHY_FROM: u16 = 100;

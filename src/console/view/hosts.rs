@@ -55,7 +55,7 @@ fn header(model: &Model, canvas: &mut Canvas<'_>) {
     let x = canvas.put(0, 0, "HOSTS", Role::Title) + 2;
     let mut x = fleet_name(model, canvas, x, 0);
     let order = model.hosts.order();
-    if canvas.width() >= 100 {
+    if canvas.width() >= 100 && !order.is_empty() {
         let all = format!("{}:", count(order.len() as u64, "host"));
         x = canvas.put(x, 0, &all, Role::Text) + 1;
     }
