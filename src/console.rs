@@ -35,7 +35,8 @@ use effect::Runner;
 pub use effect::runs;
 use keymap::{Code, Key};
 use model::{
-    AgentScreen, Level, LogScreen, Model, Moment, ReadOnly, ResetScreen, Row, Screen, Sort,
+    AgentScreen, HostsScreen, Level, LogScreen, Model, Moment, ReadOnly, ResetScreen, Row, Screen,
+    Sort,
 };
 use theme::Theme;
 use update::{Effect, Msg, next_wake, update};
@@ -77,6 +78,7 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
     let row = |agent: &crate::config::Agent| Row {
         name: agent.name.clone(),
         seen: None,
+        known: None,
         remembered: None,
     };
     let mut model = Model {
@@ -105,6 +107,7 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
             messages: VecDeque::new(),
             ..LogScreen::default()
         },
+        hosts: HostsScreen::default(),
         overlay: None,
         prompt: None,
         pending: Vec::new(),
@@ -180,7 +183,7 @@ pub fn run(options: Options) -> Result<()> {
         .model
         .rows
         .into_iter()
-        .filter_map(|row| row.seen)
+        .filter_map(|row| row.last_read().or(row.seen.as_ref()).cloned())
         .collect();
     console.runner.end(inbox, &seen);
     result.map_err(|error| gone(&error))

@@ -4,8 +4,10 @@
 //!
 //! Console and command line call the methods of [`Engine`] and nothing below.
 
+mod contact;
 mod fleet;
 mod hosts;
+mod judge;
 mod ledger;
 mod lock;
 mod log;
@@ -14,6 +16,7 @@ mod observe;
 mod plan;
 mod reset;
 mod retention;
+mod state;
 mod undo;
 mod verify;
 mod weaker;
@@ -23,13 +26,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+pub use contact::HostStatus;
 pub use fleet::{Fleet, FleetEvent};
+pub use judge::WINDOW;
 pub use ledger::{Act, Event, Outcome, Record, Records, Standing, Trigger};
 pub use lock::{Lock as Held, Queue};
-pub use observe::{Block, Content, LastRun, Observation, Protection, State, WINDOW};
+pub use observe::{Block, Content, LastRun, Observation, Protection};
 pub use plan::{Action, Bound, Plan, Skipped, Step, UndoMode, UndoOf, UndoTarget};
 pub use reset::{AgentResult, Progress, Report, Stage, UNCLAIMED};
 pub use retention::{Kept, Retention};
+pub use state::State;
 pub use verify::{About, Chain, Finding, Tally, Verification, Verifying};
 
 use crate::archive::{self, Archive};
@@ -39,6 +45,7 @@ use crate::config::{Agent, Config, Place};
 use crate::digest::Digest;
 use crate::durable;
 use crate::error::{Error, Kind, Result};
+pub use crate::transport::{Contact, Reach, Setting};
 use crate::transport::{Folder, Object, Transport, TransportError, Transports};
 use ledger::{History, Ledger};
 use memory::{Baseline, Boundary};
@@ -210,7 +217,7 @@ impl Engine {
     /// An agent with the bytes that a person may want to read.
     pub fn detail(&self, agent: &Agent) -> Detail {
         let shelf = Mutex::new(Shelf::new(&self.config().general));
-        let seen = self.see(agent, true, None, &shelf);
+        let seen = self.see(agent, &shelf);
         let content = seen.observation.content.as_ref();
         Detail {
             operator_part: seen.operator_part,

@@ -4,6 +4,7 @@
 //! The comments on the traits are obligations. Every implementation passes one
 //! suite, `tests/suite/contract.rs`.
 
+mod contact;
 pub mod fake;
 pub mod local;
 pub mod sftp;
@@ -20,6 +21,7 @@ use crate::config::{Extension, Host};
 use crate::digest::{Digest, Hasher};
 pub use crate::durable::Unsynced;
 use crate::error::{Error, Kind};
+pub use contact::{Ability, Contact, Reach, Setting};
 
 /// Receives the bytes of a file in order. An error it returns ends the read and
 /// comes back unchanged.
@@ -41,13 +43,66 @@ pub trait Transport: Send + Sync {
     /// happens in this very folder, whatever is swapped into its path
     /// afterwards. A path that goes through a symbolic link is refused.
     fn open(&self, memory: &Path) -> Result<Box<dyn Folder>, TransportError>;
+
+    /// Reads many memories together, each as [`Folder::read`] does; a probe said a
+    /// moment ago what they are. The pieces of one come in order, those of several
+    /// mixed, each with the number of its memory. One answer for each, in order;
+    /// one that is no such file any more is [`Cause::Moved`].
+    fn read(
+        &self,
+        files: &[(&Path, &File)],
+        sink: Pieces<'_>,
+    ) -> Vec<Result<File, TransportError>> {
+        let read = |(number, (memory, _)): (usize, &(&Path, &File))| {
+            let mut take = |piece: &[u8]| {
+                sink(number, piece);
+                Ok(())
+            };
+            self.open(memory)?.read(&mut take)
+        };
+        files.iter().enumerate().map(read).collect()
+    }
+
+    /// How the way there stands, without asking anybody; none where there is no
+    /// way that could be cut.
+    fn contact(&self) -> Option<Contact> {
+        None
+    }
+
+    /// Connects if that is not done, unless a pause after a failure is not over:
+    /// for the one who watches this host. From the first call on nobody else tries
+    /// a host that did not answer; they are told why at once.
+    ///
+    /// # Errors
+    /// Why there is no connection.
+    fn approach(&self) -> Result<(), TransportError> {
+        Ok(())
+    }
+
+    /// Ends a pause: the next [`Transport::approach`] tries at once.
+    fn hurry(&self) {}
+
+    /// What the setup of the way there comes to, name by name. Runs a program.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    fn settings(&self) -> Result<Vec<Setting>, TransportError> {
+        Ok(Vec::new())
+    }
 }
+
+/// Receives pieces of several memories, by their number.
+pub type Pieces<'a> = &'a mut dyn FnMut(usize, &[u8]);
 
 /// The way to this machine's disks and to hosts.
 pub trait Transports: Send + Sync {
     /// The transport to a host, or, for none, to this machine's own disks. It
     /// connects when it is used; whoever asks for the same host shares a session.
     fn to(&self, host: Option<&Host>) -> Arc<dyn Transport>;
+
+    /// Ends all connections, and the processes that carry them, whether or not
+    /// somebody still waits for an answer. There are none afterwards.
+    fn leave(&self) {}
 }
 
 /// One transport for everything.
@@ -424,7 +479,7 @@ pub enum Cause {
 }
 
 /// An error of a transport: a cause for the engine, a sentence for people.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TransportError {
     /// Why.
     pub cause: Cause,
@@ -444,6 +499,11 @@ impl TransportError {
             error: self.error.hint(hint),
             ..self
         }
+    }
+
+    /// What the operator can do, in the order in which it was added.
+    pub fn hints(&self) -> &[String] {
+        self.error.hints()
     }
 
     /// What decides the exit code.

@@ -4,6 +4,7 @@
 //! It changes nothing: files that it tries things on have no name, or stand in
 //! a folder of their own inside the archive that is removed at once.
 
+mod hosts;
 mod reach;
 mod trial;
 
@@ -139,7 +140,10 @@ impl Context<'_> {
             reach::about_the_group(&mut report, &config, self.world);
             about_baselines(&mut report, &config);
             match self.engine(config, Trigger::Cli) {
-                Ok(engine) => about_the_archive(&mut report, &engine, self.world),
+                Ok(engine) => {
+                    about_the_archive(&mut report, &engine, self.world);
+                    hosts::about_hosts(&mut report, &engine);
+                }
                 Err(error) => report.error(&error),
             }
         }
@@ -328,11 +332,8 @@ fn about_agents(report: &mut Report, config: &Config, transport: &dyn Transport)
     let mut paths: BTreeMap<&Path, Vec<&str>> = BTreeMap::new();
     for agent in &config.agents {
         let name = agent.name.as_str();
+        // Hosts are looked at by themselves.
         let Some(memory) = local(agent) else {
-            report.warn(
-                format!("{name} lives on another host, which this version does not reach"),
-                "",
-            );
             continue;
         };
         paths.entry(memory).or_default().push(name);

@@ -21,6 +21,8 @@ pub enum Context {
     Result,
     /// The log.
     Log,
+    /// The hosts.
+    Hosts,
 }
 
 /// For the order of help.
@@ -68,6 +70,7 @@ pub enum Command {
     Open,
     Read,
     ReadAll,
+    TryNow,
     NextTab,
     PreviousTab,
     Wrap,
@@ -100,6 +103,7 @@ pub enum Command {
     GoAgent,
     GoReset,
     GoLog,
+    GoHosts,
     Help,
     Palette,
     ReadOnly,
@@ -128,10 +132,10 @@ pub struct Spec {
     pub keys: &'static [&'static str],
 }
 
-use Context::{Agent, Any, Fleet, Log, Plan, Result as Outcome, Run};
+use Context::{Agent, Any, Fleet, Hosts, Log, Plan, Result as Outcome, Run};
 
 /// Where a list or a text can be moved through.
-const SCROLLED: &[Context] = &[Fleet, Agent, Plan, Run, Outcome, Log];
+const SCROLLED: &[Context] = &[Fleet, Agent, Plan, Run, Outcome, Log, Hosts];
 
 macro_rules! table {
     ($($command:ident $id:literal $hint:literal $category:ident $contexts:expr, [$($key:literal)*], $title:literal;)*) => {
@@ -160,7 +164,7 @@ table! {
     DropHidden    "drop-hidden"   "drop hidden" Act     &[Plan], ["v"], "Take marked agents out of the plan that the filter hides";
     Retry         "retry"         "retry failed" Act    &[Outcome], ["r"], "Plan a reset of the agents that failed";
     Mark          "mark"          "mark"        Select  &[Fleet], ["Space"], "Mark or unmark the agent under the cursor";
-    Filter        "filter"        "filter"      Select  &[Fleet], ["/"], "Show only some agents: words, !not, ~fuzzy, is:drifted, is:marked";
+    Filter        "filter"        "filter"      Select  &[Fleet], ["/"], "Show only some agents: words, !not, ~fuzzy, is:drifted, is:marked, host:NAME";
     MarkRange     "mark-range"    ""            Select  &[Fleet], ["v"], "Mark from the last marked agent to the cursor";
     MarkAll       "mark-all"      ""            Select  &[Fleet], ["a"], "Mark all agents that are shown";
     ClearMarks    "clear-marks"   ""            Select  &[Fleet], ["A"], "Clear all marks, also hidden ones";
@@ -177,9 +181,10 @@ table! {
     PreviousHit   "previous-hit"  ""            Look    &[Agent, Log], ["N"], "Go to the previous hit, or hunk";
     Wrap          "wrap"          "wrap"        Look    &[Agent], ["w"], "Wrap long lines, or cut them";
     Reveal        "reveal"        "invisibles"  Look    &[Agent], ["."], "Show ordinary white space, too; what is dangerous always shows";
-    Open          "open"          "open"        Look    &[Fleet, Outcome, Log], ["Enter" "l" "Right"], "Open what is under the cursor";
-    Read          "read"          ""            Look    &[Fleet, Agent], ["r"], "Read this agent again";
-    ReadAll       "read-all"      ""            Look    &[Fleet, Agent, Outcome, Log], ["R" "^r"], "Read all agents again";
+    Open          "open"          "open"        Look    &[Fleet, Outcome, Log, Hosts], ["Enter" "l" "Right"], "Open what is under the cursor; at the hosts, the agents of that one";
+    Read          "read"          ""            Look    &[Fleet, Agent], ["r"], "Read this agent again; a host that did not answer is tried at once";
+    TryNow        "try-now"       "try now"     Look    &[Hosts], ["r"], "Try this host now, and read its agents again";
+    ReadAll       "read-all"      ""            Look    &[Fleet, Agent, Outcome, Log, Hosts], ["R" "^r"], "Read all agents again; hosts that did not answer are tried at once";
     Down          "down"          ""            Move    SCROLLED, ["j" "Down"], "Down";
     Up            "up"            ""            Move    SCROLLED, ["k" "Up"], "Up";
     HalfDown      "half-down"     ""            Move    SCROLLED, ["^d"], "Half a page down";
@@ -194,6 +199,7 @@ table! {
     GoAgent       "agent"         ""            Move    &[Any], ["2"], "The agent under the cursor";
     GoReset       "plan"          ""            Move    &[Any], ["5"], "The plan, run or result";
     GoLog         "log"           "log"         Move    &[Any], ["7"], "The log";
+    GoHosts       "hosts"         ""            Move    &[Any], ["8"], "The hosts: how they stand, and why";
     ReadOnly      "read-only"     ""            Program &[Any], ["!"], "Switch read-only on; or, after y, off, for 30 minutes also where agents are protected";
     HostAway      "host"          "host"        Program &[Any], ["D"], "In the demo alone: make its host go away, or come back";
     Redraw        "redraw"        ""            Program &[Any], ["^l"], "Draw the whole screen again";
@@ -202,6 +208,9 @@ table! {
     Palette       "palette"       "commands"    Program &[Any], [":"], "Every command, screen, order and agent, by a few letters";
     Help          "help"          "help"        Program &[Any], ["?" "F1"], "Keys of this screen; Enter runs one";
 }
+
+/// Why there is nothing to look at among the hosts.
+pub const NO_HOSTS: &str = "no agent of this fleet is on another host";
 
 /// The row of a command.
 pub fn spec(command: Command) -> &'static Spec {
@@ -246,10 +255,18 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
     match command {
         Command::PlanReset | Command::PlanUndo | Command::PlanRedo | Command::Retry => {
             need(!model.is_running(), "a run is in progress; 5 shows it")?;
-            need(
-                !model.targets(command).is_empty(),
-                "there is no agent to do it to",
-            )?;
+            let targets = model.targets(command);
+            need(!targets.is_empty(), "there is no agent to do it to")?;
+            // One of several is left out of the plan, which says why.
+            let mut cut_off = targets.iter().map(|name| model.cut_off(name));
+            if let Some(Some(why)) = cut_off.next()
+                && cut_off.all(|why| why.is_some())
+            {
+                return Err(match targets.as_slice() {
+                    [one] => format!("{one} cannot be reached: {why}"),
+                    _ => format!("none of these can be reached: {why}"),
+                });
+            }
             match model.why_read_only() {
                 Some(why) => Err(why),
                 None => Ok(()),
@@ -275,6 +292,7 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
             !matches!(model.reset.stage, Stage::Empty),
             "there is no plan yet; X makes one",
         ),
+        Command::TryNow => need(model.hosts.current().is_some(), NO_HOSTS),
         Command::Last => need(model.previous.is_some(), "there was no other screen yet"),
         Command::HostAway => need(
             model.host_away.is_some(),
@@ -317,7 +335,7 @@ mod tests {
 
     #[test]
     fn no_key_means_two_things_in_one_context() {
-        for context in [Fleet, Agent, Plan, Run, Outcome, Log, Any] {
+        for context in [Fleet, Agent, Plan, Run, Outcome, Log, Hosts, Any] {
             let mut seen: HashSet<&str> = HashSet::new();
             for spec in TABLE.iter().filter(|spec| spec.contexts.contains(&context)) {
                 for key in spec.keys {

@@ -1,6 +1,8 @@
 //! Carries effects out against the engine, away from the screen's thread; the
 //! answers come back as messages. The only bridge between the two.
 
+mod texts;
+
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,16 +13,17 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use super::model::{Fleet as FleetInfo, Level, Request, RunSummary};
-use super::text;
-use super::update::{Effect, Msg, Texts};
-use crate::config::{self, Config, Env, Protect};
-use crate::demo::host::Host;
+use super::update::{Effect, Msg};
+use crate::config::{self, Config, Env, Host, Protect};
+use crate::demo;
 use crate::digest::Digest;
-use crate::engine::{Act, Detail, Engine, Fleet, FleetEvent, Observation, Plan};
+use crate::engine::{Act, Engine, Fleet, FleetEvent, Observation, Plan};
 use crate::error::{Error, Result};
+use texts::Preparers;
 
-/// How long a diff for the screen may take before it is shown coarser.
-const DIFF_TIME: Duration = Duration::from_millis(500);
+/// How many plans are made at the same time: one that waits for a host that was
+/// never tried before keeps nobody else's waiting.
+const PLANNERS: usize = 4;
 
 /// How many messages may wait for the screen; then whoever sends waits.
 const WAITING: usize = 64;
@@ -45,22 +48,32 @@ pub type Rebuild = Box<dyn Fn(Config) -> Engine + Send>;
 /// Runs effects.
 pub struct Runner {
     engine: Arc<Engine>,
-    fleet: Fleet,
     messages: Sender<Msg>,
-    texts: Sender<String>,
-    jobs: Sender<Job>,
+    workers: Workers,
     run: Option<JoinHandle<()>>,
     cancel: Arc<AtomicBool>,
     env: Env,
     rebuild: Rebuild,
-    host: Option<Arc<Host>>,
+    host: Option<Arc<demo::host::Host>>,
     /// How many engines there were before this one.
     engines: u64,
     known: Known,
 }
 
+/// Those who answer effects for one engine. They end when this is dropped.
+struct Workers {
+    fleet: Fleet,
+    texts: Preparers,
+    plans: Sender<Wanted>,
+    settings: Sender<Host>,
+    jobs: Sender<Job>,
+}
+
+/// A plan that is wanted: the number of the request, what for, and whether
+/// protected agents are unlocked.
+type Wanted = (u64, Request, bool);
+
 enum Job {
-    Plan(u64, Request, bool),
     LoadLog,
     ReadConfig(Env, Known),
     Remember,
@@ -72,18 +85,16 @@ impl Runner {
         engine: Arc<Engine>,
         env: Env,
         rebuild: Rebuild,
-        host: Option<Arc<Host>>,
+        host: Option<Arc<demo::host::Host>>,
     ) -> (Runner, Receiver<Msg>) {
         let (messages, inbox) = bounded(WAITING);
-        let (texts, jobs, fleet) = workers(&engine, 0, &messages);
+        let workers = Workers::start(&engine, 0, &messages);
         // What the fleet looked like last time is shown until it has been read.
-        drop(jobs.send(Job::Remember));
+        drop(workers.jobs.send(Job::Remember));
         let runner = Runner {
             engine,
-            fleet,
             messages,
-            texts,
-            jobs,
+            workers,
             run: None,
             cancel: Arc::default(),
             env,
@@ -98,13 +109,15 @@ impl Runner {
     /// Carries out an effect that concerns the engine.
     pub fn carry_out(&mut self, effect: Effect) {
         // A worker that is gone has said so by itself.
+        let workers = &mut self.workers;
         match effect {
-            Effect::Read(agents) => self.fleet.read(agents),
-            Effect::Texts(agent) => drop(self.texts.send(agent)),
+            Effect::Read(agents) => workers.fleet.read(agents),
+            Effect::Texts(agent) => workers.texts.want(agent),
             Effect::Plan(id, request, unlocked) => {
-                drop(self.jobs.send(Job::Plan(id, request, unlocked)));
+                drop(workers.plans.send((id, request, unlocked)));
             }
-            Effect::LoadLog => drop(self.jobs.send(Job::LoadLog)),
+            Effect::Settings(host) => drop(workers.settings.send(host)),
+            Effect::LoadLog => drop(workers.jobs.send(Job::LoadLog)),
             Effect::HostAway(away) => self.host_away(away),
             Effect::Apply(plan) => self.apply(*plan),
             Effect::Cancel => self.cancel.store(true, Ordering::Relaxed),
@@ -149,7 +162,8 @@ impl Runner {
     /// Reads the config anew, after its file changed.
     pub fn read_config(&self) {
         drop(
-            self.jobs
+            self.workers
+                .jobs
                 .send(Job::ReadConfig(self.env.clone(), Arc::clone(&self.known))),
         );
     }
@@ -164,10 +178,13 @@ impl Runner {
             .collect();
         let info = info(&config);
         let read_only = config.general.protect == Protect::ReadOnly;
-        self.engine = Arc::new((self.rebuild)(config));
+        let new = Arc::new((self.rebuild)(config));
+        let old = std::mem::replace(&mut self.engine, new);
+        // Its hosts may take a moment to be left.
+        thread::spawn(move || old.leave());
         self.engines += 1;
         let first = self.engines * GENERATIONS;
-        (self.texts, self.jobs, self.fleet) = workers(&self.engine, first, &self.messages);
+        self.workers = Workers::start(&self.engine, first, &self.messages);
         // The file may have changed while nobody watched it.
         self.read_config();
         Msg::ConfigLoaded(info, names, read_only)
@@ -179,6 +196,8 @@ impl Runner {
         // A run that waits for the screen must not wait for ever.
         drop(inbox);
         self.wait_for_run();
+        // Whoever waits for a host need not be waited for.
+        self.engine.leave();
         // Only a convenience: an archive that cannot be written has none.
         let _ = self.engine.remember(seen);
     }
@@ -194,25 +213,38 @@ pub fn info(config: &Config) -> FleetInfo {
     }
 }
 
-/// Starts what answers effects for one engine. It ends when the senders go.
-fn workers(
+impl Workers {
+    fn start(engine: &Arc<Engine>, first: u64, messages: &Sender<Msg>) -> Workers {
+        let (plans, wanted) = unbounded::<Wanted>();
+        for _ in 0..PLANNERS {
+            let wanted = wanted.clone();
+            worker(engine, messages, move |own, out| plan(own, &wanted, out));
+        }
+        let (settings, hosts) = unbounded();
+        worker(engine, messages, move |own, out| look_up(own, &hosts, out));
+        let (jobs, queue) = unbounded();
+        worker(engine, messages, move |own, out| do_jobs(own, &queue, out));
+        let (events, seen) = bounded(WAITING);
+        let fleet = Fleet::start(Arc::clone(engine), events);
+        let out = messages.clone();
+        guarded(messages.clone(), move || pass_on(first, &seen, &out));
+        Workers {
+            fleet,
+            texts: Preparers::new(engine, first, messages),
+            plans,
+            settings,
+            jobs,
+        }
+    }
+}
+
+fn worker(
     engine: &Arc<Engine>,
-    first: u64,
     messages: &Sender<Msg>,
-) -> (Sender<String>, Sender<Job>, Fleet) {
-    let (texts, wanted) = unbounded::<String>();
+    work: impl FnOnce(&Engine, &Sender<Msg>) + Send + 'static,
+) {
     let (own, out) = (Arc::clone(engine), messages.clone());
-    guarded(messages.clone(), move || {
-        prepare_texts(&own, first, &wanted, &out)
-    });
-    let (jobs, queue) = unbounded();
-    let (own, out) = (Arc::clone(engine), messages.clone());
-    guarded(messages.clone(), move || do_jobs(&own, &queue, &out));
-    let (events, seen) = bounded(WAITING);
-    let fleet = Fleet::start(Arc::clone(engine), events);
-    let out = messages.clone();
-    guarded(messages.clone(), move || pass_on(first, &seen, &out));
-    (texts, jobs, fleet)
+    guarded(messages.clone(), move || work(&own, &out));
 }
 
 /// A thread whose panic is said on the screen instead of taking it down.
@@ -234,6 +266,7 @@ fn pass_on(first: u64, events: &Receiver<FleetEvent>, messages: &Sender<Msg>) {
                 }
                 Msg::Observed(seen)
             }
+            FleetEvent::Hosts(hosts) => Msg::Hosts(hosts),
             FleetEvent::ConfigChanged => Msg::ConfigChanged,
             FleetEvent::Note(text) => Msg::Note(Level::Warn, text),
         };
@@ -243,89 +276,9 @@ fn pass_on(first: u64, events: &Receiver<FleetEvent>, messages: &Sender<Msg>) {
     }
 }
 
-/// Prepares texts. When several are wanted, only the last one is.
-fn prepare_texts(engine: &Engine, first: u64, wanted: &Receiver<String>, messages: &Sender<Msg>) {
-    while let Ok(mut name) = wanted.recv() {
-        while let Ok(newer) = wanted.try_recv() {
-            name = newer;
-        }
-        let Ok(agent) = engine.agent(&name) else {
-            continue;
-        };
-        let detail = engine.detail(agent);
-        let deadline = engine.clock().instant() + DIFF_TIME;
-        let texts = Texts {
-            agent: name,
-            generation: detail.observation.generation + first,
-            diff: text::diff(&detail, Some(deadline)),
-            scratch: text::scratch(&detail),
-            findings: findings(&detail),
-        };
-        if messages.send(Msg::Texts(Box::new(texts))).is_err() {
-            return;
-        }
-    }
-}
-
-/// What is remarkable about a file, in a line.
-fn findings(detail: &Detail) -> String {
-    let Some(content) = &detail.observation.content else {
-        return detail.observation.why.clone();
-    };
-    let mut found = Vec::new();
-    match &content.boundary {
-        Some(boundary) if boundary.line > 0 => {
-            found.push(format!(
-                "separator L{} ({} of {})",
-                boundary.line, boundary.nth, boundary.of
-            ));
-        }
-        Some(_) => found.push("the baseline has no separator".to_string()),
-        None => found.push("no separator".to_string()),
-    }
-    let hidden = content.hidden;
-    for (count, one, many) in [
-        (
-            hidden.invisible,
-            "invisible character",
-            "invisible characters",
-        ),
-        (hidden.controls, "control character", "control characters"),
-        (hidden.escapes, "of them an escape", "of them escapes"),
-        (
-            hidden.invalid,
-            "byte that is no UTF-8",
-            "bytes that are no UTF-8",
-        ),
-    ] {
-        match count {
-            0 => {}
-            1 => found.push(format!("1 {one}")),
-            count => found.push(format!("{count} {many}")),
-        }
-    }
-    if crate::untrusted::mixed_scripts(&detail.memory) {
-        found.push("words of mixed scripts".to_string());
-    }
-    if content.size > detail.observation.limit {
-        found.push(format!(
-            "over the limit by {} bytes",
-            content.size - detail.observation.limit
-        ));
-    }
-    if let Some(block) = &detail.observation.block {
-        found.push(format!("resets are BLOCKED: {}", block.why));
-    }
-    found.join(" · ")
-}
-
 fn do_jobs(engine: &Engine, queue: &Receiver<Job>, messages: &Sender<Msg>) {
     for job in queue {
         let message = match job {
-            Job::Plan(id, request, unlocked) => {
-                let plan = make_plan(engine, &request, unlocked);
-                Msg::Planned(id, plan.map(Box::new))
-            }
             Job::ReadConfig(env, known) => {
                 let digest = settled(engine);
                 let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -361,6 +314,29 @@ fn settled(engine: &Engine) -> Digest {
         digest = next;
     }
     digest
+}
+
+fn plan(engine: &Engine, wanted: &Receiver<Wanted>, messages: &Sender<Msg>) {
+    for (id, request, unlocked) in wanted {
+        let plan = make_plan(engine, &request, unlocked);
+        if messages.send(Msg::Planned(id, plan.map(Box::new))).is_err() {
+            return;
+        }
+    }
+}
+
+/// Asks what the setup for hosts comes to. When several are wanted, only the last
+/// one is.
+fn look_up(engine: &Engine, hosts: &Receiver<Host>, messages: &Sender<Msg>) {
+    while let Ok(mut host) = hosts.recv() {
+        while let Ok(newer) = hosts.try_recv() {
+            host = newer;
+        }
+        let settings = engine.settings(&host).map_err(|error| error.to_string());
+        if messages.send(Msg::Settings(host, settings)).is_err() {
+            return;
+        }
+    }
 }
 
 fn make_plan(engine: &Engine, request: &Request, unlocked: bool) -> Result<Plan, Error> {
@@ -412,3 +388,6 @@ pub fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
     runs.reverse();
     Ok(runs)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! Which agents a filter shows. Words are joined by AND; `!word` excludes,
-//! `~word` matches loosely, `is:drifted` and `is:marked` ask for a state.
+//! `~word` matches loosely, `is:drifted` and `is:marked` ask for a state,
+//! `host:box` for a host.
 
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher, Utf32Str};
@@ -36,6 +37,9 @@ fn matches(term: &str, subject: &Subject<'_>) -> bool {
             "marked" => subject.marked,
             state => subject.state.to_lowercase().starts_with(state),
         };
+    }
+    if let Some(host) = term.strip_prefix("host:") {
+        return subject.host.to_lowercase() == host;
     }
     if let Some(loose) = term.strip_prefix('~') {
         return score(loose, subject.name).is_some();
@@ -84,6 +88,9 @@ mod tests {
             ("is:clean", false),
             ("is:marked local", true),
             ("l31", true),
+            ("host:local", true),
+            ("host:loc", false),
+            ("!host:box", true),
         ] {
             assert_eq!(shows(filter, &subject), expected, "{filter:?}");
         }

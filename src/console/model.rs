@@ -1,6 +1,7 @@
 //! What the console knows: plain data. [`mod@super::update`] changes it,
 //! [`super::view`] draws it.
 
+mod hosts;
 mod log;
 mod reset;
 
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
+pub use hosts::{HostsScreen, Next, Trouble, trouble, until, word};
 pub use log::{Level, LogRow, LogScreen, Message, RunSummary};
 pub use reset::{
     Form, PlanView, Request, ResetScreen, ResultLine, ResultView, RunView, Stage, form,
@@ -18,7 +20,7 @@ use super::command::{Command, Context};
 use super::filter::{self, Subject};
 use super::keymap::Key;
 use super::text::{Look, Pane};
-use crate::engine::{Observation, State};
+use crate::engine::{Observation, Reach, State};
 
 /// When something happened: a clock that only moves forward, and the time of
 /// day.
@@ -78,6 +80,8 @@ pub struct Model {
     pub reset: ResetScreen,
     /// The log.
     pub log: LogScreen,
+    /// The hosts.
+    pub hosts: HostsScreen,
     /// What lies over the screen.
     pub overlay: Option<Overlay>,
     /// A line that is being typed.
@@ -130,6 +134,8 @@ pub struct Row {
     pub name: String,
     /// What it looks like now, once it was read.
     pub seen: Option<Observation>,
+    /// What it looked like when its memory was read last.
+    pub known: Option<Observation>,
     /// What it looked like when the console was used last.
     pub remembered: Option<Observation>,
 }
@@ -143,6 +149,12 @@ impl Row {
     /// What it looks like now, else what it did.
     pub fn best(&self) -> Option<&Observation> {
         self.seen.as_ref().or(self.remembered.as_ref())
+    }
+
+    /// What its memory held when it was read last, as far as that is known.
+    pub fn last_read(&self) -> Option<&Observation> {
+        let current = self.seen.as_ref().filter(|seen| seen.was_read());
+        current.or(self.known.as_ref()).or(self.remembered.as_ref())
     }
 }
 
@@ -199,6 +211,8 @@ pub enum Screen {
     Reset,
     /// What happened.
     Log,
+    /// The hosts, and how they stand.
+    Hosts,
 }
 
 /// The tabs of an agent.
@@ -226,6 +240,8 @@ pub struct AgentScreen {
     pub findings: String,
     /// Generation of the texts; 0 before they came.
     pub generation: u64,
+    /// When these texts were read, where they are no more than a copy.
+    pub copied: Option<DateTime<FixedOffset>>,
     /// Wrap long lines.
     pub wrap: bool,
     /// Mark ordinary white space.
@@ -322,6 +338,7 @@ impl Model {
             (Screen::Fleet, _) => Context::Fleet,
             (Screen::Agent, _) => Context::Agent,
             (Screen::Log, _) => Context::Log,
+            (Screen::Hosts, _) => Context::Hosts,
             (Screen::Reset, Stage::Run(_)) => Context::Run,
             (Screen::Reset, Stage::Result(_)) => Context::Result,
             (Screen::Reset, _) => Context::Plan,
@@ -367,6 +384,22 @@ impl Model {
         }
     }
 
+    /// Why an agent cannot be reached; none when it can, as far as is known.
+    pub fn cut_off(&self, name: &str) -> Option<Trouble> {
+        let row = self.row(name);
+        if let Some(status) = self.hosts.of(name)
+            && status.contact.reach != Reach::Unknown
+        {
+            return trouble(status, self.now.wall);
+        }
+        let seen = row.and_then(|row| row.seen.as_ref())?;
+        let trouble = Trouble {
+            reason: seen.why.clone(),
+            next: None,
+        };
+        matches!(seen.state, State::Unreach | State::HostKey).then_some(trouble)
+    }
+
     /// Marked agents that the filter hides.
     pub fn hidden_marks(&self) -> Vec<String> {
         self.marks
@@ -381,17 +414,17 @@ impl Model {
     pub fn arrange(&mut self) {
         let mut rows: Vec<&Row> = self.rows.iter().filter(|row| self.shows(row)).collect();
         let size = |row: &Row| {
-            row.best()
+            row.last_read()
                 .and_then(|seen| seen.content.as_ref())
                 .map_or(0, |c| c.size)
         };
         let scratch = |row: &Row| {
-            row.best()
+            row.last_read()
                 .and_then(|seen| seen.content.as_ref())
                 .map_or(0, |c| c.scratch_lines)
         };
         let changed = |row: &Row| {
-            row.best()
+            row.last_read()
                 .and_then(|seen| seen.content.as_ref())
                 .map_or(0, |c| c.modified)
         };
@@ -462,6 +495,20 @@ impl Model {
     /// Lines of the strip below the fleet.
     pub fn strip_height(&self) -> usize {
         if self.size.1 >= 30 { 2 } else { 1 }
+    }
+
+    /// Lines about the host under the cursor.
+    pub fn host_height(&self) -> usize {
+        if self.size.1 >= 30 { 14 } else { 8 }
+    }
+
+    /// Hosts that fit.
+    pub fn hosts_height(&self) -> usize {
+        // Two lines of header, a rule, the column heads; a rule, the details; the
+        // message, the hints.
+        usize::from(self.size.1)
+            .saturating_sub(7 + self.host_height())
+            .max(1)
     }
 
     /// Rows of a text that fit.

@@ -2,9 +2,12 @@
 //! No input or output, no clock, no terminal library.
 
 mod act;
+mod host;
 mod keys;
 
 use std::time::Duration;
+
+use chrono::{DateTime, FixedOffset};
 
 use act::go;
 pub use act::perform;
@@ -12,12 +15,12 @@ use keys::{is_covered, keys_came, paste};
 
 use super::keymap::Key;
 use super::model::{
-    Fleet, Level, Model, Moment, PlanView, Request, ResultView, Row, RunSummary, Screen, Stage,
-    age, form, modified,
+    Fleet, HostsScreen, Level, Model, Moment, PlanView, Request, ResultView, Row, RunSummary,
+    Screen, Stage, age, form, modified,
 };
 use super::text::Prepared;
-use crate::config::Config;
-use crate::engine::{Observation, Outcome, Plan, Progress, Report};
+use crate::config::{Config, Host};
+use crate::engine::{HostStatus, Observation, Outcome, Plan, Progress, Report, Setting};
 use crate::error::Error;
 
 /// How long input is ignored when a plan appears.
@@ -51,6 +54,10 @@ pub enum Msg {
     Ended(Box<Report>),
     /// The runs of the ledger, the youngest first.
     Log(Result<Vec<RunSummary>, String>),
+    /// How some hosts stand now.
+    Hosts(Vec<HostStatus>),
+    /// What ssh makes of its configuration for a host.
+    Settings(Host, Result<Vec<Setting>, String>),
     /// Something to be said.
     Note(Level, String),
     /// The config file was changed; it is read elsewhere.
@@ -79,6 +86,8 @@ pub struct Texts {
     pub scratch: Prepared,
     /// What is remarkable about the file.
     pub findings: String,
+    /// When they were read, where they are no more than a copy of what was.
+    pub copied: Option<DateTime<FixedOffset>>,
 }
 
 /// Something to be done outside.
@@ -94,6 +103,8 @@ pub enum Effect {
     Apply(Box<Plan>),
     /// Finish the agent in hand, do not start the rest.
     Cancel,
+    /// Ask ssh what it makes of its configuration for a host.
+    Settings(Host),
     /// Read the ledger.
     LoadLog,
     /// Make the demo's host go away, or come back.
@@ -149,6 +160,17 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
         Msg::Log(Err(why)) => {
             model.say(Level::Error, why.clone());
             model.ledger_error = Some(why);
+            Vec::new()
+        }
+        Msg::Hosts(hosts) => {
+            hosts
+                .into_iter()
+                .for_each(|status| host::stands(model, status));
+            Vec::new()
+        }
+        Msg::Settings(host, settings) => {
+            model.hosts.settings.insert(host, settings);
+            model.dirty |= model.screen == Screen::Hosts;
             Vec::new()
         }
         Msg::Note(level, text) => {
@@ -240,11 +262,18 @@ fn plan_anew(model: &mut Model) -> Vec<Effect> {
 /// The ages that are on the screen.
 fn ages(model: &Model) -> Vec<String> {
     let of = |row: &Row| {
-        let content = row.best()?.content.as_ref()?;
-        Some(age(
-            model.now.wall,
-            modified(content.modified, model.now.wall),
-        ))
+        let now = model.now.wall;
+        let known = row.last_read()?;
+        let changed = known
+            .content
+            .as_ref()
+            .map(|content| modified(content.modified, now));
+        let changed = changed.map_or_else(String::new, |changed| age(now, changed));
+        // Of who can be reached neither of the other two is shown.
+        match model.cut_off(&row.name) {
+            Some(why) => Some(format!("{changed} {} {why}", age(now, known.read))),
+            None => Some(changed),
+        }
     };
     match model.screen {
         Screen::Fleet => {
@@ -259,6 +288,7 @@ fn ages(model: &Model) -> Vec<String> {
             .and_then(of)
             .into_iter()
             .collect(),
+        Screen::Hosts => host::ages(model),
         _ => Vec::new(),
     }
 }
@@ -374,6 +404,7 @@ fn ended(model: &mut Model, report: &Report) -> Vec<Effect> {
 fn observed(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
     let mut effects = Vec::new();
     let mut replan = false;
+    let mut changed = false;
     for seen in observations {
         let Some(row) = model.rows.iter_mut().find(|row| row.name == seen.agent) else {
             continue;
@@ -393,7 +424,7 @@ fn observed(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
             };
             old == seen
         });
-        model.dirty |= !same;
+        changed |= !same;
         if !same {
             if model.screen == Screen::Agent && model.agent.name == seen.agent {
                 effects.push(Effect::Texts(seen.agent.clone()));
@@ -405,9 +436,13 @@ fn observed(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
         if let Some(why) = &seen.ledger_error {
             model.ledger_error = Some(why.clone());
         }
+        if seen.was_read() {
+            row.known = Some(seen.clone());
+        }
         row.seen = Some(seen);
     }
-    if !is_covered(model) {
+    model.dirty |= changed;
+    if changed && !is_covered(model) {
         model.arrange();
     }
     if let Stage::Plan(view) = &model.reset.stage
@@ -430,6 +465,7 @@ fn texts_came(model: &mut Model, texts: Texts) {
     agent.diff.replace(texts.diff.0, texts.diff.1);
     agent.scratch.replace(texts.scratch.0, texts.scratch.1);
     agent.findings = texts.findings;
+    agent.copied = texts.copied;
     let height = model.text_height();
     if first && let Some(hunk) = model.agent.diff.hunks.first().copied() {
         model.agent.diff.go_to(hunk, height);
@@ -447,11 +483,13 @@ fn config_loaded(model: &mut Model, fleet: Fleet, names: &[String], read_only: b
             Row {
                 name: name.clone(),
                 seen: None,
-                remembered: known.and_then(|row| row.seen.or(row.remembered)),
+                known: None,
+                remembered: known.and_then(|row| row.last_read().or(row.seen.as_ref()).cloned()),
             }
         })
         .collect();
     model.marks.retain(|name| names.contains(name));
+    model.hosts = HostsScreen::default();
     model.fleet = fleet;
     model.read_only.by_config = read_only;
     model.read_only.on |= read_only && !model.unlocked();

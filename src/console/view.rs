@@ -3,6 +3,7 @@
 
 mod agent;
 mod fleet;
+mod hosts;
 mod log;
 mod overlay;
 mod reset;
@@ -35,6 +36,7 @@ pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
         Screen::Agent => agent::draw(model, &mut canvas),
         Screen::Reset => reset::draw(model, &mut canvas),
         Screen::Log => log::draw(model, &mut canvas),
+        Screen::Hosts => hosts::draw(model, &mut canvas),
     }
     hints(model, &mut canvas);
     if let Some(overlay) = &model.overlay {
@@ -193,6 +195,12 @@ impl<'a> Canvas<'a> {
         self.put(end.saturating_sub(text.width() as u16), y, text, role);
     }
 
+    /// Dims what is in a region.
+    fn dim(&mut self, area: Rect) {
+        let area = area.intersection(self.area);
+        self.buffer.set_style(area, self.theme.style(Role::Dim));
+    }
+
     fn rule(&mut self, y: u16) {
         let line = "─".repeat(usize::from(self.area.width));
         self.put(0, y, &line, Role::Rule);
@@ -243,11 +251,30 @@ fn shorten(text: &str, width: usize) -> String {
     format!("{}…{end}", start.concat())
 }
 
+/// Splits text that is safe to draw at the last blank that fits.
+fn split(text: &str, room: usize) -> (&str, &str) {
+    if text.width() <= room {
+        return (text, "");
+    }
+    let mut end = 0;
+    for (at, _) in text.match_indices(' ') {
+        if text[..at].width() > room {
+            break;
+        }
+        end = at;
+    }
+    (&text[..end], text[end..].trim_start())
+}
+
 /// Foreign text for a column of `width` cells: made visible, and cut at its end.
 fn cut(text: &str, width: usize) -> String {
-    let text = untrusted::line(text);
+    clip(&untrusted::line(text), width)
+}
+
+/// The same for text that is safe to draw already.
+fn clip(text: &str, width: usize) -> String {
     if text.width() <= width {
-        return text;
+        return text.to_string();
     }
     let mut used = 0;
     let mut kept = String::new();

@@ -1,6 +1,9 @@
 //! Keeping watch over a fleet: local folders are watched, a slow sweep behind
 //! the watcher catches what it missed, and whatever changed is observed by a
-//! few workers. Nobody waits for anybody else's disk.
+//! few workers. Nobody waits for anybody else's disk. Hosts are asked instead,
+//! each in a lane of its own.
+
+mod lanes;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -15,7 +18,8 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
-use super::{Engine, Observation};
+use self::lanes::Lanes;
+use super::{Engine, HostStatus, Observation};
 use crate::baseline::seal;
 use crate::config::Place;
 use crate::error::Kind;
@@ -51,6 +55,8 @@ const TURN: usize = 1024;
 pub enum FleetEvent {
     /// Agents as they look now.
     Observed(Vec<Observation>),
+    /// How some hosts stand now.
+    Hosts(Vec<HostStatus>),
     /// The configuration file changed.
     ConfigChanged,
     /// Something the operator should know.
@@ -106,11 +112,18 @@ impl Fleet {
             .map(|agent| agent.name.clone())
             .collect();
         fleet.read(names);
-        thread::spawn(move || Watch::new(engine, messages, events, jobs).run(&inbox));
+        thread::spawn(move || {
+            // Who is there is known before anything is known of them.
+            let hosts = engine.hosts();
+            if hosts.is_empty() || events.send(FleetEvent::Hosts(hosts)).is_ok() {
+                Watch::new(engine, messages, events, jobs).run(&inbox);
+            }
+        });
         fleet
     }
 
-    /// Reads these agents soon, before others that wait.
+    /// Reads these agents soon, before others that wait; also those on hosts that
+    /// are left alone for a while because they did not answer.
     pub fn read(&self, agents: Vec<String>) {
         self.jobs.change(1);
         if self.messages.send(Message::Read(agents)).is_err() {
@@ -148,6 +161,7 @@ struct Watch {
     jobs: Arc<Jobs>,
     work: Sender<String>,
     workers: usize,
+    lanes: Lanes,
     watcher: Option<RecommendedWatcher>,
     watched: HashSet<PathBuf>,
     /// Folders that should be watched, and what a touched name in them means.
@@ -193,7 +207,10 @@ impl Watch {
         events: Sender<FleetEvent>,
         jobs: Arc<Jobs>,
     ) -> Watch {
-        let workers = WORKERS.min(engine.config().agents.len());
+        let lanes = Lanes::start(&engine, &events, &jobs);
+        let here = engine.config().agents.iter();
+        let here = here.filter(|agent| agent.place.host().is_none());
+        let workers = WORKERS.min(here.count());
         let (work, queue) = bounded::<String>(workers);
         for _ in 0..workers {
             let (engine, queue, messages) = (Arc::clone(&engine), queue.clone(), messages.clone());
@@ -228,6 +245,7 @@ impl Watch {
             jobs,
             work,
             workers,
+            lanes,
             watcher: None,
             watched: HashSet::new(),
             due: HashMap::new(),
@@ -267,7 +285,7 @@ impl Watch {
             self.jobs.change(-ended);
             let now = self.engine.clock().instant();
             if self.backlog.overrun.swap(false, Ordering::Relaxed) {
-                self.want_all(now);
+                self.want_everybody(now);
             }
             if self.config_due.take_if(|due| *due <= now).is_some()
                 && self.events.send(FleetEvent::ConfigChanged).is_err()
@@ -276,7 +294,7 @@ impl Watch {
             }
             if now >= self.next_sweep {
                 self.watch_folders();
-                self.want_all(now);
+                self.want_all_here(now);
                 self.next_sweep = now
                     + match self.watched.len() == self.meaning.len() {
                         _ if self.blind => BLIND_SWEEP,
@@ -293,10 +311,11 @@ impl Watch {
         match message {
             Message::Stop => return false,
             Message::Read(names) => {
-                for name in names {
-                    self.not_before.remove(&name);
-                    self.want(name, now);
+                for name in &names {
+                    self.not_before.remove(name);
+                    self.want(name.clone(), now);
                 }
+                self.lanes.ask(names, true);
                 self.jobs.change(-1);
             }
             Message::Done(name, observation, took) => {
@@ -343,24 +362,35 @@ impl Watch {
         let wanted: Vec<Touched> = whole.chain(named).map(|m| m.what.clone()).collect();
         for touched in wanted {
             match touched {
+                Touched::Agent(name) if self.lanes.have(&name) => {
+                    self.lanes.ask(vec![name], false);
+                }
                 Touched::Agent(name) => self.want(name, now),
-                Touched::Everybody => self.want_all(now),
+                Touched::Everybody => self.want_everybody(now),
                 Touched::Config => self.config_due = Some(now + CONFIG_PAUSE),
             }
         }
     }
 
-    fn want_all(&mut self, now: Instant) {
+    fn want_everybody(&mut self, now: Instant) {
+        self.want_all_here(now);
+        let agents = self.engine.config().agents.iter();
+        self.lanes
+            .ask(agents.map(|agent| agent.name.clone()).collect(), false);
+    }
+
+    /// All agents of this machine.
+    fn want_all_here(&mut self, now: Instant) {
         let engine = Arc::clone(&self.engine);
         for agent in &engine.config().agents {
             self.want(agent.name.clone(), now);
         }
     }
 
-    /// An agent should be read, as soon as it may be. A name that is not of this
-    /// config is of the one before.
+    /// An agent of this machine should be read, as soon as it may be. A name that
+    /// is not of this config is of the one before.
     fn want(&mut self, name: String, now: Instant) {
-        if self.engine.agent(&name).is_err() {
+        if self.lanes.have(&name) || self.engine.config().agent(&name).is_none() {
             return;
         }
         let due = self.not_before.get(&name).copied().unwrap_or(now).max(now);

@@ -1,135 +1,44 @@
 //! What an agent looks like now: its state, why, and what could be done.
 
-use std::fmt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::hosts;
+use super::judge::{Judgement, Reading, judge, window};
 use super::ledger::{Act, Outcome};
-use super::memory::{self, Baseline, Boundary, Rule};
+use super::memory::{Baseline, Boundary, Rule};
+use super::state::State;
 use super::{Engine, History};
 use crate::baseline::{Refusal, Shelf};
 use crate::config::{Agent, Place, Protect};
 use crate::diff;
-use crate::digest::{Digest, Hasher};
+use crate::digest::Digest;
 use crate::engine::lock;
-use crate::error::Kind;
-use crate::transport::{Cause, Object, Odd, Stamp, TransportError};
+use crate::error::{Error, Kind};
+use crate::transport::{Cause, File, Object, Odd, Stamp, Transport, TransportError};
 use crate::untrusted::{self, Hidden};
-
-/// How much of a memory is kept for finding the boundary and for showing it.
-/// The rest is only counted and digested, so memory use does not grow with the
-/// file.
-pub const WINDOW: usize = 1 << 20;
 
 /// A file that changed less than this before it was read may have changed again
 /// within the same tick of the file system's clock.
 const FRESH: Duration = Duration::from_millis(50);
 
+/// The same where stamps are of whole seconds: so long must the same one have been
+/// seen, or it is read once more.
+const COARSE: Duration = Duration::from_secs(2);
+
+/// How far the clock of a host is taken to be behind at most; a file that is older
+/// than this did not change a moment ago.
+const SKEW: Duration = Duration::from_secs(86_400);
+
+/// Bytes of memories that are read together at most, unless one alone is longer.
+const PORTION: u64 = 8 << 20;
+
 /// How long the search for the edited lines may take.
 const DIFF_TIME: Duration = Duration::from_millis(50);
-
-/// The state of an agent; the worst comes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub enum State {
-    /// The baseline file does not match the seal.
-    Tampered,
-    /// The host shows another key than the one that is known.
-    HostKey,
-    /// The text above the boundary differs from the baseline.
-    Drifted,
-    /// There is no boundary.
-    NoSep,
-    /// The host did not answer.
-    Unreach,
-    /// Reached, but reading, permission or parsing failed.
-    Error,
-    /// Reached, and the file is provably absent.
-    Missing,
-    /// Over `max_memory_size`.
-    Oversize,
-    /// Locked by a run.
-    Busy,
-    /// Intact, with something below the boundary, or behind its baseline.
-    Scratch,
-    /// Equal to the baseline.
-    Clean,
-    /// Not read yet.
-    Loading,
-}
-
-impl State {
-    /// All states, the worst first.
-    pub const ALL: [State; 12] = [
-        State::Tampered,
-        State::HostKey,
-        State::Drifted,
-        State::NoSep,
-        State::Unreach,
-        State::Error,
-        State::Missing,
-        State::Oversize,
-        State::Busy,
-        State::Scratch,
-        State::Clean,
-        State::Loading,
-    ];
-
-    /// The word for people and scripts.
-    pub fn word(self) -> &'static str {
-        match self {
-            State::Tampered => "TAMPERED",
-            State::HostKey => "HOSTKEY",
-            State::Drifted => "DRIFTED",
-            State::NoSep => "NOSEP",
-            State::Unreach => "UNREACH",
-            State::Error => "ERROR",
-            State::Missing => "MISSING",
-            State::Oversize => "OVERSIZE",
-            State::Busy => "BUSY",
-            State::Scratch => "SCRATCH",
-            State::Clean => "CLEAN",
-            State::Loading => "LOADING",
-        }
-    }
-
-    /// Two cells that tell it without colour.
-    pub fn glyph(self) -> &'static str {
-        match self {
-            State::Tampered => "!!",
-            State::HostKey => "HK",
-            State::Drifted => "~~",
-            State::NoSep => "??",
-            State::Unreach => "x ",
-            State::Error => "E ",
-            State::Missing => "- ",
-            State::Oversize => "^ ",
-            State::Busy => "> ",
-            State::Scratch => ". ",
-            State::Clean => "  ",
-            State::Loading => "… ",
-        }
-    }
-
-    /// Whether nobody needs to look at it.
-    pub fn is_fine(self) -> bool {
-        matches!(
-            self,
-            State::Scratch | State::Clean | State::Busy | State::Loading
-        )
-    }
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
-    }
-}
 
 /// Why a reset is not possible now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -239,129 +148,14 @@ pub struct Content {
     pub hidden: Hidden,
 }
 
-/// A file while it is read once: its beginning is kept, all of it is counted
-/// and digested.
-#[derive(Default)]
-pub(super) struct Reading {
-    pub head: Vec<u8>,
-    pub size: u64,
-    newlines: u64,
-    last: u8,
-    hasher: Hasher,
-    /// Once somebody asked for it, after the last piece.
-    digest: Option<Digest>,
-}
-
-impl Reading {
-    /// Takes the next piece, keeping at most `window` bytes in all.
-    pub fn take(&mut self, bytes: &[u8], window: usize) {
-        let room = window.saturating_sub(self.head.len());
-        self.head.extend_from_slice(&bytes[..room.min(bytes.len())]);
-        self.size += bytes.len() as u64;
-        self.newlines += newlines(bytes);
-        self.last = bytes.last().copied().unwrap_or(self.last);
-        self.hasher.update(bytes);
-    }
-
-    /// The digest of all of it, which ends it.
-    pub fn digest(&mut self) -> Digest {
-        let hasher = &mut self.hasher;
-        *self
-            .digest
-            .get_or_insert_with(|| std::mem::take(hasher).finish())
-    }
-
-    /// Lines, an unfinished last one included.
-    pub fn lines(&self) -> u64 {
-        self.newlines + u64::from(self.size > 0 && self.last != b'\n')
-    }
-}
-
-/// How many lines these are; the last one may lack its end.
-pub(super) fn lines(bytes: &[u8]) -> u64 {
-    newlines(bytes) + u64::from(bytes.last().is_some_and(|last| *last != b'\n'))
-}
-
-fn newlines(bytes: &[u8]) -> u64 {
-    // So few at once that a byte can count them, which the compiler makes many
-    // times faster than counting in 64 bits.
-    let few = bytes.chunks(usize::from(u8::MAX));
-    let count = |few: &[u8]| few.iter().map(|byte| u8::from(*byte == b'\n')).sum::<u8>();
-    few.map(|few| u64::from(count(few))).sum()
-}
-
-/// How much of a memory to keep for a baseline of this size.
-pub(super) fn window(baseline: &Baseline) -> usize {
-    WINDOW.max(4 * baseline.bytes().len())
-}
-
-/// What a memory means against its baseline.
-pub(super) struct Judgement {
-    pub boundary: Option<Boundary>,
-    /// The version that the boundary was found by.
-    pub version: Option<Arc<Baseline>>,
-    pub scratch_lines: u64,
-    pub scratch_bytes: u64,
-    /// Equal to the current baseline, byte for byte.
-    pub clean: bool,
-    /// The bytes above the boundary are the version's operator part exactly.
-    pub exact: bool,
-}
-
-pub(super) fn judge(
-    reading: &Reading,
-    current: &Arc<Baseline>,
-    earlier: &[Arc<Baseline>],
-) -> Judgement {
-    let whole = reading.size == reading.head.len() as u64;
-    let mut boundary = memory::find(&reading.head, current, earlier);
-    let version = boundary.and_then(|boundary| match boundary.rule {
-        Rule::Intact => Some(Arc::clone(current)),
-        Rule::Behind(digest) | Rule::Aligned(digest) => std::iter::once(current)
-            .chain(earlier)
-            .find(|version| version.digest() == digest)
-            .cloned(),
-    });
-    if let Some(found) = boundary.as_mut().filter(|found| found.line == 0) {
-        // Without a separator everything is above, also what was not kept.
-        found.offset = reading.size as usize;
-    }
-    let (scratch_lines, scratch_bytes) = match (&boundary, &version) {
-        (Some(found), Some(version)) => {
-            let cut = found.offset.min(reading.head.len());
-            let (above, below) = reading.head.split_at(cut);
-            let tail = match below.starts_with(version.tail()) {
-                true => version.tail(),
-                false => b"",
-            };
-            let fixed = newlines(above) + newlines(tail);
-            let unfinished = tail.last().is_some_and(|byte| *byte != b'\n')
-                && reading.size == (found.offset + tail.len()) as u64;
-            (
-                reading
-                    .lines()
-                    .saturating_sub(fixed + u64::from(unfinished)),
-                reading
-                    .size
-                    .saturating_sub((found.offset + tail.len()) as u64),
-            )
-        }
-        _ => (reading.lines(), reading.size),
+/// How many of these are read together.
+fn portion(files: &[(usize, File)]) -> usize {
+    let mut sum = 0_u64;
+    let fits = |(_, file): &&(usize, File)| {
+        sum = sum.saturating_add(file.stamp.size);
+        sum <= PORTION
     };
-    let exact = match (&boundary, &version) {
-        (Some(found), Some(version)) if !found.drifted() => {
-            reading.head.get(..found.offset) == Some(version.operator_part())
-        }
-        _ => false,
-    };
-    Judgement {
-        boundary,
-        version,
-        scratch_lines: if scratch_bytes == 0 { 0 } else { scratch_lines },
-        scratch_bytes,
-        clean: whole && reading.head == current.bytes(),
-        exact,
-    }
+    files.iter().take_while(fits).count().max(1)
 }
 
 /// A content that was judged, with what it was judged by: as long as none of
@@ -369,6 +163,9 @@ pub(super) fn judge(
 #[derive(Clone)]
 pub(super) struct Cached {
     stamp: Stamp,
+    /// When this stamp was seen first.
+    first: Instant,
+    /// Another content may have the same stamp.
     fresh: bool,
     baseline: Digest,
     pushed: Vec<Digest>,
@@ -389,9 +186,6 @@ enum Look {
     File(Box<Verdict>, Option<Bytes>),
 }
 
-/// What a probe answered.
-type Probed = Result<Object, TransportError>;
-
 /// The bytes that were judged.
 struct Bytes {
     head: Vec<u8>,
@@ -411,75 +205,175 @@ pub(super) struct Seen {
     pub baseline: Option<Arc<Baseline>>,
 }
 
+/// An agent that is about to be looked at: what this machine knows of it.
+struct Subject<'c> {
+    agent: &'c Agent,
+    generation: u64,
+    history: History,
+    ledger_error: Option<String>,
+    loaded: Result<Arc<Baseline>, Refusal>,
+    earlier: Vec<Arc<Baseline>>,
+}
+
+impl Subject<'_> {
+    /// What the memory is measured against. Without a usable baseline that is
+    /// the one that was pushed last.
+    fn against(&self) -> Option<&Arc<Baseline>> {
+        self.loaded.as_ref().ok().or(self.earlier.first())
+    }
+
+    /// The same, or a baseline of nothing.
+    fn measure(&self) -> Arc<Baseline> {
+        let none = || Arc::new(Baseline::new(Vec::new(), &self.agent.separator));
+        self.against().map_or_else(none, Arc::clone)
+    }
+}
+
 impl Engine {
     /// Looks at an agent. Reads its memory only if its stamp changed.
     pub fn observe(&self, agent: &Agent) -> Observation {
         let shelf = Mutex::new(Shelf::new(&self.config().general));
-        self.see(agent, false, None, &shelf).observation
+        let subject = self.subject(agent, &shelf);
+        let look = self.look(&subject, false);
+        self.seen(subject, look).observation
     }
 
-    /// Looks at many agents, the agents of a host and several hosts at the same
-    /// time. The answers are in their order.
+    /// Looks at many agents, several hosts at the same time. The answers are in
+    /// their order.
     pub fn observe_all(&self, agents: &[&Agent]) -> Vec<Observation> {
-        let shelf = Mutex::new(Shelf::new(&self.config().general));
-        let look = |agent, probed| self.see(agent, false, probed, &shelf).observation;
         hosts::for_each(
             agents,
-            |agent| look(agent, None),
-            |agents| {
-                let probed = self.probe(agents).into_iter().map(Some);
-                let probed = agents.iter().copied().zip(probed).collect();
-                hosts::at_once(probed, |(agent, probed)| look(agent, probed))
-            },
+            |agent| self.observe(agent),
+            |agents| self.observe_together(agents, || ()),
         )
     }
 
-    /// What stands at the memories of some agents of one host.
-    fn probe(&self, agents: &[&Agent]) -> Vec<Probed> {
+    /// Looks at some agents of one host: one round trip tells which memories
+    /// changed, two more read these. Nobody is read before `permit` answers, nor
+    /// after what it answered is dropped.
+    pub(super) fn observe_together<P>(
+        &self,
+        agents: &[&Agent],
+        permit: impl FnOnce() -> P,
+    ) -> Vec<Observation> {
         let Some(first) = agents.first() else {
             return Vec::new();
         };
+        let transport = self.transport(&first.place);
+        let shelf = Mutex::new(Shelf::new(&self.config().general));
+        let subjects = agents.iter().map(|agent| self.subject(agent, &shelf));
+        let subjects: Vec<Subject<'_>> = subjects.collect();
         let memories: Vec<&Path> = agents.iter().map(|agent| agent.place.memory()).collect();
-        self.transport(&first.place).probe(&memories)
+        let probed = transport.probe(&memories);
+        let mut looks: Vec<Option<Result<Look, TransportError>>> = Vec::new();
+        let mut changed: Vec<(usize, File)> = Vec::new();
+        for (number, (subject, object)) in subjects.iter().zip(probed).enumerate() {
+            looks.push(match object {
+                Ok(Object::Absent) => Some(Ok(Look::Absent)),
+                Ok(Object::Odd(odd)) => Some(Ok(Look::Odd(odd))),
+                Ok(Object::File(file)) => match self.unchanged(subject, &file.stamp) {
+                    Some(verdict) => Some(Ok(Look::File(verdict, None))),
+                    None => {
+                        changed.push((number, file));
+                        None
+                    }
+                },
+                Err(error) => Some(Err(error)),
+            });
+        }
+        if !changed.is_empty() {
+            let _permit = permit();
+            let mut rest = changed.as_slice();
+            while !rest.is_empty() {
+                let (some, others) = rest.split_at(portion(rest));
+                self.read_together(&*transport, &subjects, some, &mut looks);
+                rest = others;
+            }
+        }
+        let seen = subjects.into_iter().zip(looks).map(|(subject, look)| {
+            let look = look.unwrap_or_else(|| {
+                Err(Error::new(Kind::Internal, "a probe was not answered").into())
+            });
+            self.seen(subject, look).observation
+        });
+        seen.collect()
     }
 
-    /// The same; with `bytes`, the memory is read in any case, and kept. `probed`
-    /// is what was found at its name a moment ago.
-    pub(super) fn see<'c>(
-        &'c self,
-        agent: &'c Agent,
-        bytes: bool,
-        probed: Option<Probed>,
-        shelf: &Mutex<Shelf<'c>>,
-    ) -> Seen {
+    /// Reads memories that changed, all at once.
+    fn read_together(
+        &self,
+        transport: &dyn Transport,
+        subjects: &[Subject<'_>],
+        changed: &[(usize, File)],
+        looks: &mut [Option<Result<Look, TransportError>>],
+    ) {
+        let files = changed.iter().map(|(number, file)| {
+            let memory = subjects[*number].agent.place.memory();
+            (memory, file)
+        });
+        let files: Vec<(&Path, &File)> = files.collect();
+        let measures = changed
+            .iter()
+            .map(|(number, _)| subjects[*number].measure());
+        let windows: Vec<usize> = measures.map(|it| window(&it)).collect();
+        let mut readings: Vec<Reading> = files.iter().map(|_| Reading::default()).collect();
+        let read = transport.read(&files, &mut |place, piece| {
+            if let (Some(reading), Some(window)) = (readings.get_mut(place), windows.get(place)) {
+                reading.take(piece, *window);
+            }
+        });
+        for (((number, _), read), reading) in changed.iter().zip(read).zip(readings) {
+            let subject = &subjects[*number];
+            looks[*number] = Some(self.judged(subject, read, reading, false));
+        }
+    }
+
+    /// An agent with the bytes of its memory, which is read in any case.
+    pub(super) fn see<'c>(&'c self, agent: &'c Agent, shelf: &Mutex<Shelf<'c>>) -> Seen {
+        let subject = self.subject(agent, shelf);
+        let look = self.look(&subject, true);
+        self.seen(subject, look)
+    }
+
+    fn subject<'c>(&'c self, agent: &'c Agent, shelf: &Mutex<Shelf<'c>>) -> Subject<'c> {
         let generation = self.next_generation();
         let (history, ledger_error) = match self.history(&agent.name) {
             Ok(history) => (history, None),
             Err(error) => (History::default(), Some(error.to_string())),
         };
-        let mut seen = Seen {
-            observation: self.unseen(agent, generation),
-            odd: None,
-            head: Vec::new(),
-            operator_part: None,
-            baseline: None,
-        };
-        let observation = &mut seen.observation;
-        observation.last.clone_from(&history.last);
-        observation.ledger_error = ledger_error;
         let loaded = shelf
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .load(agent);
-        seen.baseline = loaded.as_ref().ok().map(Arc::clone);
-        observation.baseline = loaded.as_ref().ok().map(|baseline| baseline.digest());
-        // Without a usable baseline the memory is still shown against the one
-        // that was pushed last.
         let earlier = self.earlier(agent, &history, loaded.as_ref().ok());
-        let against = loaded.as_ref().ok().or(earlier.first());
+        Subject {
+            agent,
+            generation,
+            history,
+            ledger_error,
+            loaded,
+            earlier,
+        }
+    }
+
+    /// What a look came to, as an observation.
+    fn seen(&self, subject: Subject<'_>, look: Result<Look, TransportError>) -> Seen {
+        let agent = subject.agent;
+        let measured = subject.against().is_some();
+        let mut seen = Seen {
+            observation: self.unseen(agent, subject.generation),
+            odd: None,
+            head: Vec::new(),
+            operator_part: None,
+            baseline: subject.loaded.as_ref().ok().map(Arc::clone),
+        };
+        let observation = &mut seen.observation;
+        observation.last.clone_from(&subject.history.last);
+        observation.ledger_error = subject.ledger_error;
+        observation.baseline = seen.baseline.as_ref().map(|baseline| baseline.digest());
         let mut conditions: Vec<(State, String)> = Vec::new();
         let mut blocks: Vec<Block> = Vec::new();
-        if let Err(refusal) = &loaded {
+        if let Err(refusal) = &subject.loaded {
             let error = refusal.error();
             let state = match refusal {
                 Refusal::Tampered(_) => State::Tampered,
@@ -491,7 +385,7 @@ impl Engine {
                 why: error.to_string(),
             });
         }
-        match self.look(agent, against, &earlier, &history, bytes, probed) {
+        match look {
             Ok(Look::Absent) => {
                 observation.absent = true;
                 conditions.push((State::Missing, "no memory file".to_string()));
@@ -506,13 +400,13 @@ impl Engine {
                     conditions.push((State::Oversize, why));
                 }
                 // Measured against nothing, every memory would be drift.
-                if against.is_some() {
+                if measured {
                     conditions.push((verdict.state, verdict.why));
                 }
                 observation.content = Some(verdict.content);
                 if let Some(bytes) = bytes {
                     seen.head = bytes.head;
-                    seen.operator_part = against.map(|_| bytes.operator_part);
+                    seen.operator_part = measured.then_some(bytes.operator_part);
                 }
             }
             Err(error) => {
@@ -585,66 +479,72 @@ impl Engine {
         }
     }
 
-    fn look(
-        &self,
-        agent: &Agent,
-        against: Option<&Arc<Baseline>>,
-        earlier: &[Arc<Baseline>],
-        history: &History,
-        bytes: bool,
-        probed: Option<Probed>,
-    ) -> Result<Look, TransportError> {
+    fn look(&self, subject: &Subject<'_>, bytes: bool) -> Result<Look, TransportError> {
+        let agent = subject.agent;
         // Who reads it in any case need not ask first, from afar.
         let folder = bytes.then(|| self.open(agent)).transpose()?;
-        let object = match (&folder, probed) {
-            (Some(folder), _) => folder.look()?,
-            (None, Some(probed)) => probed?,
-            (None, None) => self.object(&agent.place)?,
+        let object = match &folder {
+            Some(folder) => folder.look()?,
+            None => self.object(&agent.place)?,
         };
         let file = match object {
             Object::Absent => return Ok(Look::Absent),
             Object::Odd(odd) => return Ok(Look::Odd(odd)),
             Object::File(file) => file,
         };
-        let none = Arc::new(Baseline::new(Vec::new(), &agent.separator));
-        let current = against.unwrap_or(&none);
-        if let Some(cached) = self.cached(&agent.name)
-            && !bytes
-            && !cached.fresh
-            && cached.stamp == file.stamp
-            && cached.baseline == current.digest()
-            && cached.pushed == history.pushed
-        {
-            return Ok(Look::File(Box::new(cached.verdict), None));
+        if !bytes && let Some(verdict) = self.unchanged(subject, &file.stamp) {
+            return Ok(Look::File(verdict, None));
         }
         let mut reading = Reading::default();
-        let window = window(current);
+        let window = window(&subject.measure());
         let folder = folder.map_or_else(|| self.open(agent), Ok)?;
-        let mut take = |piece: &[u8]| {
+        let read = folder.read(&mut |piece: &[u8]| {
             reading.take(piece, window);
             Ok(())
-        };
-        let file = match folder.read(&mut take) {
+        });
+        self.judged(subject, read, reading, bytes)
+    }
+
+    /// What is known of a memory that has this stamp, if nothing that matters has
+    /// changed since.
+    fn unchanged(&self, subject: &Subject<'_>, stamp: &Stamp) -> Option<Box<Verdict>> {
+        let cached = self.cached(&subject.agent.name)?;
+        let same = !cached.fresh
+            && cached.stamp == *stamp
+            && cached.baseline == subject.measure().digest()
+            && cached.pushed == subject.history.pushed;
+        same.then(|| Box::new(cached.verdict))
+    }
+
+    /// What was read, judged and remembered.
+    fn judged(
+        &self,
+        subject: &Subject<'_>,
+        read: Result<File, TransportError>,
+        mut reading: Reading,
+        bytes: bool,
+    ) -> Result<Look, TransportError> {
+        let file = match read {
             Err(error) if error.cause == Cause::Leased => return Ok(Look::Odd(Odd::Leased)),
             // It changed its kind since the probe; look again with next event.
-            Err(error) if error.cause == Cause::Moved => return self.look_again(agent),
+            Err(error) if error.cause == Cause::Moved => return self.look_again(subject.agent),
             read => read?,
         };
-        let judgement = judge(&reading, current, earlier);
+        let current = subject.measure();
+        let judgement = judge(&reading, &current, &subject.earlier);
         let verdict = self.verdict(&mut reading, &file.stamp, &judgement);
-        let now = self.clock().now().timestamp_nanos_opt().unwrap_or(0);
-        let changed = file.stamp.changed.max(file.stamp.modified);
-        self.cache(
-            &agent.name,
-            Cached {
-                stamp: file.stamp,
-                fresh: now.saturating_sub(changed) < FRESH.as_nanos() as i64,
-                baseline: current.digest(),
-                pushed: history.pushed.clone(),
-                verdict: verdict.clone(),
-            },
-        );
-        let version = judgement.version.as_ref().unwrap_or(current);
+        let name = &subject.agent.name;
+        let cached = Cached {
+            stamp: file.stamp,
+            first: self.first_seen(name, &file.stamp),
+            fresh: false,
+            baseline: current.digest(),
+            pushed: subject.history.pushed.clone(),
+            verdict: verdict.clone(),
+        };
+        let fresh = self.is_fresh(&cached);
+        self.cache(name, Cached { fresh, ..cached });
+        let version = judgement.version.as_ref().unwrap_or(&current);
         let bytes = bytes.then(|| Bytes {
             head: reading.head,
             operator_part: version.operator_part().to_vec(),
@@ -652,11 +552,30 @@ impl Engine {
         Ok(Look::File(Box::new(verdict), bytes))
     }
 
+    /// When a stamp of an agent's memory was seen first.
+    fn first_seen(&self, agent: &str, stamp: &Stamp) -> Instant {
+        let known = self.cached(agent).filter(|known| known.stamp == *stamp);
+        known.map_or_else(|| self.clock().instant(), |known| known.first)
+    }
+
+    /// Whether the memory may have changed again without getting another stamp.
+    fn is_fresh(&self, cached: &Cached) -> bool {
+        let stamp = &cached.stamp;
+        let now = self.clock().now().timestamp_nanos_opt().unwrap_or(0);
+        let age = now.saturating_sub(stamp.changed.max(stamp.modified));
+        if stamp.inode != 0 {
+            return age < FRESH.as_nanos() as i64;
+        }
+        // Of another clock, and of whole seconds.
+        let recent = i128::from(age) < SKEW.as_nanos() as i128;
+        recent && self.clock().instant().duration_since(cached.first) < COARSE
+    }
+
     fn look_again(&self, agent: &Agent) -> Result<Look, TransportError> {
         match self.open(agent)?.look()? {
             Object::Absent => Ok(Look::Absent),
             Object::Odd(odd) => Ok(Look::Odd(odd)),
-            Object::File(_) => Err(crate::error::Error::new(
+            Object::File(_) => Err(Error::new(
                 Kind::Host,
                 format!(
                     "{} changes too fast to be read",
@@ -747,41 +666,5 @@ pub(super) fn host(agent: &Agent) -> String {
     match &agent.place {
         Place::Local { .. } => "local".to_string(),
         Place::Remote { host, .. } => host.name.clone(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_reading_keeps_a_window_however_long_the_file_is() {
-        let piece = [b'x'; 1000];
-        let mut reading = Reading::default();
-        for _ in 0..5000 {
-            reading.take(&piece, WINDOW);
-        }
-        assert_eq!(reading.size, 5_000_000);
-        assert_eq!(reading.head.len(), WINDOW);
-        assert!(reading.head.capacity() <= 2 * WINDOW);
-        assert_eq!(reading.digest(), Digest::of(&vec![b'x'; 5_000_000]));
-        assert_eq!(reading.lines(), 1);
-    }
-
-    #[test]
-    fn line_feeds_are_counted_however_many_there_are() {
-        for length in [0, 1, 254, 255, 256, 510, 511, 100_000] {
-            assert_eq!(newlines(&vec![b'\n'; length]), length as u64);
-            assert_eq!(newlines(&vec![b'x'; length]), 0);
-            let mixed: Vec<u8> = (0..length).map(|at| [b'\n', 0][at % 2]).collect();
-            assert_eq!(newlines(&mixed), length.div_ceil(2) as u64);
-        }
-    }
-
-    #[test]
-    fn the_window_is_bounded_by_the_largest_baseline() {
-        let baseline = |size| Baseline::new(vec![b'x'; size], "---");
-        assert_eq!(window(&baseline(10)), WINDOW);
-        assert_eq!(window(&baseline(1 << 20)), 4 << 20);
     }
 }

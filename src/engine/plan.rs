@@ -8,9 +8,11 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::hosts;
+use super::judge::WINDOW;
 use super::ledger::{Act, Standing};
 use super::memory::{Boundary, Rule};
-use super::observe::{Protection, Seen, State, WINDOW, host, shares};
+use super::observe::{Protection, Seen, host, shares};
+use super::state::State;
 use super::{Engine, Record, Records, Retention, undo, weaker};
 use crate::archive::EntryKind;
 use crate::baseline::Shelf;
@@ -273,7 +275,7 @@ impl Engine {
         let agents = unique(names).map(|name| self.agent(name));
         let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
         let plan = |agent| {
-            let seen = self.see(agent, true, None, &shelf);
+            let seen = self.see(agent, &shelf);
             let step = self.reset_step(agent, &seen, unlocked);
             step.map_err(|(kind, why)| Skipped {
                 agent: agent.name.clone(),
@@ -471,7 +473,7 @@ impl Engine {
         let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
         let undone: HashMap<String, Option<&Record>> = wanted.into_iter().collect();
         let plan = |agent| {
-            let seen = self.see(agent, true, None, &shelf);
+            let seen = self.see(agent, &shelf);
             let record = undone.get(&agent.name).copied().flatten();
             let step = self.undo_step(agent, &seen, record, &records, mode, unlocked);
             step.map_err(|error| Skipped {

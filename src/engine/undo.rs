@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Engine;
+use super::judge::Reading;
 use super::ledger::{Act, Event, Record, Records, Standing};
 use super::memory::{Baseline, Rule};
-use super::observe::Reading;
 use crate::archive::{EntryKind, Written, scratch_of};
 use crate::config::Agent;
 use crate::digest::Digest;

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::{
-    Attributes, Cause, File, Folder, Identity, Method, Object, Odd, Reader, Settled, Sink, Stamp,
-    Swapped, Transport, TransportError, Unsynced, Xattr, xattrs::affordable,
+    Attributes, Cause, File, Folder, Identity, Method, Object, Odd, Pieces, Reader, Settled, Sink,
+    Stamp, Swapped, Transport, TransportError, Unsynced, Xattr, xattrs::affordable,
 };
 use crate::clock::Clock;
 use crate::digest::Digest;
@@ -253,7 +253,7 @@ impl Fake {
         *lock(&self.hook) = Some(Box::new(hook));
     }
 
-    /// Lets every operation take that long, by the clock.
+    /// Lets every round trip take that long, by the clock.
     pub fn set_latency(&self, latency: Duration) {
         self.tree().latency = latency;
     }
@@ -291,10 +291,20 @@ impl Fake {
 
     /// What comes before every operation: the wait, the hook, the fault.
     fn enter(&self, op: Op, memory: &Path) -> Result<(), TransportError> {
+        self.wait();
+        self.meet(op, memory)
+    }
+
+    /// A round trip.
+    fn wait(&self) {
         let latency = self.tree().latency;
         if !latency.is_zero() {
             self.clock.sleep(latency);
         }
+    }
+
+    /// The same without the wait, for what goes with others.
+    fn meet(&self, op: Op, memory: &Path) -> Result<(), TransportError> {
         // Taken out while it runs, so that it can use this very transport.
         let hook = lock(&self.hook).take();
         if let Some(mut hook) = hook {
@@ -373,8 +383,9 @@ fn moved(path: &Path) -> TransportError {
 
 impl Transport for Fake {
     fn probe(&self, memories: &[&Path]) -> Vec<Result<Object, TransportError>> {
+        self.wait();
         let look = |memory: &&Path| {
-            self.enter(Op::Probe, memory)?;
+            self.meet(Op::Probe, memory)?;
             let tree = self.tree();
             tree.reach(memory)?;
             Ok(tree.object(memory))
@@ -389,6 +400,27 @@ impl Transport for Fake {
             path: self.tree().reach(memory)?,
             memory: memory.to_path_buf(),
         }))
+    }
+
+    fn read(
+        &self,
+        files: &[(&Path, &File)],
+        sink: Pieces<'_>,
+    ) -> Vec<Result<File, TransportError>> {
+        self.wait();
+        self.wait();
+        let one = |(number, (memory, _)): (usize, &(&Path, &File))| {
+            self.meet(Op::Read, memory)?;
+            let node = self.tree().nodes.get(*memory).cloned();
+            let Some(Node::File(inode)) = node else {
+                return Err(moved(memory));
+            };
+            read(&inode, &mut |piece| {
+                sink(number, piece);
+                Ok(())
+            })
+        };
+        files.iter().enumerate().map(one).collect()
     }
 }
 

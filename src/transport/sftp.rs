@@ -9,6 +9,7 @@
 //! | [`ssh`] | the child, and what its words mean |
 //! | `host` | one host: its session, its pauses, what a look at a memory says |
 //! | `folder`, `run_folder`, `stage`, `settle`, `pump`, `weaker` | the folder of one memory: [`super::Folder`] over SFTP |
+//! | `together` | many memories read at the same time |
 //!
 //! The other side may be anything. No reply is believed that was not asked for,
 //! nothing is allocated because a reply announces it, and what a host says is
@@ -22,11 +23,14 @@ pub mod session;
 mod settle;
 pub mod ssh;
 mod stage;
+mod together;
 mod weaker;
 pub mod wire;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 pub use host::Sftp;
 
@@ -34,12 +38,17 @@ use super::{Transport, Transports};
 use crate::clock::Clock;
 use crate::config::Host;
 
+/// How long processes may take to end when they are asked to.
+const ENDING: Duration = Duration::from_secs(1);
+
 /// This machine's disks by one transport, hosts by sessions.
 pub struct Everywhere {
     here: Arc<dyn Transport>,
     dial: Arc<dyn ssh::Dial>,
     clock: Arc<dyn Clock>,
     hosts: Mutex<HashMap<Host, Arc<Sftp>>>,
+    /// No host is connected to any more.
+    left: AtomicBool,
 }
 
 impl Everywhere {
@@ -54,6 +63,7 @@ impl Everywhere {
             dial,
             clock,
             hosts: Mutex::default(),
+            left: AtomicBool::new(false),
         }
     }
 }
@@ -69,7 +79,34 @@ impl Transports for Everywhere {
         }
         let new = Sftp::new(host.clone(), self.dial.clone(), self.clock.clone());
         let new = Arc::new(new);
+        if self.left.load(Ordering::SeqCst) {
+            new.leave();
+        }
         hosts.insert(host.clone(), new.clone());
         new
+    }
+
+    fn leave(&self) {
+        let hosts: Vec<Arc<Sftp>> = {
+            let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+            self.left.store(true, Ordering::SeqCst);
+            hosts.values().cloned().collect()
+        };
+        // All of them at once: the slowest decides, not their number.
+        hosts.iter().for_each(|host| host.leave());
+        let end = self.clock.instant() + ENDING;
+        while !hosts.iter().all(|host| host.has_left()) {
+            if self.clock.instant() >= end {
+                hosts.iter().for_each(|host| host.kill());
+                return;
+            }
+            self.clock.sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Everywhere {
+    fn drop(&mut self) {
+        self.leave();
     }
 }

@@ -80,6 +80,7 @@ mod servers;
 mod session;
 mod sshd;
 mod turns;
+mod watch;
 #[path = "../suite/world.rs"]
 mod world;
 mod writers;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 use memory_shepherd::archive::EntryKind;
-use memory_shepherd::config::{self, Env};
+use memory_shepherd::config::{self, Env, Host};
 use memory_shepherd::console::first_model;
 use memory_shepherd::console::keymap::{self, Key};
 use memory_shepherd::console::model::{Form, Model, Moment, Request, RunSummary, Stage};
@@ -16,10 +16,12 @@ use memory_shepherd::console::update::{self, Effect, Msg, Texts, update};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::memory::{Boundary, Rule};
 use memory_shepherd::engine::{
-    Act, Action, AgentResult, Block, Bound, Content, Detail, Event, LastRun, Observation, Outcome,
-    Plan, Protection, Report, Skipped, State, Step, Trigger, UndoMode, UndoOf, UndoTarget,
+    Act, Action, AgentResult, Block, Bound, Contact, Content, Detail, Event, HostStatus, LastRun,
+    Observation, Outcome, Plan, Protection, Reach, Report, Skipped, State, Step, Trigger, UndoMode,
+    UndoOf, UndoTarget,
 };
-use memory_shepherd::error::Kind;
+use memory_shepherd::error::{Error, Kind};
+use memory_shepherd::transport::{Ability, Cause, TransportError};
 use memory_shepherd::untrusted::Hidden;
 
 /// The morning on which everything happens.
@@ -230,16 +232,40 @@ impl Console {
             diff,
             scratch,
             findings: "separator L3 (1 of 1) · 2 invisible characters".to_string(),
+            copied: None,
+        };
+        self.send(Msg::Texts(Box::new(texts)));
+    }
+
+    /// What comes for the agent that is open when it cannot be read: the copy of
+    /// so many minutes ago.
+    pub fn copied(&mut self, name: &str, memory: &[u8], baseline: Option<&[u8]>, minutes: i64) {
+        let why = self.model.row(name).and_then(|row| row.best());
+        let findings = why.expect("an agent that was seen").why.clone();
+        let known = self.model.row(name).and_then(|row| row.last_read());
+        let mut detail = self.detail(name, memory, baseline);
+        detail.observation = known.expect("an agent that was read").clone();
+        detail.observation.content.as_mut().unwrap().boundary =
+            baseline.and_then(|baseline| boundary(memory, baseline));
+        detail.error = None;
+        self.generation += 1;
+        let texts = Texts {
+            agent: name.to_string(),
+            generation: self.generation,
+            diff: text::diff(&detail, None),
+            scratch: text::scratch(&detail),
+            findings,
+            copied: Some(ago(minutes)),
         };
         self.send(Msg::Texts(Box::new(texts)));
     }
 
     fn detail(&self, name: &str, memory: &[u8], baseline: Option<&[u8]>) -> Detail {
-        use memory_shepherd::engine::memory::{Baseline, find};
+        use memory_shepherd::engine::memory::Baseline;
         let row = self.model.row(name).and_then(|row| row.best());
         let mut observation = row.expect("an agent that was seen").clone();
         let known = baseline.map(|baseline| Baseline::new(baseline.to_vec(), "---"));
-        let boundary = known.as_ref().and_then(|known| find(memory, known, &[]));
+        let boundary = baseline.and_then(|baseline| boundary(memory, baseline));
         if let Some(content) = &mut observation.content {
             content.boundary = boundary;
             content.size = memory.len() as u64;
@@ -257,6 +283,11 @@ impl Console {
     }
 }
 
+fn boundary(memory: &[u8], baseline: &[u8]) -> Option<Boundary> {
+    use memory_shepherd::engine::memory::{Baseline, find};
+    find(memory, &Baseline::new(baseline.to_vec(), "---"), &[])
+}
+
 fn one_by_one(word: &str) -> Vec<Key> {
     keymap::parse(word).unwrap_or_else(|| panic!("no key {word:?}"))
 }
@@ -264,6 +295,85 @@ fn one_by_one(word: &str) -> Vec<Key> {
 /// Keys that come in one read.
 pub fn keys(words: &str) -> Msg {
     Msg::Keys(words.split(' ').flat_map(one_by_one).collect())
+}
+
+/// A host that stands like this, with these agents on it.
+pub fn host(name: &str, reach: Reach, agents: &[&str]) -> HostStatus {
+    let failed = |cause, text: &str, hint: &str| {
+        let error = Error::new(Kind::Host, text).hint(hint);
+        Some(TransportError::new(cause, error))
+    };
+    let error = match reach {
+        Reach::HostKey => failed(
+            Cause::HostKey,
+            &format!(
+                "{name} shows another host key than the one that is known, or a revoked one; nothing was read or sent"
+            ),
+            &format!(
+                "find out why before anything else; if the host was really set up anew: `ssh-keygen -R {name}`, then `ssh {name}`"
+            ),
+        ),
+        Reach::Refused => failed(
+            Cause::Refused,
+            &format!("{name} does not let us in: ops@{name}: Permission denied (publickey)."),
+            &format!(
+                "`ssh {name}` has to work without asking anything; see `ssh-add -l` and identity_file"
+            ),
+        ),
+        Reach::Away => failed(
+            Cause::Unreachable,
+            &format!(
+                "{name} cannot be reached: ssh: connect to host {name} port 22: No route to host"
+            ),
+            &format!("try `ssh {name}`"),
+        ),
+        Reach::Unknown | Reach::Up => None,
+    };
+    let up = reach == Reach::Up;
+    let ability = |(name, there, without)| Ability {
+        name,
+        there,
+        without,
+    };
+    let abilities = [
+        ("posix-rename@openssh.com", true, ""),
+        ("hardlink@openssh.com", true, ""),
+        (
+            "fsync@openssh.com",
+            false,
+            "a new memory may not be on the disk there when a run ends",
+        ),
+    ];
+    HostStatus {
+        host: Host {
+            name: name.to_string(),
+            user: name.len().is_multiple_of(2).then(|| "ops".to_string()),
+            port: name.len().is_multiple_of(3).then_some(2222),
+            identity_file: None,
+            timeout: 15,
+        },
+        agents: agents.iter().map(|name| (*name).to_string()).collect(),
+        contact: Contact {
+            reach,
+            trying: reach == Reach::Unknown,
+            since: (reach != Reach::Unknown).then(|| ago(130)),
+            next: error.is_some().then(|| ago(-3)),
+            until: None,
+            failures: if error.is_some() { 9 } else { 0 },
+            latency: up.then_some(Duration::from_millis(142)),
+            abilities: if up {
+                abilities.map(ability).to_vec()
+            } else {
+                Vec::new()
+            },
+            limits: if up {
+                vec![("read", 261_120), ("handles", 1019)]
+            } else {
+                Vec::new()
+            },
+            error,
+        },
+    }
 }
 
 /// An agent in a state, with what goes with it.
@@ -302,7 +412,8 @@ pub fn seen(name: &str, state: State) -> Observation {
         scratch_bytes: lines * 40,
         hidden: Hidden::default(),
     };
-    let read = !matches!(state, State::Error | State::Missing);
+    let cut_off = matches!(state, State::Unreach | State::HostKey);
+    let read = !cut_off && !matches!(state, State::Error | State::Missing);
     let why = match state {
         State::Tampered => "the baseline does not match the seal",
         State::Drifted => "rules edited: L31 L58",
@@ -311,11 +422,15 @@ pub fn seen(name: &str, state: State) -> Observation {
         State::Missing => "no memory file",
         State::Oversize => "over the limit of 16384 bytes",
         State::Busy => "locked by run 5a10c3d2 of timer",
+        State::Unreach => {
+            "box cannot be reached: ssh: connect to host box port 22: No route to host"
+        }
+        State::HostKey => "box shows another host key than the one that is known",
         _ => "",
     };
     let block = match state {
-        State::Tampered => Some(Kind::Integrity),
-        State::Error => Some(Kind::Host),
+        State::Tampered | State::HostKey => Some(Kind::Integrity),
+        State::Error | State::Unreach => Some(Kind::Host),
         State::Busy => Some(Kind::Busy),
         _ => None,
     };

@@ -4,6 +4,7 @@
 mod agent;
 mod everywhere;
 mod fleet;
+mod hosts;
 mod keys;
 mod log;
 mod observation;

@@ -13,12 +13,12 @@ use memory_shepherd::console::model::Level;
 use memory_shepherd::console::theme::{MONO, Theme};
 use memory_shepherd::console::update::{DEAF, Msg};
 use memory_shepherd::console::view;
-use memory_shepherd::engine::{Outcome, Progress, Stage as Step, State, UndoMode};
+use memory_shepherd::engine::{Outcome, Progress, Reach, Setting, Stage as Step, State, UndoMode};
 use memory_shepherd::untrusted::Hidden;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-use crate::console_fleet::{Console, fleet, plan, report, run, seen, skipped, undo, unread};
+use crate::console_fleet::{Console, fleet, host, plan, report, run, seen, skipped, undo, unread};
 
 const SIZES: [(u16, u16); 2] = [(120, 36), (80, 24)];
 
@@ -563,6 +563,119 @@ fn result_of_a_run() {
     });
 }
 
+// ---- Hosts -----------------------------------------------------------------------
+
+/// A fleet with hosts in every state, some of which were well before.
+fn spread() -> Console {
+    let mut console = herd();
+    let of = [
+        (
+            "box",
+            Reach::Up,
+            State::Scratch,
+            &["docs-writer", "monitor-bot"][..],
+        ),
+        ("edge-7", Reach::HostKey, State::HostKey, &["android-17"]),
+        (
+            "10.0.0.61",
+            Reach::Away,
+            State::Unreach,
+            &["code-reviewer", "researcher"],
+        ),
+        ("vault", Reach::Refused, State::Error, &["log-digger"]),
+        ("new", Reach::Unknown, State::Loading, &[]),
+    ];
+    for (name, reach, state, agents) in of {
+        if !agents.is_empty() {
+            let on = |state| {
+                let mut agents: Vec<_> = agents.iter().map(|agent| seen(agent, state)).collect();
+                agents
+                    .iter_mut()
+                    .for_each(|seen| seen.host = name.to_string());
+                agents
+            };
+            console.observe(on(State::Scratch));
+            console.observe(on(state));
+        }
+        let mut status = host(name, reach, agents);
+        if agents.is_empty() {
+            status.agents = vec!["test-runner".to_string()];
+        }
+        console.send(Msg::Hosts(vec![status]));
+    }
+    console.pass(Duration::from_secs(1));
+    console.model.message = None;
+    console
+}
+
+#[test]
+fn hosts_in_every_state() {
+    picture_of("hosts", spread, |console| {
+        console.press("8");
+    });
+}
+
+#[test]
+fn hosts_one_of_which_is_away() {
+    picture_of("hosts_away", spread, |console| {
+        console.press("8 j j");
+        let host = console.model.hosts.current().unwrap().host.clone();
+        let why = "`ssh -G 10.0.0.61` does not come to an end".to_string();
+        console.send(Msg::Settings(host, Err(why)));
+    });
+}
+
+#[test]
+fn hosts_one_of_which_is_well_and_lacks_something() {
+    picture_of("hosts_up", spread, |console| {
+        console.press("8 G");
+        let host = console.model.hosts.current().unwrap().host.clone();
+        let setting = |(name, value): (&str, &str)| Setting {
+            name: name.to_string(),
+            value: value.to_string(),
+        };
+        let settings = [
+            ("hostname", "10.0.0.50"),
+            ("user", "ops"),
+            ("port", "22"),
+            ("proxyjump", "bastion\u{1b}[31m\u{202e}"),
+            ("identityfile", "~/.ssh/id_ed25519"),
+        ];
+        console.send(Msg::Settings(host, Ok(settings.map(setting).to_vec())));
+    });
+}
+
+#[test]
+fn hosts_where_there_are_none() {
+    picture("hosts_none", |console| {
+        console.press("8");
+    });
+}
+
+#[test]
+fn fleet_some_of_which_cannot_be_reached() {
+    picture_of("fleet_unreached", spread, |console| {
+        console.press("j j");
+    });
+}
+
+#[test]
+fn agent_that_cannot_be_reached() {
+    picture_of("agent_cached", spread, |console| {
+        reading(
+            console,
+            "code-reviewer",
+            &memory(edited, NOTES),
+            Some(BASELINE),
+        );
+        console.copied("code-reviewer", &memory(edited, NOTES), Some(BASELINE), 130);
+    });
+    picture_of("agent_no_copy", spread, |console| {
+        reading(console, "android-17", b"", None);
+        console.press("X");
+    });
+}
+
 // ---- Everything else -------------------------------------------------------------
 
 #[test]
@@ -644,6 +757,7 @@ fn keys() -> String {
         Context::Run => "run",
         Context::Result => "result",
         Context::Log => "log",
+        Context::Hosts => "hosts",
     };
     let mut rows: Vec<_> = TABLE.iter().collect();
     rows.sort_by_key(|spec| spec.category);
@@ -651,7 +765,7 @@ fn keys() -> String {
     for spec in rows {
         let keys: Vec<String> = spec.keys.iter().map(|key| format!("`{key}`")).collect();
         let places: Vec<&str> = match spec.contexts.len() {
-            6 => vec!["everywhere"],
+            7 => vec!["everywhere"],
             _ => spec.contexts.iter().map(place).collect(),
         };
         text.push_str(&format!(

@@ -1,15 +1,20 @@
 //! A fleet that is watched: what changes is reported.
 
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use memory_shepherd::clock::System;
+use memory_shepherd::config::Host;
 use memory_shepherd::engine::{Fleet, FleetEvent, Observation, State};
+use memory_shepherd::transport::fake::Fake;
+use memory_shepherd::transport::{Transport, Transports};
 
-use super::world::World;
+use super::world::{BASELINE, World};
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// The next observation of an agent in this state.
 fn wait_for(events: &Receiver<FleetEvent>, agent: &str, state: State) -> Observation {
@@ -58,6 +63,105 @@ fn every_agent_is_read_once_and_then_when_it_changes() {
     wait_for(&events, "b", State::Scratch);
     drop(fleet);
     // The watch ends: nobody sends any more.
+    while events.recv_timeout(LIMIT).is_ok() {}
+    let end = events.try_recv().unwrap_err();
+    assert_eq!(end, crossbeam_channel::TryRecvError::Disconnected);
+}
+
+/// Hosts that exist only in this process, by their names.
+struct Hosts(HashMap<String, Fake>);
+
+impl Transports for Hosts {
+    fn to(&self, host: Option<&Host>) -> Arc<dyn Transport> {
+        let host = host.expect("all agents are on hosts");
+        Arc::new(self.0[&host.name].clone())
+    }
+}
+
+const HOSTS: usize = 50;
+const AGENTS: usize = 20;
+
+/// A thousand agents on fifty hosts, all with the same note, and a round trip to
+/// each of which takes that long.
+fn thousand(latency: Duration) -> (World, HashMap<String, Fake>) {
+    let mut world = World::new(&[]);
+    world.set_baseline("shared", BASELINE);
+    let mut hosts = HashMap::new();
+    for number in 0..HOSTS {
+        let host = format!("host-{number:02}");
+        let fake = Fake::new(Arc::new(System));
+        for number in 0..AGENTS {
+            let folder = format!("/agents/{number}");
+            fake.make_folder(&folder, 1000, 1000, 0o755);
+            fake.write(
+                format!("{folder}/MEMORY.md"),
+                format!("{BASELINE}- a note\n").as_bytes(),
+            );
+            let lines = format!(
+                "remote_host = {host}\nremote_memory = {folder}/MEMORY.md\nbaseline = shared.md"
+            );
+            world.add(&format!("{host}-agent-{number:02}"), &lines);
+        }
+        for folder in ["/", "/agents"] {
+            fake.make_folder(folder, 0, 0, 0o755);
+        }
+        fake.set_latency(latency);
+        hosts.insert(host, fake);
+    }
+    (world, hosts)
+}
+
+/// Lets a host never answer, until the sender goes.
+fn hang(host: &Fake) -> Sender<()> {
+    let (release, released) = bounded::<()>(0);
+    host.set_hook(move |_, _, _| {
+        let _ = released.recv();
+    });
+    release
+}
+
+fn threads() -> usize {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Threads:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn hosts_that_never_answer_keep_no_other_waiting() {
+    let (world, hosts) = thousand(Duration::from_millis(300));
+    // More of them than memories are read from at the same time.
+    let silent: Vec<String> = (0..20).map(|number| format!("host-{number:02}")).collect();
+    let release: Vec<Sender<()>> = silent.iter().map(|name| hang(&hosts[name])).collect();
+    let engine = world.engine_through(Arc::new(System), Arc::new(Hosts(hosts)), None);
+    let (sender, events) = unbounded();
+    let fleet = Fleet::start(Arc::new(engine), sender);
+    let mut seen: BTreeSet<String> = BTreeSet::new();
+    let mut take = |until: usize| {
+        while seen.len() < until {
+            match events.recv_timeout(LIMIT).expect("others are seen") {
+                FleetEvent::Observed(some) => {
+                    assert!(some.iter().all(|it| it.state == State::Scratch));
+                    seen.extend(some.into_iter().map(|it| it.agent));
+                }
+                FleetEvent::Hosts(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        seen.clone()
+    };
+    let others = take((HOSTS - silent.len()) * AGENTS);
+    assert!(
+        others
+            .iter()
+            .all(|agent| !silent.iter().any(|host| agent.starts_with(host)))
+    );
+    // One for each host, not one for each agent.
+    assert!(threads() < 400, "{}", threads());
+    drop(release);
+    take(HOSTS * AGENTS);
+    drop(fleet);
     while events.recv_timeout(LIMIT).is_ok() {}
     let end = events.try_recv().unwrap_err();
     assert_eq!(end, crossbeam_channel::TryRecvError::Disconnected);

@@ -98,6 +98,7 @@ fn open(model: &mut Model, engine: &Engine, name: &str) {
         diff: text::diff(&detail, None),
         scratch: text::scratch(&detail),
         findings: String::new(),
+        copied: None,
     };
     update(model, moment(), Msg::Texts(Box::new(texts)));
 }

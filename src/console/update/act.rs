@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Effect, VALID, ask_for_plan, plan_anew};
+use super::{Effect, VALID, ask_for_plan, host, plan_anew};
 use crate::console::command::{self, Command};
 use crate::console::keymap::{Code, Key};
 use crate::console::model::{
@@ -109,22 +109,28 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
     model.dirty = true;
     let page = match model.screen {
         Screen::Fleet => model.list_height(),
+        Screen::Hosts => model.hosts_height(),
         _ => model.text_height(),
     } as isize;
     match command {
-        Command::Down => move_by(model, 1),
-        Command::Up => move_by(model, -1),
-        Command::HalfDown => move_by(model, page / 2),
-        Command::HalfUp => move_by(model, -page / 2),
-        Command::PageDown => move_by(model, page),
-        Command::PageUp => move_by(model, -page),
-        Command::Top => move_by(model, isize::MIN / 2),
-        Command::Bottom => move_by(model, isize::MAX / 2),
+        Command::Down => return move_by(model, 1),
+        Command::Up => return move_by(model, -1),
+        Command::HalfDown => return move_by(model, page / 2),
+        Command::HalfUp => return move_by(model, -page / 2),
+        Command::PageDown => return move_by(model, page),
+        Command::PageUp => return move_by(model, -page),
+        Command::Top => return move_by(model, isize::MIN / 2),
+        Command::Bottom => return move_by(model, isize::MAX / 2),
         Command::Back => return back(model, key),
         Command::Last => {
             let previous = model.previous.unwrap_or(Screen::Fleet);
             go(model, previous);
+            if previous == Screen::Hosts {
+                return host::settings(model);
+            }
         }
+        Command::GoHosts => return host::open(model),
+        Command::TryNow => return host::try_now(model),
         Command::GoFleet => go(model, Screen::Fleet),
         Command::GoReset => go(model, Screen::Reset),
         Command::GoLog => {
@@ -164,7 +170,7 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
         Command::Filter => {
             model.prompt = Some(Prompt::Filter(model.filter.clone()));
         }
-        Command::Mark => mark(model),
+        Command::Mark => return mark(model),
         Command::MarkRange => mark_range(model),
         Command::MarkAll => model.marks.extend(model.order.iter().cloned()),
         Command::ClearMarks => model.marks.clear(),
@@ -289,7 +295,7 @@ pub(super) fn back(model: &mut Model, key: Key) -> Vec<Effect> {
     Vec::new()
 }
 
-pub(super) fn move_by(model: &mut Model, by: isize) {
+pub(super) fn move_by(model: &mut Model, by: isize) -> Vec<Effect> {
     let step = |at: usize, count: usize| at.saturating_add_signed(by).min(count.saturating_sub(1));
     match model.screen {
         Screen::Fleet => {
@@ -333,7 +339,13 @@ pub(super) fn move_by(model: &mut Model, by: isize) {
             let count = model.log.rows().len();
             model.log.cursor = step(model.log.cursor, count);
         }
+        Screen::Hosts => {
+            let count = model.hosts.order().len();
+            host::choose(model, step(model.hosts.cursor_index(), count));
+            return host::settings(model);
+        }
     }
+    Vec::new()
 }
 
 /// Opens what is under the cursor.
@@ -355,6 +367,7 @@ pub(super) fn open(model: &mut Model) -> Vec<Effect> {
             }
             return Vec::new();
         }
+        (Screen::Hosts, _) => return host::agents(model),
         _ => model.cursor.clone(),
     };
     name.map_or_else(Vec::new, |name| open_agent(model, name))
@@ -373,6 +386,7 @@ pub(super) fn open_agent(model: &mut Model, name: String) -> Vec<Effect> {
         model.agent.scratch = Pane::default();
         model.agent.findings.clear();
         model.agent.generation = 0;
+        model.agent.copied = None;
         model.agent.name.clone_from(&name);
     }
     vec![Effect::Texts(name)]
@@ -411,15 +425,15 @@ pub(super) fn next_hit(model: &mut Model, forward: bool) {
     }
 }
 
-pub(super) fn mark(model: &mut Model) {
+pub(super) fn mark(model: &mut Model) -> Vec<Effect> {
     let Some(name) = model.cursor.clone() else {
-        return;
+        return Vec::new();
     };
     if !model.marks.remove(&name) {
         model.marks.insert(name.clone());
         model.anchor = Some(name);
     }
-    move_by(model, 1);
+    move_by(model, 1)
 }
 
 pub(super) fn mark_range(model: &mut Model) {

@@ -1,11 +1,12 @@
 //! One agent: its live diff and its scratch.
 
+use ratatui::layout::Rect;
 use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
 
 use super::fleet::{fleet_name, share};
 use super::{Canvas, count, cut, message, shorten, size};
-use crate::console::model::{GUTTER_DIFF, GUTTER_TEXT, Model, Tab, age, modified};
+use crate::console::model::{GUTTER_DIFF, GUTTER_TEXT, Model, Tab, Trouble, age, modified};
 use crate::console::text::{Kind, Line, Span};
 use crate::console::theme::{Role, of_state};
 use crate::engine::{Observation, State};
@@ -48,7 +49,9 @@ fn header(model: &Model, canvas: &mut Canvas<'_>, seen: Option<&Observation>) {
     ) + 1;
     if let Some(seen) = seen {
         x = canvas.put(x, 0, &cut(&seen.host, 12), Role::Text) + 1;
-        if let Some(content) = &seen.content {
+        if let Some(trouble) = model.cut_off(&model.agent.name) {
+            x = cached(model, canvas, x, &trouble);
+        } else if let Some(content) = &seen.content {
             let share = share(content.size, seen.limit);
             let text = format!("{}/{} {share}", size(content.size), size(seen.limit));
             x = canvas.put(x, 0, &text, Role::Text) + 2;
@@ -56,6 +59,24 @@ fn header(model: &Model, canvas: &mut Canvas<'_>, seen: Option<&Observation>) {
             x = canvas.put(x, 0, &format!("changed {when} ago"), Role::Text) + 2;
         }
     }
+    right(model, canvas, x);
+}
+
+/// That what is shown is only a copy, how old that is, and why.
+fn cached(model: &Model, canvas: &mut Canvas<'_>, x: u16, trouble: &Trouble) -> u16 {
+    let text = match model.agent.copied {
+        Some(read) => format!("CACHED {} old - {trouble}", age(model.now.wall, read)),
+        None => format!("no copy - {trouble}"),
+    };
+    // Where it is narrow this matters more than what else is in the line.
+    let reserve = if canvas.width() < 110 { 1 } else { 22 };
+    let room = usize::from(canvas.width().saturating_sub(x + reserve));
+    canvas.put(x, 0, &cut(&text, room), Role::Warn) + 2
+}
+
+/// Which agent of how many, and where in its text.
+fn right(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
+    let width = canvas.width();
     let pane = model.agent.pane();
     let mut right = String::new();
     if let Some(place) = model
@@ -77,6 +98,10 @@ fn header(model: &Model, canvas: &mut Canvas<'_>, seen: Option<&Observation>) {
 }
 
 fn tabs(model: &Model, canvas: &mut Canvas<'_>, seen: Option<&Observation>) {
+    let row = model.row(&model.agent.name);
+    // Of a copy it is told what it holds.
+    let copied = row.filter(|_| model.agent.copied.is_some());
+    let seen = copied.and_then(|row| row.last_read()).or(seen);
     let content = seen.and_then(|seen| seen.content.as_ref());
     let scratch = match content {
         Some(content) => format!("Scratch {}", count(content.scratch_lines, "line")),
@@ -158,6 +183,9 @@ fn text(model: &Model, canvas: &mut Canvas<'_>) {
         }
         skip = 0;
         index += 1;
+    }
+    if model.agent.copied.is_some() {
+        canvas.dim(Rect::new(0, 3, canvas.width(), height as u16));
     }
 }
 

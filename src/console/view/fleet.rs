@@ -3,8 +3,8 @@
 use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
-use super::{Canvas, count, cut, message, shorten, size};
-use crate::console::model::{Model, Row, Sort, age, modified};
+use super::{Canvas, clip, count, cut, message, shorten, size, split};
+use crate::console::model::{Model, Row, Sort, Trouble, age, modified};
 use crate::console::theme::{Role, of_state};
 use crate::engine::{Act, Observation, Outcome, State};
 use crate::untrusted;
@@ -19,7 +19,7 @@ struct Column {
 }
 
 const HOST: Column = column("HOST", 8, 110, false);
-const SIZE: Column = column("SIZE", 6, 96, true);
+const SIZE: Column = column("SIZE", 7, 96, true);
 const LIMIT: Column = column("LIM", 5, 100, true);
 const SCRATCH: Column = column("SCRATCH", 7, 0, true);
 const ABOVE: Column = column("ABOVE---", 8, 0, true);
@@ -43,7 +43,7 @@ const STATE_WIDTH: u16 = 10;
 const PROGRAM: &str = "memory-shepherd  ";
 
 /// What WHY keeps, however long the names are.
-const WHY_WIDTH: u16 = 24;
+const WHY_WIDTH: u16 = 23;
 
 /// From this width on there is room for WHY; below, it is in the strip alone.
 const WHY_FROM: u16 = 100;
@@ -314,18 +314,28 @@ fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &Row, names: u16) {
         canvas.highlight(name_x, y, names - 1);
     }
     let mut x = name_x + names;
-    let stale = row.seen.is_none();
-    let rest = if stale { Role::Dim } else { Role::Text };
     let Some(seen) = row.best() else {
         return;
     };
+    let trouble = model.cut_off(&row.name);
+    // Of who cannot be reached the last that was seen is shown, and its age.
+    let known = row.last_read().filter(|_| trouble.is_some());
+    let stale = row.seen.is_none();
+    let rest = if stale { Role::Dim } else { Role::Text };
     for column in columns(canvas.width()) {
-        let text = value(model, seen, column.head);
+        let old = known.filter(|_| !matches!(column.head, "HOST" | "LAST RUN"));
+        let text = match (old, column.head) {
+            (Some(known), "CHANGED") => age(model.now.wall, known.read),
+            (Some(known), head) => value(model, known, head),
+            (None, head) => value(model, seen, head),
+        };
+        let stale = stale || old.is_some();
         let text = if stale && text != "-" {
             format!("({text})")
         } else {
             text
         };
+        let rest = if stale { Role::Dim } else { rest };
         let role = match (column.head, &seen.last) {
             ("LAST RUN", Some(last))
                 if !matches!(last.outcome, Outcome::Ok | Outcome::Unchanged) =>
@@ -339,7 +349,19 @@ fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &Row, names: u16) {
     }
     if canvas.width() >= WHY_FROM {
         let room = usize::from(canvas.width().saturating_sub(x + 1));
-        canvas.put(x + 1, y, &cut(&seen.why, room), rest);
+        let text = match &trouble {
+            // When it is tried again is the part that changes.
+            Some(Trouble {
+                reason,
+                next: Some(next),
+            }) => {
+                let next = next.short();
+                let room = room.saturating_sub(next.width() + 2);
+                format!("{}; {next}", cut(reason, room))
+            }
+            _ => untrusted::line(&seen.why),
+        };
+        canvas.put(x + 1, y, &clip(&text, room), rest);
     }
 }
 
@@ -434,35 +456,23 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     {
         text.push_str(&format!("; {}", block.why));
     }
+    if let Some(next) = model.cut_off(&row.name).and_then(|it| it.next) {
+        text.push_str(&format!("; {next}"));
+    }
     let room = usize::from(canvas.width()) - 2;
     let shown = untrusted::line(&text);
     let (first, rest) = match tall {
         true => split(&shown, room),
         false => (shown.as_str(), ""),
     };
-    canvas.put(1, y, &cut(first, room), Role::Text);
+    canvas.put(1, y, &clip(first, room), Role::Text);
     canvas.put(1, y, &cut(&row.name, room), of_state(row.state()));
     if tall && !said {
         match rest {
             "" => canvas.put(1, y + 1, next_step(seen), Role::Dim),
-            rest => canvas.put(1, y + 1, &cut(rest, room), Role::Text),
+            rest => canvas.put(1, y + 1, &clip(rest, room), Role::Text),
         };
     }
-}
-
-/// Splits text that is safe to draw at the last blank that fits.
-fn split(text: &str, room: usize) -> (&str, &str) {
-    if text.width() <= room {
-        return (text, "");
-    }
-    let mut end = 0;
-    for (at, _) in text.match_indices(' ') {
-        if text[..at].width() > room {
-            break;
-        }
-        end = at;
-    }
-    (&text[..end], text[end..].trim_start())
 }
 
 /// What to press now.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::host::{
     Answer, Connection, DIRECTORY, LOOK, REGULAR, attrs, bytes, code, kind, look_at, lstat,
 };
-use super::pump::{Held, LARGEST, Pump};
+use super::pump::{Held, LARGEST, Pump, too_large};
 use super::run_folder::TakenOver;
 use super::settle::{Displaced, QUIET};
 use super::wire::{Attrs, Reply, Request, flags, status};
@@ -383,9 +383,7 @@ impl Folder for SftpFolder {
         };
         self.size.set(None);
         if size > LARGEST {
-            let why =
-                format!("it has {size} bytes, more than the 16 MiB that are read from a host");
-            return Err(self.host.refused("read", &self.memory, &why));
+            return Err(too_large(&self.host, &self.memory, size));
         }
         let answer = self.ask_one(self.open_file(&self.memory))?;
         let handle = self.opened(Some(answer), &self.memory)?;

@@ -1,20 +1,25 @@
 //! One host: its session, which everybody shares, and what is known of it.
 
 use std::ffi::OsStr;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, FixedOffset, Timelike};
+
 use super::folder::SftpFolder;
 use super::session::{Failure, Session};
-use super::ssh::{Carrier, Dial, Dialed, explain};
-use super::wire::{Attrs, Extensions, Reply, Request, status};
+use super::ssh::{Carrier, Dial, Dialed, Leash, explain};
+use super::together;
+use super::wire::{Attrs, Extensions, Limits, Reply, Request, status};
 use crate::clock::{Clock, System};
 use crate::config::Host;
 use crate::error::{Error, Kind};
 use crate::transport::{
-    Attributes, Cause, File, Folder, Object, Odd, Stamp, Transport, TransportError,
+    Ability, Attributes, Cause, Contact, File, Folder, Object, Odd, Pieces, Reach, Setting, Stamp,
+    Transport, TransportError,
 };
 
 /// How long a host that did not answer is left alone, at first; it doubles.
@@ -33,17 +38,41 @@ pub struct Sftp {
 }
 
 /// How a host stands.
-enum State {
+#[derive(Default)]
+struct State {
+    phase: Phase,
+    /// What the last try came to; while one is under way, the one before.
+    reach: Reach,
+    /// Since when that is so.
+    since: Option<DateTime<FixedOffset>>,
+    /// Tries in a row that failed.
+    failures: u32,
+    /// Why there is no session.
+    error: Option<TransportError>,
+    /// Somebody keeps trying, so that nobody else has to wait for a host that did
+    /// not answer.
+    watched: bool,
+    /// Nobody connects any more.
+    left: bool,
+    /// The process of the session, or of the one that is to be.
+    leash: Option<Leash>,
+    /// A session that ended, until the next begins.
+    lost: Option<Arc<Connection>>,
+}
+
+/// What is going on.
+#[derive(Default)]
+enum Phase {
     /// Nobody asked for it yet, or its session was lost and may be had anew.
+    #[default]
     Idle,
     /// Somebody is connecting; the others wait for what comes of it.
     Connecting,
     Connected(Arc<Connection>),
     /// It is left alone for a while.
-    Away {
+    Paused {
         until: Instant,
-        pause: Duration,
-        why: TransportError,
+        next: DateTime<FixedOffset>,
     },
 }
 
@@ -52,6 +81,7 @@ pub(super) struct Connection {
     host: Host,
     session: Session,
     extensions: Extensions,
+    limits: Option<Limits>,
     /// Where paths begin that are not absolute.
     home: PathBuf,
     /// After the session: it ends when its input does.
@@ -65,55 +95,116 @@ impl Sftp {
             host,
             dial,
             clock,
-            state: Mutex::new(State::Idle),
+            state: Mutex::default(),
             changed: Condvar::new(),
         }
     }
 
+    /// As it stands now: a session that ended meanwhile is none.
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Phase::Connected(connection) = &state.phase
+            && let Some(broken) = connection.session.ended()
+        {
+            let why = explain(&self.host, &broken);
+            // To let go of it takes as long as its process takes to end.
+            state.lost = Some(Arc::clone(connection));
+            state.phase = Phase::Idle;
+            state.leash.iter().for_each(Leash::terminate);
+            state.turn(Reach::of(why.cause), &*self.clock);
+            state.error = Some(why);
+        }
+        state
     }
 
     /// The session, connecting if there is none. Whoever comes while somebody
-    /// connects waits for the same outcome.
-    fn connection(&self) -> Result<Arc<Connection>, TransportError> {
+    /// connects waits for the same outcome. A host that somebody watches and that
+    /// did not answer is left to them.
+    fn connection(&self, watching: bool) -> Result<Arc<Connection>, TransportError> {
         let mut state = self.state();
-        let pause = loop {
-            match &*state {
-                State::Connected(connection) if connection.session.ended().is_none() => {
-                    return Ok(Arc::clone(connection));
+        state.watched |= watching;
+        loop {
+            if state.left {
+                return Err(self.gone());
+            }
+            let others = state.watched && !watching && state.failures > 0;
+            match (&state.phase, &state.error) {
+                (Phase::Connected(connection), _) => return Ok(Arc::clone(connection)),
+                (Phase::Paused { .. } | Phase::Connecting | Phase::Idle, Some(why)) if others => {
+                    return Err(why.clone());
                 }
-                State::Connecting => {
+                (Phase::Paused { until, .. }, Some(why)) if self.clock.instant() < *until => {
+                    return Err(why.clone());
+                }
+                (Phase::Connecting, _) => {
                     state = self
                         .changed
                         .wait(state)
                         .unwrap_or_else(PoisonError::into_inner);
                 }
-                State::Away { until, why, .. } if self.clock.instant() < *until => {
-                    return Err(why.clone());
-                }
-                State::Away { pause, .. } => break (*pause * 2).min(LONGEST),
-                State::Idle | State::Connected(_) => break PAUSE,
+                (Phase::Paused { .. } | Phase::Idle, _) => break,
             }
-        };
-        *state = State::Connecting;
+        }
+        state.phase = Phase::Connecting;
+        let lost = state.lost.take();
         drop(state);
+        drop(lost);
         let connected = self.connect().map(Arc::new);
-        *self.state() = match &connected {
-            Ok(connection) => State::Connected(Arc::clone(connection)),
-            Err(why) => State::Away {
-                until: self.clock.instant() + pause,
-                pause,
-                why: why.clone(),
-            },
+        let mut state = self.state();
+        let connected = match connected {
+            Ok(_) if state.left => Err(self.gone()),
+            connected => connected,
         };
+        match &connected {
+            Ok(connection) => {
+                state.phase = Phase::Connected(Arc::clone(connection));
+                state.turn(Reach::Up, &*self.clock);
+                state.failures = 0;
+                state.error = None;
+            }
+            Err(why) => {
+                state.failures = state.failures.saturating_add(1);
+                let pause = self.pause(state.failures);
+                state.phase = Phase::Paused {
+                    until: self.clock.instant() + pause,
+                    next: self.clock.now() + pause,
+                };
+                state.turn(Reach::of(why.cause), &*self.clock);
+                state.error = Some(why.clone());
+                state.leash = None;
+            }
+        }
+        drop(state);
         self.changed.notify_all();
         connected
+    }
+
+    /// How long it is left alone after so many failures: the same for nobody else,
+    /// so that not all hosts behind one dead router are tried at one moment.
+    fn pause(&self, failures: u32) -> Duration {
+        let doubled = PAUSE.saturating_mul(1 << (failures - 1).min(16));
+        let mut hasher = DefaultHasher::new();
+        (&self.host, failures, self.clock.now().nanosecond()).hash(&mut hasher);
+        let share = 75 + (hasher.finish() % 51) as u32;
+        doubled.min(LONGEST) * share / 100
+    }
+
+    fn gone(&self) -> TransportError {
+        let message = format!("{}: nothing is asked of it any more", self.host.name);
+        TransportError::new(Cause::Unreachable, Error::new(Kind::Host, message))
     }
 
     fn connect(&self) -> Result<Connection, TransportError> {
         let limit = Duration::from_secs(self.host.timeout.max(1).into());
         let Dialed { link, child } = self.dial.dial(&self.host)?;
+        {
+            let mut state = self.state();
+            state.leash = child.as_ref().map(Carrier::leash);
+            if state.left {
+                state.leash.iter().for_each(Leash::terminate);
+                return Err(self.gone());
+            }
+        }
         // What counts as not answering holds for each reply as well, by the machine's
         // time, which the session waits by, whatever clock we have.
         let session = Session::start_with(link, System.instant() + limit, limit)
@@ -121,18 +212,57 @@ impl Sftp {
         let mut connection = Connection {
             host: self.host.clone(),
             extensions: session.extensions(),
+            limits: None,
             session,
             home: PathBuf::new(),
             _child: child,
         };
         connection.home = connection.real_path(b".")?;
+        // Asked for before, so they are here.
+        connection.limits = connection.session.limits();
         Ok(connection)
+    }
+
+    /// Ends the session, and asks its process to end. Does not wait.
+    pub(super) fn leave(&self) {
+        let mut state = self.state();
+        state.left = true;
+        if let Phase::Connected(connection) = &state.phase {
+            connection.session.close();
+        }
+        state.leash.iter().for_each(Leash::terminate);
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Whether its process is gone; after [`Sftp::leave`].
+    pub(super) fn has_left(&self) -> bool {
+        let state = self.state();
+        state.leash.as_ref().is_none_or(Leash::has_ended)
+    }
+
+    /// Ends its process in any case.
+    pub(super) fn kill(&self) {
+        let leash = self.state().leash.take();
+        if let Some(leash) = leash {
+            leash.kill();
+        }
+    }
+}
+
+impl State {
+    /// Something was found out; since when it is so is known if it was so before.
+    fn turn(&mut self, reach: Reach, clock: &dyn Clock) {
+        if self.reach != reach {
+            self.reach = reach;
+            self.since = Some(clock.now());
+        }
     }
 }
 
 impl Transport for Sftp {
     fn probe(&self, memories: &[&Path]) -> Vec<Result<Object, TransportError>> {
-        let connection = match self.connection() {
+        let connection = match self.connection(false) {
             Ok(connection) => connection,
             Err(error) => return memories.iter().map(|_| Err(error.clone())).collect(),
         };
@@ -153,11 +283,107 @@ impl Transport for Sftp {
     }
 
     fn open(&self, memory: &Path) -> Result<Box<dyn Folder>, TransportError> {
-        let connection = self.connection()?;
+        let connection = self.connection(false)?;
         let path = connection.absolute(memory);
         let folder = SftpFolder::open(connection, &path, self.clock.clone())?;
         Ok(Box::new(folder))
     }
+
+    fn read(
+        &self,
+        files: &[(&Path, &File)],
+        sink: Pieces<'_>,
+    ) -> Vec<Result<File, TransportError>> {
+        let read = self.connection(false).and_then(|connection| {
+            let end = self.clock.instant() + together::LONGEST;
+            together::read(&connection, files, sink, || self.clock.instant() < end)
+        });
+        read.unwrap_or_else(|error| files.iter().map(|_| Err(error.clone())).collect())
+    }
+
+    fn contact(&self) -> Option<Contact> {
+        let state = self.state();
+        let mut contact = Contact {
+            reach: state.reach,
+            trying: matches!(state.phase, Phase::Connecting),
+            since: state.since,
+            failures: state.failures,
+            error: state.error.clone(),
+            ..Contact::default()
+        };
+        match &state.phase {
+            Phase::Connected(connection) => {
+                contact.latency = connection.session.latency();
+                contact.abilities = abilities(&connection.extensions);
+                contact.limits = limits(connection.limits.as_ref());
+            }
+            Phase::Paused { until, next } => {
+                contact.until = Some(*until);
+                contact.next = Some(*next);
+            }
+            Phase::Idle | Phase::Connecting => {}
+        }
+        Some(contact)
+    }
+
+    fn approach(&self) -> Result<(), TransportError> {
+        self.connection(true).map(drop)
+    }
+
+    fn hurry(&self) {
+        let mut state = self.state();
+        if let Phase::Paused { .. } = state.phase {
+            state.phase = Phase::Idle;
+        }
+    }
+
+    fn settings(&self) -> Result<Vec<Setting>, TransportError> {
+        self.dial.settings(&self.host)
+    }
+}
+
+/// What the server announced, and what is weaker where it did not.
+fn abilities(has: &Extensions) -> Vec<Ability> {
+    let nothing = "nothing can be reset there: what an agent writes meanwhile would be lost";
+    let all = [
+        ("posix-rename@openssh.com", has.posix_rename, nothing),
+        ("hardlink@openssh.com", has.hardlink, nothing),
+        (
+            "fsync@openssh.com",
+            has.fsync,
+            "a new memory may not be on the disk there when a run ends, until the host writes it",
+        ),
+        (
+            "statvfs@openssh.com",
+            has.statvfs,
+            "a full disk there is not told from other failures",
+        ),
+        (
+            "limits@openssh.com",
+            has.limits,
+            "it does not tell its limits; the protocol's smallest are kept to",
+        ),
+    ];
+    let ability = |(name, there, without)| Ability {
+        name,
+        there,
+        without,
+    };
+    all.map(ability).to_vec()
+}
+
+/// The limits that it set; 0 stands for none.
+fn limits(limits: Option<&Limits>) -> Vec<(&'static str, u64)> {
+    let all = limits.map(|limits| {
+        [
+            ("packet", limits.packet),
+            ("read", limits.read),
+            ("write", limits.write),
+            ("handles", limits.handles),
+        ]
+    });
+    let set = all.into_iter().flatten().filter(|(_, limit)| *limit > 0);
+    set.collect()
 }
 
 /// The requests of a look at a memory: where its folder really is, the folder
@@ -244,7 +470,7 @@ impl Connection {
 
     /// Where a configured path is: one that begins with `~/` or is not absolute
     /// begins in the home folder there.
-    fn absolute(&self, path: &Path) -> PathBuf {
+    pub(super) fn absolute(&self, path: &Path) -> PathBuf {
         let inside = path.strip_prefix("~").unwrap_or(path);
         let whole = self.home.join(inside);
         // Without `.` and doubled slashes, as the server writes paths.

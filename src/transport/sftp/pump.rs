@@ -25,6 +25,12 @@ pub(super) const AHEAD: usize = 24;
 /// No memory on a host that claims more is read.
 pub(super) const LARGEST: u64 = 16 << 20;
 
+/// Why a memory of this size is not read.
+pub(super) fn too_large(host: &Connection, path: &Path, size: u64) -> TransportError {
+    let why = format!("it has {size} bytes, more than the 16 MiB that are read from a host");
+    host.refused("read", path, &why)
+}
+
 /// What an open file held when it was read, and its attributes after that.
 pub(super) struct Held {
     pub(super) content: Digest,

@@ -6,21 +6,50 @@
 //! carry bytes, and from asking anybody who is not there.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::session::{Broken, Link};
 use crate::clock::Clock;
 use crate::config::Host;
 use crate::error::{Error, Kind};
 use crate::sys;
-use crate::transport::{Cause, TransportError};
+use crate::transport::{Cause, Setting, TransportError};
+
+/// How long `ssh -G` may take; a `Match exec` of the operator's may run anything.
+const LOOKUP: Duration = Duration::from_secs(5);
+
+/// The most that is taken of what it prints.
+const LOOKUP_MAX: u64 = 64 * 1024;
+
+/// The settings that say how a host is reached, in the order in which they are
+/// told; of the hundred that `ssh -G` prints.
+const TOLD: &[&str] = &[
+    "hostname",
+    "user",
+    "port",
+    "proxyjump",
+    "proxycommand",
+    "identityfile",
+    "identitiesonly",
+    "certificatefile",
+    "identityagent",
+    "hostkeyalias",
+    "userknownhostsfile",
+    "globalknownhostsfile",
+    "stricthostkeychecking",
+    "controlpath",
+    "connecttimeout",
+    "compression",
+];
 
 /// How long a child may take to end by itself, and again when asked to.
 const ENDING: Duration = Duration::from_secs(1);
@@ -32,6 +61,14 @@ pub trait Dial: Send + Sync {
     /// # Errors
     /// What keeps it from beginning.
     fn dial(&self, host: &Host) -> Result<Dialed, TransportError>;
+
+    /// What the setup for a host comes to.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    fn settings(&self, _: &Host) -> Result<Vec<Setting>, TransportError> {
+        Ok(Vec::new())
+    }
 }
 
 /// A stream to a server, and the process that carries it, if there is one.
@@ -45,20 +82,26 @@ pub struct Dialed {
 /// The process behind a session. Dropping it ends it: it sees the end of its
 /// input first, because the session is gone by then.
 pub struct Carrier {
-    child: Child,
+    child: Arc<Mutex<Child>>,
     clock: Arc<dyn Clock>,
 }
 
 impl Carrier {
     /// Takes charge of a process.
     pub fn new(child: Child, clock: Arc<dyn Clock>) -> Carrier {
+        let child = Arc::new(Mutex::new(child));
         Carrier { child, clock }
     }
 
+    /// Ends the process for whoever cannot wait until this is dropped.
+    pub(super) fn leash(&self) -> Leash {
+        Leash(Arc::clone(&self.child))
+    }
+
     /// Waits a moment for its end; whether it came.
-    fn ends_within(&mut self, limit: Duration) -> bool {
+    fn ends_within(&self, limit: Duration) -> bool {
         let end = self.clock.instant() + limit;
-        while matches!(self.child.try_wait(), Ok(None)) {
+        while !self.leash().has_ended() {
             if self.clock.instant() >= end {
                 return false;
             }
@@ -73,16 +116,48 @@ impl Drop for Carrier {
         if self.ends_within(ENDING) {
             return;
         }
-        // TERM lets ssh end what it has started itself: a jump host's ssh, a
-        // proxy command.
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        if let Some(pid) = pid {
+        self.leash().terminate();
+        if !self.ends_within(ENDING) {
+            self.leash().kill();
+        }
+    }
+}
+
+/// A hold on the process of a [`Carrier`], wherever that is.
+pub(super) struct Leash(Arc<Mutex<Child>>);
+
+impl Leash {
+    fn child(&self) -> MutexGuard<'_, Child> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is gone, and not even a zombie.
+    pub(super) fn has_ended(&self) -> bool {
+        !matches!(self.child().try_wait(), Ok(None))
+    }
+
+    /// Asks it to end at once, and with it what it has started itself: a jump
+    /// host's ssh, a proxy command. One that leads no group of its own is asked
+    /// alone.
+    pub(super) fn terminate(&self) {
+        let mut child = self.child();
+        // Its number may be another's once it was waited for.
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        if let Some(pid) = pid
+            && kill_process_group(pid, Signal::TERM).is_err()
+        {
             let _ = kill_process(pid, Signal::TERM);
         }
-        if !self.ends_within(ENDING) {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
+    }
+
+    /// Ends it, and waits for that.
+    pub(super) fn kill(&self) {
+        let mut child = self.child();
+        let _ = child.kill();
+        let _ = child.wait();
     }
 }
 
@@ -145,10 +220,12 @@ impl Ssh {
         if let Some(identity) = &host.identity_file {
             command.arg("-i").arg(identity);
         }
-        command.args(["-s", "--", &host.name, "sftp"]);
         // A jump host's ssh gets none of these options: it must find nobody to
         // ask, either.
         command.env("SSH_ASKPASS_REQUIRE", "never");
+        // Of its own, so that an interrupt at the keyboard does not end it in the
+        // middle of an agent, and so that it has no terminal to ask at.
+        sys::own_session(&mut command);
         command
     }
 }
@@ -156,11 +233,9 @@ impl Ssh {
 impl Dial for Ssh {
     fn dial(&self, host: &Host) -> Result<Dialed, TransportError> {
         let mut command = self.command(host);
+        command.args(["-s", "--", &host.name, "sftp"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(Stdio::piped());
-        // Of its own, so that an interrupt at the keyboard does not end it in the
-        // middle of an agent, and so that it has no terminal to ask at.
-        sys::own_session(&mut command);
         let mut child = command.spawn().map_err(|error| self.not_started(&error))?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let carrier = Carrier::new(child, self.clock.clone());
@@ -177,6 +252,54 @@ impl Dial for Ssh {
             child: Some(carrier),
         })
     }
+
+    fn settings(&self, host: &Host) -> Result<Vec<Setting>, TransportError> {
+        let mut command = self.command(host);
+        command.args(["-G", "--", &host.name]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stderr(Stdio::null());
+        let mut child = command.spawn().map_err(|error| self.not_started(&error))?;
+        let output = child.stdout.take();
+        let (sender, printed) = channel();
+        thread::spawn(move || {
+            let mut text = Vec::new();
+            let read = output.map(|it| it.take(LOOKUP_MAX).read_to_end(&mut text));
+            // Whoever asked may have stopped waiting.
+            drop(sender.send(read.is_some_and(|read| read.is_ok()).then_some(text)));
+        });
+        let text = printed.recv_timeout(LOOKUP);
+        // A program that it started may still have its output.
+        let carrier = Carrier::new(child, self.clock.clone());
+        carrier.leash().terminate();
+        drop(carrier);
+        let failed = |why: &str| {
+            let message = format!("`ssh -G {}` {why}", host.name);
+            let error = Error::new(Kind::Host, message).hint("run it by hand");
+            TransportError::new(Cause::Refused, error)
+        };
+        match text {
+            Ok(Some(text)) if !text.is_empty() => Ok(settings_of(&text)),
+            Ok(_) => Err(failed(
+                "says nothing: ssh does not accept its configuration",
+            )),
+            Err(_) => Err(failed("does not come to an end")),
+        }
+    }
+}
+
+/// What `ssh -G` printed, as far as it is told.
+fn settings_of(text: &[u8]) -> Vec<Setting> {
+    let text = String::from_utf8_lossy(text);
+    let lines: Vec<(&str, &str)> = text.lines().filter_map(|it| it.split_once(' ')).collect();
+    let told = TOLD.iter().flat_map(|name| {
+        let mine = lines.iter().filter(move |(key, _)| key == name);
+        mine.filter(|(_, value)| !matches!(*value, "" | "none"))
+    });
+    let setting = |(name, value): &(&str, &str)| Setting {
+        name: (*name).to_string(),
+        value: cut(value).to_string(),
+    };
+    told.map(setting).collect()
 }
 
 impl Ssh {

@@ -1,0 +1,184 @@
+//! What a thousand agents on fifty hosts cost the console, when a round trip to
+//! each host takes 300 ms and one of them never answers:
+//!
+//! - the time until all agents of the others are seen, in round trips;
+//! - meanwhile, and for ten more seconds: from a key to the frame that it causes,
+//!   drawn into a buffer;
+//! - resident memory, and threads.
+//!
+//! `cargo bench --bench hosts_console`. Hosts are in this process, so that nothing
+//! but the console is measured.
+
+#![expect(
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a harness may stop and speak"
+)]
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::bounded;
+use memory_shepherd::clock::{Clock, System};
+use memory_shepherd::config::{self, Env, Host};
+use memory_shepherd::console::keymap::{Code, Key};
+use memory_shepherd::console::model::Moment;
+use memory_shepherd::console::theme::Theme;
+use memory_shepherd::console::update::{Msg, update};
+use memory_shepherd::console::{first_model, view};
+use memory_shepherd::engine::{Engine, Fleet, FleetEvent, Setup, Trigger};
+use memory_shepherd::transport::fake::Fake;
+use memory_shepherd::transport::{Transport, Transports};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+const HOSTS: usize = 50;
+const AGENTS: usize = 20;
+const LATENCY: Duration = Duration::from_millis(300);
+const SIZE: (u16, u16) = (120, 36);
+const BASELINE: &str = "# Rules\n\n- be kind\n- be brief\n\n---\n";
+
+/// Hosts by their names.
+struct Hosts(HashMap<String, Fake>);
+
+impl Transports for Hosts {
+    fn to(&self, host: Option<&Host>) -> Arc<dyn Transport> {
+        let host = host.expect("all agents are on hosts");
+        Arc::new(self.0[&host.name].clone())
+    }
+}
+
+/// The fleet's config, and its hosts.
+fn fleet(root: &Path) -> (config::Config, HashMap<String, Fake>) {
+    fs::create_dir(root.join("baselines")).expect("a folder");
+    fs::write(root.join("baselines/shared.md"), BASELINE).expect("a baseline");
+    let memory = format!(
+        "{BASELINE}{}",
+        "- a note of twelve words or so, as agents write them\n".repeat(240)
+    );
+    let mut text = "[general]\nmin_baseline_size = 10\n".to_string();
+    let mut hosts = HashMap::new();
+    for number in 0..HOSTS {
+        let host = format!("host-{number:02}");
+        let fake = Fake::new(Arc::new(System));
+        for folder in ["/", "/agents"] {
+            fake.make_folder(folder, 0, 0, 0o755);
+        }
+        for agent in 0..AGENTS {
+            let folder = format!("/agents/{agent}");
+            fake.make_folder(&folder, 1000, 1000, 0o755);
+            fake.write(format!("{folder}/MEMORY.md"), memory.as_bytes());
+            write!(
+                text,
+                "[{host}-agent-{agent:02}]\nremote_host = {host}\n\
+                 remote_memory = {folder}/MEMORY.md\nbaseline = shared.md\n"
+            )
+            .expect("room");
+        }
+        fake.set_latency(LATENCY);
+        hosts.insert(host, fake);
+    }
+    let path = root.join("fleet.conf");
+    fs::write(&path, text).expect("a config");
+    let env = Env {
+        cwd: root.to_path_buf(),
+        home: None,
+        xdg_config_home: None,
+        config_variable: None,
+        uid: 1000,
+    };
+    (config::load(&path, &env).expect("a config"), hosts)
+}
+
+fn main() {
+    let root = tempfile::tempdir().expect("a folder");
+    let (config, hosts) = fleet(root.path());
+    let (release, released) = bounded::<()>(0);
+    hosts["host-00"].set_hook(move |_, _, _| {
+        let _ = released.recv();
+    });
+    let began = System.instant();
+    let moment = || Moment {
+        since: began.elapsed(),
+        wall: System.now(),
+    };
+    let mut model = first_model(&config, moment(), SIZE);
+    let theme = Theme::named("terminal").expect("a theme");
+    let mut buffer = Buffer::empty(Rect::new(0, 0, SIZE.0, SIZE.1));
+    let engine = Engine::new(Setup {
+        config,
+        clock: Arc::new(System),
+        transports: Arc::new(Hosts(hosts)),
+        user: "bench".to_string(),
+        trigger: Trigger::Console,
+        archive_group: None,
+    });
+    let (sender, events) = bounded(64);
+    let fleet = Fleet::start(Arc::new(engine), sender);
+    let living = (HOSTS - 1) * AGENTS;
+    let mut seen: BTreeSet<String> = BTreeSet::new();
+    let mut all = None;
+    let mut keys = Vec::new();
+    let mut end = began + Duration::from_secs(120);
+    let mut next_key = began;
+    while Instant::now() < end {
+        let wait = next_key.saturating_duration_since(Instant::now());
+        if let Ok(event) = events.recv_timeout(wait) {
+            let msg = match event {
+                FleetEvent::Observed(some) => {
+                    seen.extend(some.iter().map(|it| it.agent.clone()));
+                    Msg::Observed(some)
+                }
+                FleetEvent::Hosts(some) => Msg::Hosts(some),
+                FleetEvent::ConfigChanged | FleetEvent::Note(_) => continue,
+            };
+            update(&mut model, moment(), msg);
+            if all.is_none() && seen.len() == living {
+                all = Some(began.elapsed());
+                end = Instant::now() + Duration::from_secs(10);
+            }
+        }
+        if next_key <= Instant::now() {
+            let down = keys.len() / 20 % 2 == 0;
+            let key = Key::plain(Code::Char(if down { 'j' } else { 'k' }));
+            // What came before it and is not taken in yet keeps it waiting, too.
+            let pressed = Instant::now();
+            update(&mut model, moment(), Msg::Keys(vec![key]));
+            buffer.reset();
+            view::draw(&model, &theme, &mut buffer);
+            keys.push(pressed.elapsed());
+            next_key = pressed + Duration::from_millis(33);
+        }
+    }
+    let all = all.expect("the others are seen");
+    let millis = |duration: Duration| duration.as_secs_f64() * 1000.0;
+    println!(
+        "all living agents seen  {:6.0} ms, {:.1} round trips",
+        millis(all),
+        all.as_secs_f64() / LATENCY.as_secs_f64()
+    );
+    keys.sort();
+    println!(
+        "key to frame            {:6.2} ms median, {:.2} ms p99, {:.2} ms at most, {} keys",
+        millis(keys[keys.len() / 2]),
+        millis(keys[keys.len() * 99 / 100]),
+        millis(keys[keys.len() - 1]),
+        keys.len()
+    );
+    let status = fs::read_to_string("/proc/self/status").expect("status");
+    let of = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or("?").trim().to_string()
+    };
+    println!(
+        "resident memory         {}, {} threads",
+        of("VmRSS:"),
+        of("Threads:")
+    );
+    drop(release);
+    drop(fleet);
+}

@@ -1,0 +1,160 @@
+//! Nothing that is asked for on the screen's thread waits for a host.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::*;
+use crate::clock::System;
+use crate::engine::{Setup, Trigger};
+use crate::transport::fake::Fake;
+use crate::transport::{Folder, Object, Transport, TransportError, Transports};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+const BASELINE: &str = "# Rules\n\n- be kind\n\n---\n";
+
+/// One for this machine, one for every host; these answer nothing before the
+/// sender of the last is gone.
+struct Two(Fake, Fake, Receiver<()>);
+
+impl Transports for Two {
+    fn to(&self, host: Option<&Host>) -> Arc<dyn Transport> {
+        match host {
+            None => Arc::new(self.0.clone()),
+            Some(_) => Arc::new(Silent(self.1.clone(), self.2.clone())),
+        }
+    }
+}
+
+struct Silent(Fake, Receiver<()>);
+
+impl Transport for Silent {
+    fn probe(&self, memories: &[&Path]) -> Vec<Result<Object, TransportError>> {
+        let _ = self.1.recv();
+        self.0.probe(memories)
+    }
+
+    fn open(&self, memory: &Path) -> Result<Box<dyn Folder>, TransportError> {
+        let _ = self.1.recv();
+        self.0.open(memory)
+    }
+}
+
+/// A fake with the memory of an agent.
+fn fake() -> Fake {
+    let fake = Fake::new(Arc::new(System));
+    for folder in ["/", "/agent"] {
+        fake.make_folder(folder, 1000, 1000, 0o755);
+    }
+    fake.write("/agent/MEMORY.md", BASELINE.as_bytes());
+    fake
+}
+
+fn env(root: &Path) -> Env {
+    Env {
+        cwd: root.to_path_buf(),
+        home: None,
+        xdg_config_home: None,
+        config_variable: None,
+        uid: 1000,
+    }
+}
+
+#[test]
+fn a_host_that_never_answers_keeps_neither_texts_nor_plans_of_others_waiting() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    std::fs::create_dir(root.join("baselines")).unwrap();
+    std::fs::write(root.join("baselines/a.md"), BASELINE).unwrap();
+    let path = root.join("fleet.conf");
+    std::fs::write(
+        &path,
+        "[general]\nmin_baseline_size = 10\n\
+         [here]\nmemory_file = /agent/MEMORY.md\nbaseline = a.md\n\
+         [there]\nremote_host = box\nremote_memory = /agent/MEMORY.md\nbaseline = a.md\n",
+    )
+    .unwrap();
+    let config = config::load(&path, &env(root)).unwrap();
+    let (release, released) = bounded::<()>(0);
+    let clock = Arc::new(System);
+    let engine = Engine::new(Setup {
+        config,
+        clock,
+        transports: Arc::new(Two(fake(), fake(), released)),
+        user: "tester".to_string(),
+        trigger: Trigger::Console,
+        archive_group: None,
+    });
+    let (mut runner, inbox) = Runner::start(
+        Arc::new(engine),
+        env(root),
+        Box::new(|_| unreachable!("the config does not change")),
+        None,
+    );
+    let reset = |name: &str| Request::Reset(vec![name.to_string()]);
+    let wait_for = |what: &str, wanted: &dyn Fn(&Msg) -> bool| loop {
+        let msg = inbox.recv_timeout(LIMIT);
+        let msg = msg.unwrap_or_else(|_| panic!("{what} does not come"));
+        if wanted(&msg) {
+            return;
+        }
+    };
+    // Each of these would hang if it waited for the host.
+    for number in 0..3 {
+        runner.carry_out(Effect::Texts("there".to_string()));
+        runner.carry_out(Effect::Plan(number, reset("there"), false));
+        runner.carry_out(Effect::Read(vec!["there".to_string()]));
+    }
+    runner.carry_out(Effect::Texts("here".to_string()));
+    wait_for(
+        "the text of another",
+        &|msg| matches!(msg, Msg::Texts(texts) if texts.agent == "here"),
+    );
+    runner.carry_out(Effect::Plan(7, reset("here"), false));
+    wait_for("the plan of another", &|msg| {
+        matches!(msg, Msg::Planned(7, Ok(_)))
+    });
+    runner.carry_out(Effect::LoadLog);
+    wait_for("the ledger", &|msg| matches!(msg, Msg::Log(Ok(_))));
+    drop(release);
+    wait_for(
+        "the text of the host's",
+        &|msg| matches!(msg, Msg::Texts(texts) if texts.agent == "there"),
+    );
+    runner.end(inbox, &[]);
+}
+
+#[test]
+fn copies_are_kept_of_those_that_were_opened_last() {
+    let mut copies = texts::Copies::default();
+    let size = 1 << 20;
+    for number in 0..6 {
+        copies.keep(detail(&format!("agent-{number}"), size));
+    }
+    copies.keep(detail("agent-3", size));
+    let kept = |name: &str| copies.of(name).is_some();
+    assert!(!kept("agent-0") && !kept("agent-1"));
+    assert!(kept("agent-3") && kept("agent-5"));
+    // One that is too large for itself is not kept, and nothing else is lost.
+    copies.keep(detail("agent-9", 5 * size));
+    assert!(copies.of("agent-9").is_none());
+    assert!(copies.of("agent-3").is_some());
+}
+
+fn detail(name: &str, size: usize) -> crate::engine::Detail {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("fleet.conf");
+    let text = format!("[{name}]\nmemory_file = /agent/MEMORY.md\nbaseline = a.md\n");
+    std::fs::write(&path, text).unwrap();
+    let engine = Engine::new(Setup {
+        config: config::load(&path, &env(root.path())).unwrap(),
+        clock: Arc::new(System),
+        transports: Arc::new(Two(fake(), fake(), bounded(0).1)),
+        user: "tester".to_string(),
+        trigger: Trigger::Console,
+        archive_group: None,
+    });
+    let mut detail = engine.detail(engine.agent(name).unwrap());
+    detail.memory = vec![b'x'; size];
+    detail
+}

@@ -1,0 +1,200 @@
+//! Prepares the texts of agents. Each host has a thread for that, so that one who
+//! does not answer keeps no other agent's texts waiting; and of what was read
+//! before a copy is kept, for when it cannot be read any more.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+
+use super::guarded;
+use crate::config::Host;
+use crate::console::text;
+use crate::console::update::{Msg, Texts};
+use crate::engine::{Detail, Engine};
+
+/// How long a diff for the screen may take before it is shown coarser.
+const DIFF_TIME: Duration = Duration::from_millis(500);
+
+/// Bytes of the copies that are kept, in memory alone.
+const COPIES: usize = 4 << 20;
+
+/// Those who prepare texts. They end when this is dropped.
+pub(super) struct Preparers {
+    engine: Arc<Engine>,
+    first: u64,
+    messages: Sender<Msg>,
+    copies: Arc<Mutex<Copies>>,
+    /// By host; one for all agents of this machine.
+    threads: HashMap<Option<Host>, Sender<String>>,
+}
+
+impl Preparers {
+    /// Nobody yet; `first` goes on top of the engine's generations.
+    pub(super) fn new(engine: &Arc<Engine>, first: u64, messages: &Sender<Msg>) -> Preparers {
+        Preparers {
+            engine: Arc::clone(engine),
+            first,
+            messages: messages.clone(),
+            copies: Arc::default(),
+            threads: HashMap::new(),
+        }
+    }
+
+    /// The texts of this agent are wanted.
+    pub(super) fn want(&mut self, name: String) {
+        let Ok(agent) = self.engine.agent(&name) else {
+            return;
+        };
+        let host = agent.place.host().cloned();
+        let thread = self.threads.entry(host).or_insert_with(|| {
+            let (sender, wanted) = unbounded();
+            let preparer = Preparer {
+                engine: Arc::clone(&self.engine),
+                first: self.first,
+                messages: self.messages.clone(),
+                copies: Arc::clone(&self.copies),
+            };
+            guarded(self.messages.clone(), move || preparer.run(&wanted));
+            sender
+        });
+        // One that is gone has said so by itself.
+        drop(thread.send(name));
+    }
+}
+
+struct Preparer {
+    engine: Arc<Engine>,
+    first: u64,
+    messages: Sender<Msg>,
+    copies: Arc<Mutex<Copies>>,
+}
+
+impl Preparer {
+    /// When several are wanted, only the last one is.
+    fn run(self, wanted: &Receiver<String>) {
+        while let Ok(mut name) = wanted.recv() {
+            while let Ok(newer) = wanted.try_recv() {
+                name = newer;
+            }
+            if let Some(texts) = self.prepare(&name)
+                && self.messages.send(Msg::Texts(Box::new(texts))).is_err()
+            {
+                return;
+            }
+        }
+    }
+
+    fn prepare(&self, name: &str) -> Option<Texts> {
+        let agent = self.engine.agent(name).ok()?;
+        let mut detail = self.engine.detail(agent);
+        let generation = detail.observation.generation + self.first;
+        let findings = findings(&detail);
+        let mut copied = None;
+        if let Some(host) = agent.place.host() {
+            let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
+            if detail.observation.was_read() {
+                copies.keep(detail.clone());
+            } else if self.engine.contact(host).reach.is_trouble()
+                && let Some(copy) = copies.of(name)
+            {
+                copied = Some(copy.observation.read);
+                detail = copy;
+            }
+        }
+        let deadline = self.engine.clock().instant() + DIFF_TIME;
+        Some(Texts {
+            agent: name.to_string(),
+            generation,
+            diff: text::diff(&detail, Some(deadline)),
+            scratch: text::scratch(&detail),
+            findings,
+            copied,
+        })
+    }
+}
+
+/// What was read last of some agents, those that were opened last.
+#[derive(Default)]
+pub(super) struct Copies {
+    list: VecDeque<Detail>,
+}
+
+impl Copies {
+    /// Keeps this one, and of the others as many as there is room for.
+    pub(super) fn keep(&mut self, detail: Detail) {
+        let bytes =
+            |copy: &Detail| copy.memory.len() + copy.operator_part.as_ref().map_or(0, Vec::len);
+        if bytes(&detail) > COPIES {
+            return;
+        }
+        let same = |copy: &Detail| copy.observation.agent == detail.observation.agent;
+        self.list.retain(|copy| !same(copy));
+        self.list.push_front(detail);
+        let mut sum = 0;
+        let fits = |copy: &Detail| {
+            sum += bytes(copy);
+            sum <= COPIES
+        };
+        let count = self.list.iter().map(fits).take_while(|fits| *fits).count();
+        self.list.truncate(count);
+    }
+
+    pub(super) fn of(&self, agent: &str) -> Option<Detail> {
+        let mut copies = self.list.iter();
+        copies.find(|copy| copy.observation.agent == agent).cloned()
+    }
+}
+
+/// What is remarkable about a file, in a line.
+fn findings(detail: &Detail) -> String {
+    let Some(content) = &detail.observation.content else {
+        return detail.observation.why.clone();
+    };
+    let mut found = Vec::new();
+    match &content.boundary {
+        Some(boundary) if boundary.line > 0 => {
+            found.push(format!(
+                "separator L{} ({} of {})",
+                boundary.line, boundary.nth, boundary.of
+            ));
+        }
+        Some(_) => found.push("the baseline has no separator".to_string()),
+        None => found.push("no separator".to_string()),
+    }
+    let hidden = content.hidden;
+    for (count, one, many) in [
+        (
+            hidden.invisible,
+            "invisible character",
+            "invisible characters",
+        ),
+        (hidden.controls, "control character", "control characters"),
+        (hidden.escapes, "of them an escape", "of them escapes"),
+        (
+            hidden.invalid,
+            "byte that is no UTF-8",
+            "bytes that are no UTF-8",
+        ),
+    ] {
+        match count {
+            0 => {}
+            1 => found.push(format!("1 {one}")),
+            count => found.push(format!("{count} {many}")),
+        }
+    }
+    if crate::untrusted::mixed_scripts(&detail.memory) {
+        found.push("words of mixed scripts".to_string());
+    }
+    if content.size > detail.observation.limit {
+        found.push(format!(
+            "over the limit by {} bytes",
+            content.size - detail.observation.limit
+        ));
+    }
+    if let Some(block) = &detail.observation.block {
+        found.push(format!("resets are BLOCKED: {}", block.why));
+    }
+    found.join(" · ")
+}

@@ -1,0 +1,144 @@
+//! The hosts of the fleet, as far as the console knows.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use chrono::{DateTime, FixedOffset};
+
+use super::age;
+use crate::config::Host;
+use crate::engine::{HostStatus, Reach, Setting};
+
+/// The hosts.
+#[derive(Clone, Debug, Default)]
+pub struct HostsScreen {
+    list: Vec<HostStatus>,
+    /// Where the host of an agent is in the list.
+    of: HashMap<String, usize>,
+    /// The host under the cursor, once it was moved.
+    pub cursor: Option<Host>,
+    /// What ssh makes of its configuration for a host, or why that is not known.
+    pub settings: HashMap<Host, Result<Vec<Setting>, String>>,
+}
+
+impl HostsScreen {
+    /// All hosts, the worst first.
+    pub fn order(&self) -> Vec<&HostStatus> {
+        let mut order: Vec<&HostStatus> = self.list.iter().collect();
+        order.sort_by_key(|status| status.contact.reach);
+        order
+    }
+
+    /// The host of an agent; none for one of this machine.
+    pub fn of(&self, agent: &str) -> Option<&HostStatus> {
+        self.of.get(agent).and_then(|place| self.list.get(*place))
+    }
+
+    /// The host under the cursor; the worst until it was moved.
+    pub fn current(&self) -> Option<&HostStatus> {
+        let chosen = self
+            .list
+            .iter()
+            .find(|it| Some(&it.host) == self.cursor.as_ref());
+        chosen.or_else(|| self.order().first().copied())
+    }
+
+    /// The place of the cursor in the order.
+    pub fn cursor_index(&self) -> usize {
+        let here = self.current().map(|status| &status.host);
+        let mut order = self.order().into_iter();
+        order.position(|it| Some(&it.host) == here).unwrap_or(0)
+    }
+
+    /// A host stands like this now; how it stood before.
+    pub fn take(&mut self, status: HostStatus) -> Option<HostStatus> {
+        let known = self.list.iter().position(|it| it.host == status.host);
+        let place = known.unwrap_or(self.list.len());
+        for agent in &status.agents {
+            self.of.insert(agent.clone(), place);
+        }
+        match self.list.get_mut(place) {
+            Some(old) => Some(std::mem::replace(old, status)),
+            None => {
+                self.list.push(status);
+                None
+            }
+        }
+    }
+}
+
+/// The word for how a host stands.
+pub fn word(status: &HostStatus) -> &'static str {
+    match (status.contact.reach, status.contact.trying) {
+        (Reach::HostKey, _) => "HOSTKEY",
+        (Reach::Refused, _) => "REFUSED",
+        (Reach::Away, _) => "AWAY",
+        (Reach::Unknown, true) => "CONNECTING",
+        (Reach::Unknown, false) => "UNKNOWN",
+        (Reach::Up, _) => "UP",
+    }
+}
+
+/// Why nobody on a host can be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// The reason; it may be in the host's words.
+    pub reason: String,
+    /// When it is tried again, if that is known.
+    pub next: Option<Next>,
+}
+
+/// When a host is tried again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It is being tried.
+    Now,
+    /// After about so long.
+    After(String),
+}
+
+impl Next {
+    /// In a column.
+    pub fn short(&self) -> String {
+        match self {
+            Next::Now => "trying".to_string(),
+            Next::After(time) => format!("next {time}"),
+        }
+    }
+}
+
+impl fmt::Display for Next {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Next::Now => f.write_str("trying now"),
+            Next::After(time) => write!(f, "next try {time}"),
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.reason)?;
+        self.next.iter().try_for_each(|next| write!(f, "; {next}"))
+    }
+}
+
+/// Why nobody on a host can be reached; none where there is nothing wrong.
+pub fn trouble(status: &HostStatus, now: DateTime<FixedOffset>) -> Option<Trouble> {
+    let contact = &status.contact;
+    if !contact.reach.is_trouble() {
+        return None;
+    }
+    Some(Trouble {
+        reason: contact.reason().unwrap_or_else(|| "no answer".to_string()),
+        next: Some(match (contact.trying, contact.next) {
+            (false, Some(next)) => Next::After(until(now, next)),
+            _ => Next::Now,
+        }),
+    })
+}
+
+/// How long until then, in the same coarse steps as an age.
+pub fn until(now: DateTime<FixedOffset>, then: DateTime<FixedOffset>) -> String {
+    age(then, now)
+}

@@ -1,0 +1,85 @@
+//! How hosts stand, and what is done on their screen.
+
+use super::Effect;
+use super::act::go;
+use crate::console::command::NO_HOSTS;
+use crate::console::model::{Level, Model, Screen, age, trouble};
+use crate::engine::{HostStatus, Reach};
+
+/// A host stands like this now. It is said when one goes or comes back, once, and
+/// not for each try.
+pub(super) fn stands(model: &mut Model, status: HostStatus) {
+    // It may still be one of the config before.
+    if !status.agents.iter().any(|name| model.row(name).is_some()) {
+        return;
+    }
+    let name = status.host.name.clone();
+    let reach = status.contact.reach;
+    let reason = status.contact.reason().unwrap_or_default();
+    let old = model.hosts.take(status.clone());
+    model.dirty |= old.as_ref() != Some(&status);
+    let before = old.map_or(Reach::Unknown, |old| old.contact.reach);
+    if before == reach {
+        return;
+    }
+    match reach {
+        Reach::HostKey => model.say(
+            Level::Error,
+            format!("{name} shows another host key; nothing is read or sent there. 8 tells more"),
+        ),
+        Reach::Refused => model.say(Level::Error, format!("{name} lets nobody in: {reason}")),
+        Reach::Away => model.say(Level::Warn, format!("{name} went away: {reason}")),
+        Reach::Up if before.is_trouble() => model.say(Level::Info, format!("{name} is back")),
+        Reach::Up | Reach::Unknown => {}
+    }
+}
+
+/// The ages on the screen of hosts.
+pub(super) fn ages(model: &Model) -> Vec<String> {
+    let now = model.now.wall;
+    let of = |status: &HostStatus| {
+        let since = status.contact.since.map(|since| age(now, since));
+        format!("{since:?} {:?}", trouble(status, now))
+    };
+    model.hosts.order().into_iter().map(of).collect()
+}
+
+/// The screen of hosts, with what ssh makes of the one under the cursor.
+pub(super) fn open(model: &mut Model) -> Vec<Effect> {
+    go(model, Screen::Hosts);
+    settings(model)
+}
+
+/// Asks for what is not known of the host under the cursor.
+pub(super) fn settings(model: &Model) -> Vec<Effect> {
+    let host = model.hosts.current().map(|status| status.host.clone());
+    let unknown = host.filter(|host| !model.hosts.settings.contains_key(host));
+    unknown.map(Effect::Settings).into_iter().collect()
+}
+
+/// Moves the cursor to the host of this place in the order.
+pub(super) fn choose(model: &mut Model, place: usize) {
+    let host = model.hosts.order().get(place).map(|it| it.host.clone());
+    model.hosts.cursor = host.or(model.hosts.cursor.take());
+}
+
+/// Shows the agents of the host under the cursor.
+pub(super) fn agents(model: &mut Model) -> Vec<Effect> {
+    let Some(status) = model.hosts.current() else {
+        model.hint(NO_HOSTS);
+        return Vec::new();
+    };
+    model.filter = format!("host:{}", status.host.name);
+    model.arrange();
+    go(model, Screen::Fleet);
+    Vec::new()
+}
+
+/// Tries the host under the cursor at once.
+pub(super) fn try_now(model: &mut Model) -> Vec<Effect> {
+    let Some(status) = model.hosts.current().cloned() else {
+        return Vec::new();
+    };
+    model.say(Level::Info, format!("trying {} now", status.host.name));
+    vec![Effect::Read(status.agents)]
+}

@@ -1,0 +1,229 @@
+//! The hosts: how they stand, and everything that is known of one of them.
+
+use std::time::Duration;
+
+use super::fleet::fleet_name;
+use super::{Canvas, clip, count, cut, message, shorten, size, split};
+use crate::console::command::NO_HOSTS;
+use crate::console::model::{Model, age, until, word};
+use crate::console::theme::{Role, of_state};
+use crate::engine::{HostStatus, Reach, State};
+use crate::untrusted;
+
+/// Columns behind the host's name, right-aligned: head and width.
+const COLUMNS: [(&str, u16); 4] = [("AGENTS", 7), ("REPLY", 8), ("SINCE", 7), ("NEXT TRY", 10)];
+
+/// Where the state word begins, behind cursor and glyph.
+const STATE_X: u16 = 5;
+const STATE_WIDTH: u16 = 11;
+
+pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
+    header(model, canvas);
+    canvas.rule(2);
+    let order = model.hosts.order();
+    let names = canvas.width() / 4;
+    heads(canvas, names);
+    if order.is_empty() {
+        canvas.put(1, 5, NO_HOSTS, Role::Text);
+    }
+    let height = model.hosts_height();
+    let here = model.hosts.cursor_index();
+    let from = (here + 1).saturating_sub(height);
+    for (index, status) in order.iter().enumerate().skip(from).take(height) {
+        let y = 4 + (index - from) as u16;
+        row(model, canvas, y, status, names, index == here);
+    }
+    let bottom = 4 + height as u16;
+    canvas.rule(bottom);
+    if let Some(status) = model.hosts.current() {
+        details(model, canvas, bottom + 1, status);
+    }
+    message(model, canvas, canvas.area.height - 2);
+}
+
+fn look(status: &HostStatus) -> (&'static str, Role) {
+    match status.contact.reach {
+        Reach::HostKey => (State::HostKey.glyph(), of_state(State::HostKey)),
+        Reach::Refused => (State::Error.glyph(), of_state(State::Error)),
+        Reach::Away => (State::Unreach.glyph(), of_state(State::Unreach)),
+        Reach::Unknown => (State::Loading.glyph(), of_state(State::Loading)),
+        Reach::Up => (State::Clean.glyph(), Role::Text),
+    }
+}
+
+fn header(model: &Model, canvas: &mut Canvas<'_>) {
+    let x = canvas.put(0, 0, "HOSTS", Role::Title) + 2;
+    let mut x = fleet_name(model, canvas, x, 0);
+    let order = model.hosts.order();
+    if canvas.width() >= 100 && !order.is_empty() {
+        let all = format!("{}:", count(order.len() as u64, "host"));
+        x = canvas.put(x, 0, &all, Role::Text) + 1;
+    }
+    let mut rest = order.as_slice();
+    while let Some(first) = rest.first() {
+        let (_, role) = look(first);
+        let same = rest.iter().take_while(|it| word(it) == word(first)).count();
+        x = canvas.put(x, 0, &format!("{same} {}", word(first)), role) + 1;
+        rest = &rest[same..];
+    }
+}
+
+fn heads(canvas: &mut Canvas<'_>, names: u16) {
+    canvas.put(STATE_X, 3, "STATE", Role::Heading);
+    canvas.put(STATE_X + STATE_WIDTH, 3, "HOST", Role::Heading);
+    let mut x = STATE_X + STATE_WIDTH + names;
+    for (head, width) in COLUMNS {
+        x += width;
+        canvas.put_right(x, 3, head, Role::Heading);
+    }
+    canvas.put(x + 2, 3, "WHY", Role::Heading);
+}
+
+fn row(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    y: u16,
+    status: &HostStatus,
+    names: u16,
+    here: bool,
+) {
+    let (glyph, role) = look(status);
+    if here {
+        canvas.put(0, y, ">", Role::Text);
+    }
+    canvas.put(2, y, glyph.trim_end(), role);
+    canvas.put(STATE_X, y, word(status), role);
+    let mut x = STATE_X + STATE_WIDTH;
+    let room = usize::from(names) - 1;
+    canvas.put(x, y, &shorten(&login(status), room), Role::Text);
+    if here {
+        canvas.highlight(x, y, names - 1);
+    }
+    x += names;
+    let contact = &status.contact;
+    let now = model.now.wall;
+    let none = || "-".to_string();
+    let next = match contact.next {
+        _ if contact.trying => "now".to_string(),
+        Some(next) => until(now, next),
+        None => none(),
+    };
+    let texts = [
+        status.agents.len().to_string(),
+        contact.latency.map_or_else(none, reply),
+        contact.since.map_or_else(none, |since| age(now, since)),
+        next,
+    ];
+    for (text, (_, width)) in texts.iter().zip(COLUMNS) {
+        x += width;
+        canvas.put_right(x, y, text, Role::Text);
+    }
+    if let Some(reason) = contact.reason() {
+        let room = usize::from(canvas.width().saturating_sub(x + 2));
+        canvas.put(x + 2, y, &cut(&reason, room), Role::Text);
+    }
+}
+
+/// `ops@box:2222`
+fn login(status: &HostStatus) -> String {
+    let host = &status.host;
+    let user = host
+        .user
+        .as_ref()
+        .map_or(String::new(), |user| format!("{user}@"));
+    let port = host.port.map_or(String::new(), |port| format!(":{port}"));
+    format!("{user}{}{port}", host.name)
+}
+
+/// How long a reply took, in steps as coarse as it varies.
+fn reply(latency: Duration) -> String {
+    match latency.as_millis() {
+        0 => "<1ms".to_string(),
+        millis @ 1..10 => format!("{millis}ms"),
+        millis @ 10..1000 => format!("{}ms", millis / 10 * 10),
+        millis => format!("{}.{}s", millis / 1000, millis % 1000 / 100),
+    }
+}
+
+/// Everything that is known of a host, what matters most first.
+fn details(model: &Model, canvas: &mut Canvas<'_>, y: u16, status: &HostStatus) {
+    let contact = &status.contact;
+    let mut parts: Vec<(&str, String, Role)> = Vec::new();
+    let agents = count(status.agents.len() as u64, "agent");
+    let names = status.agents.join(" ");
+    parts.push((
+        "host",
+        format!("{}, {agents}: {names}", login(status)),
+        Role::Text,
+    ));
+    if let Some(error) = &contact.error {
+        let failures = match contact.failures {
+            0 => String::new(),
+            failures => format!(" ({} in a row)", count(failures.into(), "failure")),
+        };
+        let (_, role) = look(status);
+        parts.push(("why", format!("{error}{failures}"), role));
+        parts.extend(
+            error
+                .hints()
+                .iter()
+                .map(|hint| ("hint", hint.clone(), Role::Text)),
+        );
+    }
+    let settings = match model.hosts.settings.get(&status.host) {
+        None => ("asking ssh -G …".to_string(), Role::Dim),
+        Some(Err(why)) => (why.clone(), Role::Warn),
+        Some(Ok(settings)) if settings.is_empty() => ("nothing to tell".to_string(), Role::Dim),
+        Some(Ok(settings)) => {
+            let each = settings
+                .iter()
+                .map(|it| format!("{} {}", it.name, it.value));
+            (each.collect::<Vec<_>>().join(" · "), Role::Text)
+        }
+    };
+    parts.push(("ssh", settings.0, settings.1));
+    let able = |there| contact.abilities.iter().filter(move |it| it.there == there);
+    let names: Vec<&str> = able(true).map(|it| it.name).collect();
+    if !contact.abilities.is_empty() {
+        parts.push(("can", names.join(" "), Role::Text));
+    }
+    let lacks = able(false).map(|it| ("lacks", format!("{}: {}", it.name, it.without), Role::Warn));
+    parts.extend(lacks);
+    let limits = contact.limits.iter().map(|(name, limit)| match *name {
+        "handles" => format!("{limit} {name}"),
+        _ => format!("{name} {}", size(*limit)),
+    });
+    let limits: Vec<String> = limits.collect();
+    if !limits.is_empty() {
+        parts.push(("limits", limits.join(", "), Role::Text));
+    }
+    let height = model.host_height();
+    let most = if height > 8 { 3 } else { 2 };
+    let mut line = 0;
+    for (label, text, role) in parts {
+        let text = untrusted::line(&text);
+        let room = usize::from(canvas.width()) - 9;
+        let mut rest = text.as_str();
+        for number in 0..most {
+            if line == height || rest.is_empty() {
+                break;
+            }
+            let at = y + line as u16;
+            if number == 0 {
+                canvas.put(1, at, label, Role::Dim);
+            }
+            let (first, more) = match number + 1 == most {
+                true => (rest, ""),
+                false => split(rest, room),
+            };
+            // A word that is longer than the line is cut.
+            let (first, more) = match first {
+                "" => (rest, ""),
+                first => (first, more),
+            };
+            canvas.put(8, at, &clip(first, room), role);
+            rest = more;
+            line += 1;
+        }
+    }
+}

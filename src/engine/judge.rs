@@ -1,0 +1,172 @@
+//! A memory while it is read, and what it means against its baseline.
+
+use std::sync::Arc;
+
+use super::memory::{self, Baseline, Boundary, Rule};
+use crate::digest::{Digest, Hasher};
+
+/// How much of a memory is kept for finding the boundary and for showing it.
+/// The rest is only counted and digested, so memory use does not grow with the
+/// file.
+pub const WINDOW: usize = 1 << 20;
+
+/// A file while it is read once: its beginning is kept, all of it is counted
+/// and digested.
+#[derive(Default)]
+pub(super) struct Reading {
+    pub head: Vec<u8>,
+    pub size: u64,
+    newlines: u64,
+    last: u8,
+    hasher: Hasher,
+    /// Once somebody asked for it, after the last piece.
+    digest: Option<Digest>,
+}
+
+impl Reading {
+    /// Takes the next piece, keeping at most `window` bytes in all.
+    pub fn take(&mut self, bytes: &[u8], window: usize) {
+        let room = window.saturating_sub(self.head.len());
+        self.head.extend_from_slice(&bytes[..room.min(bytes.len())]);
+        self.size += bytes.len() as u64;
+        self.newlines += newlines(bytes);
+        self.last = bytes.last().copied().unwrap_or(self.last);
+        self.hasher.update(bytes);
+    }
+
+    /// The digest of all of it, which ends it.
+    pub fn digest(&mut self) -> Digest {
+        let hasher = &mut self.hasher;
+        *self
+            .digest
+            .get_or_insert_with(|| std::mem::take(hasher).finish())
+    }
+
+    /// Lines, an unfinished last one included.
+    pub fn lines(&self) -> u64 {
+        self.newlines + u64::from(self.size > 0 && self.last != b'\n')
+    }
+}
+
+/// How many lines these are; the last one may lack its end.
+pub(super) fn lines(bytes: &[u8]) -> u64 {
+    newlines(bytes) + u64::from(bytes.last().is_some_and(|last| *last != b'\n'))
+}
+
+fn newlines(bytes: &[u8]) -> u64 {
+    // So few at once that a byte can count them, which the compiler makes many
+    // times faster than counting in 64 bits.
+    let few = bytes.chunks(usize::from(u8::MAX));
+    let count = |few: &[u8]| few.iter().map(|byte| u8::from(*byte == b'\n')).sum::<u8>();
+    few.map(|few| u64::from(count(few))).sum()
+}
+
+/// How much of a memory to keep for a baseline of this size.
+pub(super) fn window(baseline: &Baseline) -> usize {
+    WINDOW.max(4 * baseline.bytes().len())
+}
+
+/// What a memory means against its baseline.
+pub(super) struct Judgement {
+    pub boundary: Option<Boundary>,
+    /// The version that the boundary was found by.
+    pub version: Option<Arc<Baseline>>,
+    pub scratch_lines: u64,
+    pub scratch_bytes: u64,
+    /// Equal to the current baseline, byte for byte.
+    pub clean: bool,
+    /// The bytes above the boundary are the version's operator part exactly.
+    pub exact: bool,
+}
+
+pub(super) fn judge(
+    reading: &Reading,
+    current: &Arc<Baseline>,
+    earlier: &[Arc<Baseline>],
+) -> Judgement {
+    let whole = reading.size == reading.head.len() as u64;
+    let mut boundary = memory::find(&reading.head, current, earlier);
+    let version = boundary.and_then(|boundary| match boundary.rule {
+        Rule::Intact => Some(Arc::clone(current)),
+        Rule::Behind(digest) | Rule::Aligned(digest) => std::iter::once(current)
+            .chain(earlier)
+            .find(|version| version.digest() == digest)
+            .cloned(),
+    });
+    if let Some(found) = boundary.as_mut().filter(|found| found.line == 0) {
+        // Without a separator everything is above, also what was not kept.
+        found.offset = reading.size as usize;
+    }
+    let (scratch_lines, scratch_bytes) = match (&boundary, &version) {
+        (Some(found), Some(version)) => {
+            let cut = found.offset.min(reading.head.len());
+            let (above, below) = reading.head.split_at(cut);
+            let tail = match below.starts_with(version.tail()) {
+                true => version.tail(),
+                false => b"",
+            };
+            let fixed = newlines(above) + newlines(tail);
+            let unfinished = tail.last().is_some_and(|byte| *byte != b'\n')
+                && reading.size == (found.offset + tail.len()) as u64;
+            (
+                reading
+                    .lines()
+                    .saturating_sub(fixed + u64::from(unfinished)),
+                reading
+                    .size
+                    .saturating_sub((found.offset + tail.len()) as u64),
+            )
+        }
+        _ => (reading.lines(), reading.size),
+    };
+    let exact = match (&boundary, &version) {
+        (Some(found), Some(version)) if !found.drifted() => {
+            reading.head.get(..found.offset) == Some(version.operator_part())
+        }
+        _ => false,
+    };
+    Judgement {
+        boundary,
+        version,
+        scratch_lines: if scratch_bytes == 0 { 0 } else { scratch_lines },
+        scratch_bytes,
+        clean: whole && reading.head == current.bytes(),
+        exact,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reading_keeps_a_window_however_long_the_file_is() {
+        let piece = [b'x'; 1000];
+        let mut reading = Reading::default();
+        for _ in 0..5000 {
+            reading.take(&piece, WINDOW);
+        }
+        assert_eq!(reading.size, 5_000_000);
+        assert_eq!(reading.head.len(), WINDOW);
+        assert!(reading.head.capacity() <= 2 * WINDOW);
+        assert_eq!(reading.digest(), Digest::of(&vec![b'x'; 5_000_000]));
+        assert_eq!(reading.lines(), 1);
+    }
+
+    #[test]
+    fn line_feeds_are_counted_however_many_there_are() {
+        for length in [0, 1, 254, 255, 256, 510, 511, 100_000] {
+            assert_eq!(newlines(&vec![b'\n'; length]), length as u64);
+            assert_eq!(newlines(&vec![b'x'; length]), 0);
+            let mixed: Vec<u8> = (0..length).map(|at| [b'\n', 0][at % 2]).collect();
+            assert_eq!(newlines(&mixed), length.div_ceil(2) as u64);
+        }
+    }
+
+    #[test]
+    fn the_window_is_bounded_by_the_largest_baseline() {
+        let baseline = |size| Baseline::new(vec![b'x'; size], "---");
+        assert_eq!(window(&baseline(10)), WINDOW);
+        assert_eq!(window(&baseline(1 << 20)), 4 << 20);
+    }
+}

@@ -1,0 +1,103 @@
+//! The states of an agent, the worst first.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The state of an agent; the worst comes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum State {
+    /// The baseline file does not match the seal.
+    Tampered,
+    /// The host shows another key than the one that is known.
+    HostKey,
+    /// The text above the boundary differs from the baseline.
+    Drifted,
+    /// There is no boundary.
+    NoSep,
+    /// The host did not answer.
+    Unreach,
+    /// Reached, but reading, permission or parsing failed.
+    Error,
+    /// Reached, and the file is provably absent.
+    Missing,
+    /// Over `max_memory_size`.
+    Oversize,
+    /// Locked by a run.
+    Busy,
+    /// Intact, with something below the boundary, or behind its baseline.
+    Scratch,
+    /// Equal to the baseline.
+    Clean,
+    /// Not read yet.
+    Loading,
+}
+
+impl State {
+    /// All states, the worst first.
+    pub const ALL: [State; 12] = [
+        State::Tampered,
+        State::HostKey,
+        State::Drifted,
+        State::NoSep,
+        State::Unreach,
+        State::Error,
+        State::Missing,
+        State::Oversize,
+        State::Busy,
+        State::Scratch,
+        State::Clean,
+        State::Loading,
+    ];
+
+    /// The word for people and scripts.
+    pub fn word(self) -> &'static str {
+        match self {
+            State::Tampered => "TAMPERED",
+            State::HostKey => "HOSTKEY",
+            State::Drifted => "DRIFTED",
+            State::NoSep => "NOSEP",
+            State::Unreach => "UNREACH",
+            State::Error => "ERROR",
+            State::Missing => "MISSING",
+            State::Oversize => "OVERSIZE",
+            State::Busy => "BUSY",
+            State::Scratch => "SCRATCH",
+            State::Clean => "CLEAN",
+            State::Loading => "LOADING",
+        }
+    }
+
+    /// Two cells that tell it without colour.
+    pub fn glyph(self) -> &'static str {
+        match self {
+            State::Tampered => "!!",
+            State::HostKey => "HK",
+            State::Drifted => "~~",
+            State::NoSep => "??",
+            State::Unreach => "x ",
+            State::Error => "E ",
+            State::Missing => "- ",
+            State::Oversize => "^ ",
+            State::Busy => "> ",
+            State::Scratch => ". ",
+            State::Clean => "  ",
+            State::Loading => "… ",
+        }
+    }
+
+    /// Whether nobody needs to look at it.
+    pub fn is_fine(self) -> bool {
+        matches!(
+            self,
+            State::Scratch | State::Clean | State::Busy | State::Loading
+        )
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}

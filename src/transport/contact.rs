@@ -1,0 +1,139 @@
+//! How the way to a host stands: what is known of it without asking.
+
+use std::time::{Duration, Instant};
+
+use chrono::{DateTime, FixedOffset};
+
+use super::{Cause, TransportError};
+
+/// Whether a host can be reached, as the last try found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reach {
+    /// It shows another key than the one that is known.
+    HostKey,
+    /// It answers, and does not let us in; or our own setup does not let us try.
+    Refused,
+    /// It does not answer.
+    Away,
+    /// Nobody knows yet.
+    #[default]
+    Unknown,
+    /// There is a session.
+    Up,
+}
+
+impl Reach {
+    /// What a failure to connect means.
+    pub fn of(cause: Cause) -> Reach {
+        match cause {
+            Cause::HostKey => Reach::HostKey,
+            Cause::Unreachable => Reach::Away,
+            _ => Reach::Refused,
+        }
+    }
+
+    /// Whether the last try failed.
+    pub fn is_trouble(self) -> bool {
+        matches!(self, Reach::HostKey | Reach::Refused | Reach::Away)
+    }
+}
+
+/// What is known of the way to a host.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Contact {
+    /// As the last try found.
+    pub reach: Reach,
+    /// Somebody is connecting right now.
+    pub trying: bool,
+    /// Since when it has been so.
+    pub since: Option<DateTime<FixedOffset>>,
+    /// When it is tried again, unless somebody asks for it earlier.
+    pub next: Option<DateTime<FixedOffset>>,
+    /// The same by the clock that only moves forward.
+    pub until: Option<Instant>,
+    /// Tries in a row that failed.
+    pub failures: u32,
+    /// How long the last reply took.
+    pub latency: Option<Duration>,
+    /// Why there is no session, if there is none for a reason.
+    pub error: Option<TransportError>,
+    /// What the server can do beside what every server can; empty before it was
+    /// reached.
+    pub abilities: Vec<Ability>,
+    /// Limits that the server tells of, by their names.
+    pub limits: Vec<(&'static str, u64)>,
+}
+
+impl Contact {
+    /// Why there is no session, in a few words; they may be the host's.
+    pub fn reason(&self) -> Option<String> {
+        let error = self.error.as_ref()?;
+        if error.cause == Cause::HostKey {
+            return Some("another host key".to_string());
+        }
+        let text = error.to_string();
+        // What ssh says last says why.
+        let last = text.rsplit(": ").next().unwrap_or(&text);
+        Some(last.trim_end_matches('.').to_string())
+    }
+}
+
+/// Something that not every server can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ability {
+    /// What it is called.
+    pub name: &'static str,
+    /// Whether this one can.
+    pub there: bool,
+    /// What is weaker without it.
+    pub without: &'static str,
+}
+
+/// One setting of the way to a host; the value may be anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Its name.
+    pub name: String,
+    /// What it comes to.
+    pub value: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Error, Kind};
+
+    #[test]
+    fn a_reason_is_what_was_said_last() {
+        for (cause, message, expected) in [
+            (
+                Cause::Unreachable,
+                "box cannot be reached: ssh: connect to host box port 22: Connection refused",
+                "Connection refused",
+            ),
+            (
+                Cause::Unreachable,
+                "box did not answer: no answer for 15 s",
+                "no answer for 15 s",
+            ),
+            (
+                Cause::Refused,
+                "box does not let us in: me@box: Permission denied (publickey).",
+                "Permission denied (publickey)",
+            ),
+            (
+                Cause::HostKey,
+                "box shows another host key than the one that is known",
+                "another host key",
+            ),
+        ] {
+            let error = TransportError::new(cause, Error::new(Kind::Host, message));
+            let contact = Contact {
+                error: Some(error),
+                ..Contact::default()
+            };
+            assert_eq!(contact.reason().as_deref(), Some(expected));
+        }
+        assert_eq!(Contact::default().reason(), None);
+    }
+}

@@ -1,0 +1,456 @@
+//! The watch of hosts, over sessions with OpenSSH's own server.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, unbounded};
+use memory_shepherd::clock::{Clock, System};
+use memory_shepherd::config::Host;
+use memory_shepherd::engine::{Engine, Fleet, FleetEvent, HostStatus, Observation, Reach, State};
+use memory_shepherd::error::{Error, Kind};
+use memory_shepherd::transport::sftp::session::Link;
+use memory_shepherd::transport::sftp::ssh::{Carrier, Dial, Dialed};
+use memory_shepherd::transport::sftp::{Everywhere, Sftp};
+use memory_shepherd::transport::{Cause, Object, Transport, TransportError, Transports};
+
+use super::remote::{add_remote, engine};
+use super::servers::{Program, host, sftp_server};
+use super::world::{TestClock, World};
+
+/// For what comes at once unless the machine has other things to do.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// The wire between here and a server: it counts, holds back and is cut.
+#[derive(Default)]
+struct Wire {
+    down: AtomicBool,
+    dials: AtomicUsize,
+    state: Mutex<Traffic>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Traffic {
+    /// The types of the requests since they were taken last.
+    requests: Vec<u8>,
+    /// No reply passes before so many requests have come.
+    hold: usize,
+    /// One end of each connection.
+    open: Vec<UnixStream>,
+}
+
+impl Wire {
+    /// Takes the types of all requests until now.
+    fn requests(&self) -> Vec<u8> {
+        std::mem::take(&mut self.state.lock().unwrap().requests)
+    }
+
+    /// Holds replies back until so many further requests have come.
+    fn hold(&self, count: usize) {
+        let mut state = self.state.lock().unwrap();
+        state.requests.clear();
+        state.hold = count;
+    }
+
+    fn cut(&self) {
+        self.down.store(true, Ordering::SeqCst);
+        for end in self.state.lock().unwrap().open.drain(..) {
+            let _ = end.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn mend(&self) {
+        self.down.store(false, Ordering::SeqCst);
+    }
+
+    fn dials(&self) -> usize {
+        self.dials.load(Ordering::SeqCst)
+    }
+
+    fn came(&self, kind: u8) {
+        self.state.lock().unwrap().requests.push(kind);
+        self.changed.notify_all();
+    }
+
+    fn may_pass(&self) {
+        let state = self.state.lock().unwrap();
+        let held = |state: &mut Traffic| state.requests.len() < state.hold;
+        let waited = self.changed.wait_timeout_while(state, LIMIT, held);
+        drop(waited.unwrap());
+    }
+}
+
+/// A server at the end of a wire.
+struct Wired {
+    server: Program,
+    wire: Arc<Wire>,
+}
+
+impl Dial for Wired {
+    fn dial(&self, host: &Host) -> Result<Dialed, TransportError> {
+        self.wire.dials.fetch_add(1, Ordering::SeqCst);
+        if self.wire.down.load(Ordering::SeqCst) {
+            let message = format!("{} cannot be reached: the wire is cut", host.name);
+            let error = Error::new(Kind::Host, message);
+            return Err(TransportError::new(Cause::Unreachable, error));
+        }
+        let Dialed { link, child } = self.server.dial(host)?;
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (mut to_server, mut from_server) = (File::from(link.input), File::from(link.output));
+        let mut state = self.wire.state.lock().unwrap();
+        state.open.push(theirs.try_clone().unwrap());
+        drop(state);
+        let (mut requests, mut replies) = (theirs.try_clone().unwrap(), theirs);
+        let wire = Arc::clone(&self.wire);
+        thread::spawn(move || {
+            while let Some(frame) = frame(&mut requests) {
+                wire.came(frame[4]);
+                if to_server.write_all(&frame).is_err() {
+                    break;
+                }
+            }
+        });
+        let wire = Arc::clone(&self.wire);
+        thread::spawn(move || {
+            while let Some(frame) = frame(&mut from_server) {
+                wire.may_pass();
+                if replies.write_all(&frame).is_err() {
+                    break;
+                }
+            }
+            let _ = replies.shutdown(Shutdown::Both);
+        });
+        let link = Link {
+            input: OwnedFd::from(ours.try_clone().unwrap()),
+            output: OwnedFd::from(ours),
+            errors: link.errors,
+        };
+        Ok(Dialed { link, child })
+    }
+}
+
+/// A frame with its length; the type is its fifth byte.
+fn frame(from: &mut impl Read) -> Option<Vec<u8>> {
+    let mut frame = vec![0; 4];
+    from.read_exact(&mut frame).ok()?;
+    let length = u32::from_be_bytes(frame[..4].try_into().unwrap());
+    frame.resize(4 + length as usize, 0);
+    from.read_exact(&mut frame[4..]).ok()?;
+    Some(frame)
+}
+
+fn wired() -> Option<(Arc<Wire>, Wired)> {
+    let wire = Arc::<Wire>::default();
+    let server = sftp_server()?;
+    let end = Wired {
+        server,
+        wire: Arc::clone(&wire),
+    };
+    Some((wire, end))
+}
+
+/// Agents `agent-0` and so on of a host, each with a note.
+fn herd(count: usize) -> World {
+    let mut world = World::new(&[]).general("remote_poll = 1");
+    for number in 0..count {
+        let name = format!("agent-{number}");
+        add_remote(&mut world, &name, "box");
+        world.write_scratch(&name, format!("a note of {name}\n"));
+    }
+    world
+}
+
+fn look(engine: &Engine) -> Vec<State> {
+    let agents: Vec<_> = engine.config().agents.iter().collect();
+    let seen = engine.observe_all(&agents);
+    seen.into_iter().map(|seen| seen.state).collect()
+}
+
+const OPEN: u8 = 3;
+const CLOSE: u8 = 4;
+const READ: u8 = 5;
+const FSTAT: u8 = 8;
+
+#[test]
+fn agents_of_a_host_are_looked_at_in_one_round_trip_and_read_in_two_more() {
+    const COUNT: usize = 20;
+    let Some((wire, end)) = wired() else { return };
+    let world = herd(COUNT);
+    let engine = engine(&world, end);
+    engine.greet();
+    let count = |requests: &[u8], kind: u8| requests.iter().filter(|it| **it == kind).count();
+    // No reply comes before all of them were asked for: who asked for one after
+    // the other would not get any.
+    wire.hold(4 * COUNT);
+    assert_eq!(look(&engine), [State::Scratch; COUNT]);
+    let requests = wire.requests();
+    assert_eq!(count(&requests[..4 * COUNT], OPEN), 0, "{requests:?}");
+    let rest = &requests[4 * COUNT..];
+    assert_eq!(rest[..COUNT], [OPEN; COUNT]);
+    let (reads, closes) = rest[COUNT..].split_at(3 * COUNT);
+    assert_eq!(count(reads, READ), 2 * COUNT);
+    assert_eq!(count(reads, FSTAT), COUNT);
+    assert!(closes.iter().all(|it| *it == CLOSE));
+    // What changed within the second of its stamp is read once more.
+    world.clock.advance(Duration::from_secs(3));
+    assert_eq!(look(&engine), [State::Scratch; COUNT]);
+    assert_eq!(count(&wire.requests(), OPEN), COUNT);
+    // From then on nothing is but the stamps, in one go.
+    for _ in 0..3 {
+        wire.hold(4 * COUNT);
+        assert_eq!(look(&engine), [State::Scratch; COUNT]);
+        let requests = wire.requests();
+        assert_eq!(count(&requests, OPEN), 0);
+        let asked = requests.iter().filter(|it| **it != CLOSE);
+        assert_eq!(asked.count(), 4 * COUNT);
+    }
+    // And of what changes, that alone.
+    world.write("agent-7", "something else altogether");
+    wire.requests();
+    let states = look(&engine);
+    assert_eq!(states.iter().filter(|it| **it == State::NoSep).count(), 1);
+    assert_eq!(count(&wire.requests(), OPEN), 1);
+    engine.leave();
+}
+
+#[test]
+fn trouble_with_one_memory_is_none_of_the_others() {
+    let Some((_, end)) = wired() else { return };
+    let world = herd(5);
+    std::fs::remove_file(world.memory("agent-1")).unwrap();
+    std::fs::remove_file(world.memory("agent-2")).unwrap();
+    std::fs::create_dir(world.memory("agent-2")).unwrap();
+    std::fs::remove_file(world.memory("agent-3")).unwrap();
+    std::fs::remove_dir(world.folder("agent-3")).unwrap();
+    let large = File::create(world.memory("agent-4")).unwrap();
+    large.set_len((16 << 20) + 1).unwrap();
+    let engine = engine(&world, end);
+    let states = look(&engine);
+    let expected = [
+        State::Scratch,
+        State::Missing,
+        State::Error,
+        State::Error,
+        State::Error,
+    ];
+    assert_eq!(states, expected);
+    // Several that are long come in more than one piece, whole.
+    let long = "- a line of a long memory\n".repeat(60_000);
+    for agent in ["agent-0", "agent-4"] {
+        world.write_scratch(agent, &long);
+    }
+    let agents: Vec<_> = engine.config().agents.iter().collect();
+    let seen = engine.observe_all(&agents);
+    for place in [0, 4] {
+        let content = seen[place].content.as_ref().unwrap();
+        assert_eq!(content.scratch_bytes, long.len() as u64);
+        assert_eq!(content.scratch_lines, 60_000);
+    }
+    engine.leave();
+}
+
+/// A fleet that is watched, and what was seen of it.
+struct Watched {
+    engine: Arc<Engine>,
+    fleet: Fleet,
+    events: Receiver<FleetEvent>,
+    seen: BTreeMap<String, Observation>,
+    hosts: BTreeMap<String, HostStatus>,
+}
+
+impl Watched {
+    fn new(engine: Engine) -> Watched {
+        let engine = Arc::new(engine);
+        let (sender, events) = unbounded();
+        Watched {
+            fleet: Fleet::start(Arc::clone(&engine), sender),
+            engine,
+            events,
+            seen: BTreeMap::new(),
+            hosts: BTreeMap::new(),
+        }
+    }
+
+    /// Takes in what happens until that is so.
+    #[track_caller]
+    fn until(&mut self, what: &str, holds: impl Fn(&Watched) -> bool) {
+        let end = Instant::now() + LIMIT;
+        while !holds(self) {
+            let left = end.saturating_duration_since(Instant::now());
+            match self.events.recv_timeout(left) {
+                Ok(FleetEvent::Observed(seen)) => {
+                    let seen = seen.into_iter().map(|seen| (seen.agent.clone(), seen));
+                    self.seen.extend(seen);
+                }
+                Ok(FleetEvent::Hosts(hosts)) => {
+                    let hosts = hosts.into_iter().map(|it| (it.host.name.clone(), it));
+                    self.hosts.extend(hosts);
+                }
+                Ok(_) => {}
+                Err(_) => panic!("not {what}: {:?} {:?}", self.seen, self.hosts),
+            }
+        }
+    }
+
+    fn all(&self, state: State) -> bool {
+        let count = self.engine.config().agents.len();
+        self.seen.len() == count && self.seen.values().all(|seen| seen.state == state)
+    }
+
+    fn reach(&self, host: &str) -> Option<Reach> {
+        self.hosts.get(host).map(|status| status.contact.reach)
+    }
+}
+
+/// An engine whose time passes by itself.
+fn living(world: &World, dial: impl Dial + 'static) -> Engine {
+    let clock: Arc<dyn Clock> = Arc::new(System);
+    let everywhere = Everywhere::new(world.local(), Arc::new(dial), Arc::clone(&clock));
+    world.engine_through(clock, Arc::new(everywhere), None)
+}
+
+#[test]
+fn a_host_that_goes_away_and_comes_back_is_seen_to() {
+    let Some((wire, end)) = wired() else { return };
+    let world = herd(3);
+    wire.cut();
+    let mut watched = Watched::new(living(&world, end));
+    watched.until("away", |it| {
+        it.all(State::Unreach) && it.reach("box") == Some(Reach::Away)
+    });
+    let contact = watched.hosts["box"].contact.clone();
+    assert_eq!(contact.reason().as_deref(), Some("the wire is cut"));
+    assert!(contact.failures >= 1);
+    // It is tried again by itself, and all of its agents are seen then.
+    wire.mend();
+    watched.until("up", |it| {
+        it.all(State::Scratch) && it.reach("box") == Some(Reach::Up)
+    });
+    let contact = watched.hosts["box"].contact.clone();
+    assert_eq!((contact.failures, &contact.error), (0, &None));
+    assert!(contact.abilities.iter().all(|it| it.there), "{contact:?}");
+    assert!(contact.limits.iter().any(|(name, _)| *name == "read"));
+    // What an agent writes is seen at one of the next looks.
+    world.write("agent-1", "something else altogether");
+    watched.until("changed", |it| it.seen["agent-1"].state == State::NoSep);
+    wire.cut();
+    watched.until("lost", |it| {
+        it.all(State::Unreach) && it.reach("box") == Some(Reach::Away)
+    });
+    wire.mend();
+    watched.until("up again", |it| {
+        it.reach("box") == Some(Reach::Up) && it.seen["agent-0"].state == State::Scratch
+    });
+    watched.engine.leave();
+}
+
+#[test]
+fn the_operator_need_not_wait_for_the_next_try() {
+    let Some((wire, end)) = wired() else { return };
+    let world = herd(3);
+    wire.cut();
+    // This clock stands still: no pause ever ends by itself.
+    let mut watched = Watched::new(engine(&world, end));
+    watched.until("away", |it| {
+        it.all(State::Unreach) && it.reach("box") == Some(Reach::Away)
+    });
+    wire.mend();
+    let dials = wire.dials();
+    watched.fleet.read(vec!["agent-1".to_string()]);
+    watched.until("up", |it| {
+        it.all(State::Scratch) && it.reach("box") == Some(Reach::Up)
+    });
+    assert_eq!(wire.dials(), dials + 1);
+    assert!(watched.fleet.wait_idle(LIMIT));
+    watched.engine.leave();
+}
+
+#[test]
+fn pauses_double_and_nobody_but_the_watch_tries_a_host_that_is_away() {
+    let Some((wire, end)) = wired() else { return };
+    wire.cut();
+    let clock = TestClock::new();
+    let sftp = Sftp::new(host("box"), Arc::new(end), clock.clone());
+    let memory = Path::new("/tmp/MEMORY.md");
+    let mut expected = 2.0_f64;
+    for failures in 1..12 {
+        assert_eq!(sftp.approach().unwrap_err().cause, Cause::Unreachable);
+        let contact = sftp.contact().unwrap();
+        assert_eq!((contact.reach, contact.failures), (Reach::Away, failures));
+        assert_eq!(wire.dials(), failures as usize);
+        let pause = contact.until.unwrap() - clock.instant();
+        let share = pause.as_secs_f64() / expected;
+        assert!((0.74..=1.26).contains(&share), "{pause:?} of {expected}");
+        // Meanwhile nobody tries, and when it is over only the watch does.
+        assert!(sftp.approach().is_err());
+        clock.advance(pause);
+        assert!(sftp.probe(&[memory])[0].is_err());
+        assert!(sftp.open(memory).is_err());
+        assert_eq!(wire.dials(), failures as usize);
+        expected = (expected * 2.0).min(120.0);
+    }
+    wire.mend();
+    sftp.hurry();
+    assert!(sftp.probe(&[memory])[0].is_err(), "that is for the watch");
+    sftp.approach().unwrap();
+    assert_eq!(sftp.contact().unwrap().failures, 0);
+    assert!(matches!(sftp.probe(&[memory])[0], Ok(Object::Absent)));
+}
+
+/// A program that never says a word and never ends.
+struct Mute;
+
+impl Dial for Mute {
+    fn dial(&self, _: &Host) -> Result<Dialed, TransportError> {
+        let mut command = Command::new("sleep");
+        command
+            .arg("600")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let link = Link {
+            input: OwnedFd::from(child.stdin.take().unwrap()),
+            output: OwnedFd::from(child.stdout.take().unwrap()),
+            errors: None,
+        };
+        let child = Some(Carrier::new(child, Arc::new(System)));
+        Ok(Dialed { link, child })
+    }
+}
+
+#[test]
+fn leaving_ends_whoever_is_still_connecting() {
+    let world = World::new(&[]);
+    let clock: Arc<dyn Clock> = Arc::new(System);
+    let everywhere = Everywhere::new(world.local(), Arc::new(Mute), clock);
+    let slow = Host {
+        timeout: 3600,
+        ..host("mute")
+    };
+    let mute = everywhere.to(Some(&slow));
+    let waiting = {
+        let mute = Arc::clone(&mute);
+        thread::spawn(move || mute.approach().unwrap_err())
+    };
+    let end = Instant::now() + LIMIT;
+    while !mute.contact().unwrap().trying {
+        assert!(Instant::now() < end, "it begins to connect");
+        thread::yield_now();
+    }
+    everywhere.leave();
+    // An hour would not be enough otherwise.
+    let error = waiting.join().unwrap();
+    assert_eq!(error.cause, Cause::Unreachable);
+    assert!(mute.approach().is_err());
+    assert!(!mute.contact().unwrap().trying);
+}

@@ -1,0 +1,255 @@
+//! Hosts that come and go, their screen, and agents that cannot be reached.
+
+use memory_shepherd::console::command::{Command, enabled};
+use memory_shepherd::console::model::{Level, Screen};
+use memory_shepherd::console::update::{Effect, Msg};
+use memory_shepherd::engine::{Reach, Setting, State};
+
+use super::{BASELINE, MEMORY, MINUTE, SECOND, dirties, order};
+use crate::console_fleet::{Console, ago, fleet, four, host, plan, seen};
+
+/// Two agents here, two on `box`, one on `far`.
+fn spread(reach: Reach) -> Console {
+    let mut console = fleet(&[
+        ("alpha", State::Clean),
+        ("bravo", State::Scratch),
+        ("charlie", State::Drifted),
+        ("delta", State::Scratch),
+        ("echo", State::Scratch),
+    ]);
+    let remote = ["charlie", "delta"].map(|name| {
+        let mut seen = seen(
+            name,
+            if name == "charlie" {
+                State::Drifted
+            } else {
+                State::Scratch
+            },
+        );
+        seen.host = "box".to_string();
+        seen
+    });
+    console.observe(remote.to_vec());
+    console.send(Msg::Hosts(vec![
+        host("box", Reach::Up, &["charlie", "delta"]),
+        host("far", Reach::Up, &["echo"]),
+    ]));
+    if reach != Reach::Up {
+        stands(&mut console, reach);
+    }
+    console
+}
+
+/// `box` stands like this from now on.
+fn stands(console: &mut Console, reach: Reach) {
+    console.send(Msg::Hosts(vec![host("box", reach, &["charlie", "delta"])]));
+    let state = match reach {
+        Reach::Away => State::Unreach,
+        Reach::HostKey => State::HostKey,
+        Reach::Refused => State::Error,
+        Reach::Unknown | Reach::Up => return,
+    };
+    let mut cut_off = ["charlie", "delta"].map(|name| seen(name, state));
+    cut_off
+        .iter_mut()
+        .for_each(|seen| seen.host = "box".to_string());
+    console.observe(cut_off.to_vec());
+}
+
+fn log(console: &Console) -> Vec<(Level, &str)> {
+    let messages = console.model.log.messages.iter();
+    messages.map(|it| (it.level, it.text.as_str())).collect()
+}
+
+#[test]
+fn it_is_said_once_when_a_host_goes_and_once_when_it_is_back() {
+    let mut console = spread(Reach::Up);
+    assert!(log(&console).is_empty(), "that all is well is not said");
+    let mut away = host("box", Reach::Away, &["charlie", "delta"]);
+    for failures in 1..10 {
+        // Between two tries, and while one is under way.
+        away.contact.failures = failures;
+        away.contact.trying = failures % 2 == 0;
+        console.send(Msg::Hosts(vec![away.clone()]));
+    }
+    assert_eq!(
+        log(&console),
+        [(Level::Warn, "box went away: No route to host")]
+    );
+    stands(&mut console, Reach::Up);
+    assert_eq!(log(&console)[0], (Level::Info, "box is back"));
+    stands(&mut console, Reach::Refused);
+    assert_eq!(
+        log(&console)[0],
+        (
+            Level::Error,
+            "box lets nobody in: Permission denied (publickey)"
+        )
+    );
+    stands(&mut console, Reach::HostKey);
+    assert_eq!(log(&console)[0].0, Level::Error);
+    assert!(log(&console)[0].1.starts_with("box shows another host key"));
+    assert_eq!(log(&console).len(), 4);
+}
+
+#[test]
+fn a_host_of_the_config_before_is_ignored() {
+    let mut console = four();
+    assert!(!dirties(&mut console, |console| {
+        console.send(Msg::Hosts(vec![host("old", Reach::Away, &["nobody"])]));
+    }));
+    assert!(console.model.hosts.order().is_empty());
+}
+
+#[test]
+fn what_cannot_be_reached_is_neither_reset_nor_undone_and_says_why() {
+    for (reach, why) in [
+        (Reach::Away, "No route to host; next try 1m"),
+        (Reach::HostKey, "another host key; next try 1m"),
+        (Reach::Refused, "Permission denied (publickey); next try 1m"),
+    ] {
+        let mut console = spread(reach);
+        console.press("/");
+        console.type_line("delta");
+        console.press("Enter");
+        for (key, id) in [("X", "reset"), ("z", "undo"), ("Z", "redo")] {
+            assert!(console.press(key).is_empty());
+            assert_eq!(
+                console.said(),
+                format!("{id}: delta cannot be reached: {why}")
+            );
+        }
+        console.open("delta", MEMORY, Some(BASELINE));
+        assert!(console.press("X").is_empty());
+        assert_eq!(console.model.screen, Screen::Agent);
+        // Back again, it can.
+        stands(&mut console, Reach::Up);
+        assert_eq!(enabled(Command::PlanReset, &console.model), Ok(()));
+    }
+}
+
+#[test]
+fn a_plan_of_several_leaves_out_who_cannot_be_reached() {
+    let mut console = spread(Reach::Away);
+    console.press("/");
+    console.type_line("host:box");
+    console.press("Enter a");
+    assert!(console.press("X").is_empty());
+    assert_eq!(
+        console.said(),
+        "reset: none of these can be reached: No route to host; next try 1m"
+    );
+    // With one who can be reached among them it is the plan that says it.
+    console.press("Esc a");
+    console.plan("X", plan(&[("bravo", State::Scratch)]));
+}
+
+#[test]
+fn enter_shows_the_agents_of_a_host_and_r_tries_it() {
+    let mut console = spread(Reach::Away);
+    let effects = console.press("8");
+    let worst = host("box", Reach::Away, &[]).host;
+    assert_eq!(effects, [Effect::Settings(worst.clone())]);
+    assert_eq!(console.model.screen, Screen::Hosts);
+    let agents = || vec!["charlie".to_string(), "delta".to_string()];
+    assert_eq!(console.press("r"), [Effect::Read(agents())]);
+    assert_eq!(console.said(), "trying box now");
+    // What is known is not asked again.
+    let setting = Setting {
+        name: "hostname".to_string(),
+        value: "10.0.0.50".to_string(),
+    };
+    console.send(Msg::Settings(worst, Ok(vec![setting])));
+    assert_eq!(
+        console.press("j"),
+        [Effect::Settings(host("far", Reach::Up, &[]).host)]
+    );
+    assert!(console.press("k").is_empty());
+    console.press("Enter");
+    assert_eq!(console.model.screen, Screen::Fleet);
+    assert_eq!(order(&console.model), ["charlie", "delta"]);
+    console.press("8 q");
+    assert_eq!(console.model.screen, Screen::Fleet);
+}
+
+#[test]
+fn the_cursor_stays_on_its_host_wherever_that_goes() {
+    let mut console = spread(Reach::Up);
+    console.press("8");
+    let current = |console: &Console| console.model.hosts.current().unwrap().host.name.clone();
+    assert_eq!(current(&console), "box");
+    console.press("j");
+    assert_eq!(current(&console), "far");
+    console.send(Msg::Hosts(vec![host("far", Reach::Away, &["echo"])]));
+    assert_eq!(current(&console), "far");
+    assert_eq!(console.model.hosts.cursor_index(), 0);
+    console.press("j");
+    assert_eq!(current(&console), "box");
+    console.press("gg G G");
+    assert_eq!(current(&console), "box");
+}
+
+#[test]
+fn without_hosts_their_screen_is_empty_and_does_nothing() {
+    let mut console = four();
+    assert!(console.press("8").is_empty());
+    assert!(console.press("j r Enter").is_empty());
+    assert!(!console.said().is_empty());
+}
+
+#[test]
+fn what_was_read_last_is_kept_while_an_agent_cannot_be_reached() {
+    let mut console = spread(Reach::Away);
+    let row = console.model.row("charlie").unwrap();
+    assert_eq!(row.state(), State::Unreach);
+    assert_eq!(row.last_read().unwrap().state, State::Drifted);
+    // A run of the console after this one knows it, too.
+    assert!(row.last_read().unwrap().was_read());
+    assert!(console.model.cut_off("alpha").is_none());
+    let mut back = seen("charlie", State::Clean);
+    back.host = "box".to_string();
+    console.observe(vec![back]);
+    let row = console.model.row("charlie").unwrap();
+    assert_eq!(row.last_read().unwrap().state, State::Clean);
+}
+
+#[test]
+fn a_copy_is_one_until_the_agent_can_be_read_again() {
+    let mut console = spread(Reach::Away);
+    console.open("charlie", MEMORY, Some(BASELINE));
+    console.copied("charlie", MEMORY, Some(BASELINE), 130);
+    assert_eq!(console.model.agent.copied, Some(ago(130)));
+    assert!(!console.model.agent.diff.lines.is_empty());
+    // The next agent has nothing of it.
+    console.press("]");
+    assert_eq!(console.model.agent.copied, None);
+    console.press("[");
+    console.copied("charlie", MEMORY, Some(BASELINE), 130);
+    stands(&mut console, Reach::Up);
+    let mut back = seen("charlie", State::Drifted);
+    back.host = "box".to_string();
+    let effects = console.observe(vec![back]);
+    assert_eq!(effects, [Effect::Texts("charlie".to_string())]);
+    console.texts("charlie", MEMORY, Some(BASELINE));
+    assert_eq!(console.model.agent.copied, None);
+}
+
+#[test]
+fn an_idle_screen_of_hosts_is_drawn_when_an_age_changes_and_else_not() {
+    for key in ["1", "8"] {
+        let mut console = spread(Reach::Away);
+        console.press(key);
+        console.send(Msg::Tick);
+        // The same again is nothing new.
+        let same = host("box", Reach::Away, &["charlie", "delta"]);
+        assert!(!dirties(&mut console, |console| {
+            console.now += SECOND;
+            console.send(Msg::Hosts(vec![same.clone()]));
+            console.send(Msg::Tick);
+        }));
+        let drawn = dirties(&mut console, |console| {
+            console.pass(3 * MINUTE);
+        });
+        assert!(drawn, "the next try is due");
+    }
+}
