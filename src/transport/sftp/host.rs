@@ -4,10 +4,12 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::folder::SftpFolder;
-use super::session::{Failure, Session};
+use super::askpass::Call;
+use super::session::{Deadline, Failure, Session};
 use super::ssh::{Carrier, Dial, Dialed, explain};
 use super::wire::{Attrs, Extensions, Reply, Request, status};
 use crate::clock::Clock;
@@ -23,8 +25,15 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// The longest that it is left alone.
 const LONGEST: Duration = Duration::from_secs(120);
 
+/// How often whoever waits for a connection looks whether it has come to a
+/// question.
+const GLANCE: Duration = Duration::from_millis(100);
+
 /// A host as a transport.
-pub struct Sftp {
+pub struct Sftp(Arc<Line>);
+
+/// The way to a host.
+struct Line {
     host: Host,
     dial: Arc<dyn Dial>,
     clock: Arc<dyn Clock>,
@@ -36,8 +45,9 @@ pub struct Sftp {
 enum State {
     /// Nobody asked for it yet, or its session was lost and may be had anew.
     Idle,
-    /// Somebody is connecting; the others wait for what comes of it.
-    Connecting,
+    /// Somebody is connecting; the others wait for what comes of it, but not for the
+    /// answer to a question.
+    Connecting(Option<Call>),
     Connected(Arc<Connection>),
     /// It is left alone for a while.
     Away {
@@ -61,61 +71,130 @@ pub(super) struct Connection {
 impl Sftp {
     /// A host, not connected to yet.
     pub fn new(host: Host, dial: Arc<dyn Dial>, clock: Arc<dyn Clock>) -> Sftp {
-        Sftp {
+        Sftp(Arc::new(Line {
             host,
             dial,
             clock,
             state: Mutex::new(State::Idle),
             changed: Condvar::new(),
+        }))
+    }
+}
+
+impl Drop for Sftp {
+    fn drop(&mut self) {
+        if let State::Connecting(Some(call)) = &*self.0.state() {
+            call.abandon();
         }
     }
+}
 
+impl Line {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The session, connecting if there is none. Whoever comes while somebody
     /// connects waits for the same outcome.
-    fn connection(&self) -> Result<Arc<Connection>, TransportError> {
+    fn connection(self: &Arc<Line>) -> Result<Arc<Connection>, TransportError> {
         let mut state = self.state();
-        let pause = loop {
-            match &*state {
-                State::Connected(connection) if connection.session.ended().is_none() => {
-                    return Ok(Arc::clone(connection));
-                }
-                State::Connecting => {
-                    state = self
-                        .changed
-                        .wait(state)
-                        .unwrap_or_else(PoisonError::into_inner);
-                }
-                State::Away { until, why, .. } if self.clock.instant() < *until => {
-                    return Err(why.clone());
-                }
-                State::Away { pause, .. } => break (*pause * 2).min(LONGEST),
-                State::Idle | State::Connected(_) => break PAUSE,
+        let pause = match &*state {
+            State::Connected(connection) if connection.session.ended().is_none() => {
+                return Ok(Arc::clone(connection));
             }
+            State::Connecting(_) => return self.outcome(state),
+            State::Away { until, why, .. } if self.clock.instant() < *until => {
+                return Err(why.clone());
+            }
+            State::Away { pause, .. } => (*pause * 2).clamp(PAUSE, LONGEST),
+            State::Idle | State::Connected(_) => PAUSE,
         };
-        *state = State::Connecting;
+        *state = State::Connecting(None);
         drop(state);
-        let connected = self.connect().map(Arc::new);
+        let dialed = self.dial.dial(&self.host);
+        let child = dialed.as_ref().ok().and_then(|dialed| dialed.child.as_ref());
+        let Some(call) = child.and_then(Carrier::call).cloned() else {
+            let limit = Duration::from_secs(self.host.timeout.max(1).into());
+            let until = self.clock.instant() + limit;
+            let connected = dialed.and_then(|dialed| self.connect(dialed, until));
+            return self.settle(connected, pause);
+        };
+        // It may come to a question, which nobody here should have to wait for.
+        *self.state() = State::Connecting(Some(call.clone()));
+        self.changed.notify_all();
+        let line = Arc::clone(self);
+        let thread = thread::Builder::new().name("ssh".into()).spawn(move || {
+            let connected = dialed.and_then(|dialed| line.connect(dialed, call.clone()));
+            let _ = line.settle(connected, pause);
+            call.tell(&line.host);
+        });
+        match thread {
+            Ok(_) => self.outcome(self.state()),
+            Err(error) => {
+                let error = Error::new(Kind::Host, format!("no thread for ssh: {error}"));
+                let failed = TransportError::new(Cause::Unreachable, error);
+                self.settle(Err(failed), pause)
+            }
+        }
+    }
+
+    /// Waits while somebody connects, for what comes of it, unless that is a
+    /// question.
+    fn outcome(&self, mut state: MutexGuard<'_, State>) -> Result<Arc<Connection>, TransportError> {
+        loop {
+            let limit = match &*state {
+                State::Connected(connection) => return Ok(Arc::clone(connection)),
+                State::Away { why, .. } => return Err(why.clone()),
+                State::Connecting(Some(call)) => match call.waits() {
+                    Some(why) => return Err(why),
+                    None => GLANCE,
+                },
+                // A dial takes no time; it is told when it has come to anything.
+                State::Connecting(None) | State::Idle => LONGEST,
+            };
+            let woken = self.changed.wait_timeout(state, limit);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Tells everybody what came of connecting.
+    fn settle(
+        &self,
+        connected: Result<Connection, TransportError>,
+        pause: Duration,
+    ) -> Result<Arc<Connection>, TransportError> {
+        let connected = connected.map(Arc::new);
         *self.state() = match &connected {
             Ok(connection) => State::Connected(Arc::clone(connection)),
-            Err(why) => State::Away {
-                until: self.clock.instant() + pause,
-                pause,
-                why: why.clone(),
-            },
+            Err(why) => {
+                // Where the dial itself says no, there is nothing to be spared.
+                let pause = match self.dial.bars(&self.host) {
+                    true => Duration::ZERO,
+                    false => pause,
+                };
+                State::Away {
+                    until: self.clock.instant() + pause,
+                    pause,
+                    why: why.clone(),
+                }
+            }
         };
         self.changed.notify_all();
         connected
     }
 
-    fn connect(&self) -> Result<Connection, TransportError> {
-        let limit = Duration::from_secs(self.host.timeout.max(1).into());
-        let Dialed { link, child } = self.dial.dial(&self.host)?;
-        let session = Session::start(link, self.clock.instant() + limit)
-            .map_err(|broken| explain(&self.host, &broken))?;
+    fn connect(
+        &self,
+        dialed: Dialed,
+        until: impl Deadline + 'static,
+    ) -> Result<Connection, TransportError> {
+        let Dialed { link, child } = dialed;
+        let session =
+            Session::start(link, until).map_err(|broken| explain(&self.host, &broken));
+        let session = match child.as_ref().and_then(Carrier::call) {
+            Some(call) => call.judge(session)?,
+            None => session?,
+        };
         let mut connection = Connection {
             host: self.host.clone(),
             extensions: session.extensions(),
@@ -130,7 +209,7 @@ impl Sftp {
 
 impl Transport for Sftp {
     fn probe(&self, memories: &[&Path]) -> Vec<Result<Object, TransportError>> {
-        let connection = match self.connection() {
+        let connection = match self.0.connection() {
             Ok(connection) => connection,
             Err(error) => return memories.iter().map(|_| Err(error.clone())).collect(),
         };
@@ -151,9 +230,9 @@ impl Transport for Sftp {
     }
 
     fn open(&self, memory: &Path) -> Result<Box<dyn Folder>, TransportError> {
-        let connection = self.connection()?;
+        let connection = self.0.connection()?;
         let path = connection.absolute(memory);
-        let folder = SftpFolder::open(connection, &path, self.clock.clone())?;
+        let folder = SftpFolder::open(connection, &path, self.0.clock.clone())?;
         Ok(Box::new(folder))
     }
 }

@@ -3,7 +3,8 @@
 //! It is the operator's own ssh, so that everything their setup knows works:
 //! `Match` and `Include`, jump hosts, agents, certificates, hardware keys,
 //! known_hosts with all its rules. The options below keep it from doing more than
-//! carry bytes, and from asking anybody who is not there.
+//! carry bytes, and from asking anybody who is not there: it asks only where there
+//! is a [`Desk`].
 
 use std::ffi::OsString;
 use std::io;
@@ -13,8 +14,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+use super::askpass::{Call, Desk};
 use super::session::{Broken, Link};
 use crate::clock::Clock;
 use crate::config::Host;
@@ -32,6 +34,12 @@ pub trait Dial: Send + Sync {
     /// # Errors
     /// What keeps it from beginning.
     fn dial(&self, host: &Host) -> Result<Dialed, TransportError>;
+
+    /// Whether it does not even try until the operator wants it to: the host asked
+    /// for something in vain.
+    fn bars(&self, _: &Host) -> bool {
+        false
+    }
 }
 
 /// A stream to a server, and the process that carries it, if there is one.
@@ -47,12 +55,37 @@ pub struct Dialed {
 pub struct Carrier {
     child: Child,
     clock: Arc<dyn Clock>,
+    call: Option<Call>,
 }
 
 impl Carrier {
     /// Takes charge of a process.
     pub fn new(child: Child, clock: Arc<dyn Clock>) -> Carrier {
-        Carrier { child, clock }
+        Carrier {
+            child,
+            clock,
+            call: None,
+        }
+    }
+
+    /// What its questions come to, if it may ask.
+    pub(super) fn call(&self) -> Option<&Call> {
+        self.call.as_ref()
+    }
+
+    fn end(&mut self, pid: Option<Pid>) {
+        if self.ends_within(ENDING) {
+            return;
+        }
+        // TERM lets ssh end what it has started itself: a jump host's ssh, a
+        // proxy command.
+        if let Some(pid) = pid {
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        if !self.ends_within(ENDING) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
     }
 
     /// Waits a moment for its end; whether it came.
@@ -70,18 +103,16 @@ impl Carrier {
 
 impl Drop for Carrier {
     fn drop(&mut self) {
-        if self.ends_within(ENDING) {
-            return;
-        }
-        // TERM lets ssh end what it has started itself: a jump host's ssh, a
-        // proxy command.
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        if let Some(pid) = pid {
-            let _ = kill_process(pid, Signal::TERM);
+        let unanswered = self.call.as_ref().is_some_and(Call::is_unanswered);
+        if let Some(pid) = pid.filter(|_| unanswered) {
+            // The whole session of processes: a jump host's ssh that is asking, too,
+            // must not go on without an answer.
+            let _ = kill_process_group(pid, Signal::TERM);
         }
-        if !self.ends_within(ENDING) {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
+        self.end(pid);
+        if let Some(call) = &self.call {
+            call.end();
         }
     }
 }
@@ -92,16 +123,25 @@ pub struct Ssh {
     clock: Arc<dyn Clock>,
     /// Goes before everything else, for instance `-F` and a file.
     arguments: Vec<OsString>,
+    desk: Option<Desk>,
 }
 
 impl Ssh {
-    /// The ssh that `PATH` leads to. It never prompts.
+    /// The ssh that `PATH` leads to. It never asks.
     pub fn new(clock: Arc<dyn Clock>) -> Ssh {
         Ssh {
             program: "ssh".into(),
             clock,
             arguments: Vec::new(),
+            desk: None,
         }
+    }
+
+    /// It asks, and its questions come to a desk.
+    #[must_use]
+    pub fn asking(mut self, desk: Desk) -> Ssh {
+        self.desk = Some(desk);
+        self
     }
 
     /// Another program, or arguments that go before ours.
@@ -113,7 +153,7 @@ impl Ssh {
     }
 
     /// The command that connects to a host.
-    fn command(&self, host: &Host) -> Command {
+    fn command(&self, host: &Host, call: Option<&Call>) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
         // No terminal, no X, no agent of ours for that side, no escapes.
@@ -130,9 +170,19 @@ impl Ssh {
             "ServerAliveCountMax=3",
             // Keeps every reason, and hides the server's banner.
             "LogLevel=ERROR",
-            "BatchMode=yes",
-            "StrictHostKeyChecking=yes",
         ] {
+            command.args(["-o", option]);
+        }
+        // Asked or not, a key that is not the known one is refused.
+        let asking: &[&str] = match call {
+            Some(_) => &[
+                "BatchMode=no",
+                "StrictHostKeyChecking=ask",
+                "NumberOfPasswordPrompts=3",
+            ],
+            None => &["BatchMode=yes", "StrictHostKeyChecking=yes"],
+        };
+        for option in asking {
             command.args(["-o", option]);
         }
         command.args(["-o", &format!("ConnectTimeout={}", host.timeout.max(1))]);
@@ -146,16 +196,23 @@ impl Ssh {
             command.arg("-i").arg(identity);
         }
         command.args(["-s", "--", &host.name, "sftp"]);
-        // A jump host's ssh gets none of these options: it must find nobody to
-        // ask, either.
-        command.env("SSH_ASKPASS_REQUIRE", "never");
+        // A jump host's ssh gets none of these options: it asks in the same place,
+        // or finds nobody to ask, either.
+        match call {
+            Some(call) => call.prepare(&mut command),
+            None => drop(command.env("SSH_ASKPASS_REQUIRE", "never")),
+        }
         command
     }
 }
 
 impl Dial for Ssh {
     fn dial(&self, host: &Host) -> Result<Dialed, TransportError> {
-        let mut command = self.command(host);
+        let call = match &self.desk {
+            Some(desk) => desk.call(host)?,
+            None => None,
+        };
+        let mut command = self.command(host, call.as_ref());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(Stdio::piped());
         // Of its own, so that an interrupt at the keyboard does not end it in the
@@ -163,7 +220,8 @@ impl Dial for Ssh {
         sys::own_session(&mut command);
         let mut child = command.spawn().map_err(|error| self.not_started(&error))?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let carrier = Carrier::new(child, self.clock.clone());
+        let mut carrier = Carrier::new(child, self.clock.clone());
+        carrier.call = call;
         let (Some(input), Some(output), Some(errors)) = pipes else {
             let error = Error::new(Kind::Internal, "ssh was started without pipes");
             return Err(TransportError::new(Cause::Refused, error));
@@ -176,6 +234,10 @@ impl Dial for Ssh {
             },
             child: Some(carrier),
         })
+    }
+
+    fn bars(&self, host: &Host) -> bool {
+        self.desk.as_ref().is_some_and(|desk| desk.bars(host))
     }
 }
 
