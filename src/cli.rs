@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use crossbeam_channel::unbounded;
 
 use crate::clock;
 use crate::config::{self, Config, Env};
@@ -32,6 +33,7 @@ use crate::engine::{Engine, Setup, Trigger, UndoMode};
 use crate::error::{Error, Kind, Result};
 use crate::transport::local::Local;
 use crate::transport::sftp::Everywhere;
+use crate::transport::sftp::askpass::Desk;
 use crate::transport::sftp::ssh::Ssh;
 use output::{Color, Failure, Output, Settings};
 
@@ -57,6 +59,10 @@ pub struct World {
     pub user: String,
     /// Where temporary folders are made.
     pub temp: PathBuf,
+    /// Where sockets belong, if the user has such a folder.
+    pub runtime: Option<PathBuf>,
+    /// This program; ssh starts it to ask.
+    pub program: PathBuf,
     /// NO_COLOR is set and not empty.
     pub no_color: bool,
     /// TERM names no terminal that can place a cursor.
@@ -507,25 +513,38 @@ impl Context<'_> {
 
     fn console(&mut self, flags: &ConsoleFlags) -> Ended {
         let (config, notes) = self.config()?;
-        let engine = self.engine(config, Trigger::Console)?;
         let note = (!notes.is_empty()).then(|| notes.join("; "));
-        self.open_console(engine, flags, note)
+        self.open_console(config, flags, note)
     }
 
     fn open_console(
         &mut self,
-        engine: Engine,
+        config: Config,
         flags: &ConsoleFlags,
         note: Option<String>,
     ) -> Ended {
         let world = self.world.clone();
+        let (events, happened) = unbounded();
+        let folders = world.runtime.iter().chain([&world.temp]).cloned();
+        let desk = Desk::new(world.program.clone(), folders.collect(), events);
+        let group = archive_group(&config, world.group)?;
+        let make = {
+            let desk = desk.clone();
+            let user = world.user.clone();
+            move |config: Config, group: Option<u32>| {
+                let ssh = Ssh::new(Arc::new(clock::System)).asking(desk.clone());
+                engine_of(config, Trigger::Console, &user, group, ssh)
+            }
+        };
+        let engine = make(config, group);
         let rebuild = move |config: Config| {
             // A group that has gone must not end a console that runs.
             let group = archive_group(&config, world.group).unwrap_or_default();
-            engine_of(config, Trigger::Console, &world.user, group)
+            make(config, group)
         };
         console::run(console::Options {
             engine: Arc::new(engine),
+            desk: (desk, happened),
             read_only: flags.read_only,
             theme: flags.theme.map(|theme| match theme {
                 Theme::Terminal => "terminal".to_string(),
@@ -557,10 +576,9 @@ impl Context<'_> {
         self.flag = Some(demo.config().to_path_buf());
         if self.console_fits() {
             let (config, _) = self.config()?;
-            let engine = self.engine(config, Trigger::Console)?;
             let writers = demo.start_writers();
             let note = format!("example fleet in {}", demo.folder().display());
-            let ended = self.open_console(engine, flags, Some(note));
+            let ended = self.open_console(config, flags, Some(note));
             drop(writers);
             return ended;
         }
@@ -600,25 +618,33 @@ impl Context<'_> {
         }
     }
 
-    fn engine(&self, config: Config, trigger: Trigger) -> Result<Engine> {
+    /// An engine whose ssh asks nobody.
+    fn engine(&self, config: Config) -> Result<Engine> {
         let group = archive_group(&config, self.world.group)?;
-        Ok(engine_of(config, trigger, &self.world.user, group))
+        let ssh = Ssh::new(Arc::new(clock::System));
+        let user = &self.world.user;
+        Ok(engine_of(config, Trigger::Cli, user, group, ssh))
     }
 
     /// The engine of the config that was found.
     fn open(&mut self) -> Result<Engine, Failure> {
         let (config, _) = self.config()?;
-        Ok(self.engine(config, Trigger::Cli)?)
+        Ok(self.engine(config)?)
     }
 }
 
-fn engine_of(config: Config, trigger: Trigger, user: &str, archive_group: Option<u32>) -> Engine {
+fn engine_of(
+    config: Config,
+    trigger: Trigger,
+    user: &str,
+    archive_group: Option<u32>,
+    ssh: Ssh,
+) -> Engine {
     let clock = Arc::new(clock::System);
     let here = Arc::new(Local::new(clock.clone()));
-    let dial = Arc::new(Ssh::new(clock.clone()));
     Engine::new(Setup {
         config,
-        transports: Arc::new(Everywhere::new(here, dial, clock.clone())),
+        transports: Arc::new(Everywhere::new(here, Arc::new(ssh), clock.clone())),
         clock,
         user: user.to_string(),
         trigger,

@@ -30,6 +30,7 @@ use signal_hook::iterator::Signals;
 use crate::config::{Config, Env, Protect};
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
+use crate::transport::sftp::askpass::{self, Desk};
 use effect::Runner;
 pub use effect::runs;
 use keymap::{Code, Key};
@@ -64,6 +65,8 @@ pub struct Options {
     pub env: Env,
     /// Something to say first.
     pub note: Option<String>,
+    /// Where hosts ask, and what happens there.
+    pub desk: (Desk, Receiver<askpass::Event>),
     /// Makes an engine for a changed config.
     pub rebuild: Box<dyn Fn(Config) -> Engine + Send>,
 }
@@ -103,6 +106,7 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
             ..LogScreen::default()
         },
         overlay: None,
+        questions: Vec::new(),
         prompt: None,
         pending: Vec::new(),
         message: None,
@@ -155,7 +159,7 @@ pub fn run(options: Options) -> Result<()> {
     };
     let input = read_input()?;
     let engine = Arc::clone(&options.engine);
-    let (runner, inbox) = Runner::start(options.engine, options.env, options.rebuild);
+    let (runner, inbox) = Runner::start(options.engine, options.desk, options.env, options.rebuild);
     let mut console = Console {
         clock: (engine, began),
         model,

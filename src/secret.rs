@@ -97,6 +97,9 @@ mod tests {
     fn printing_it_for_debugging_tells_nothing() {
         let mut secret = Secret::new();
         assert!(secret.push("hunter2"));
-        assert_eq!(format!("{secret:?} {:?}", Some(&secret)), "Secret Some(Secret)");
+        assert_eq!(
+            format!("{secret:?} {:?}", Some(&secret)),
+            "Secret Some(Secret)"
+        );
     }
 }

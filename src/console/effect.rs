@@ -13,10 +13,11 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use super::model::{Fleet as FleetInfo, Level, Request, RunSummary};
 use super::text;
 use super::update::{Effect, Msg, Texts};
-use crate::config::{self, Config, Env, Protect};
+use crate::config::{self, Agent, Config, Env, Protect};
 use crate::digest::Digest;
 use crate::engine::{Act, Detail, Engine, Fleet, FleetEvent, Observation, Plan};
 use crate::error::{Error, Result};
+use crate::transport::sftp::askpass::{self, Desk};
 
 /// How long a diff for the screen may take before it is shown coarser.
 const DIFF_TIME: Duration = Duration::from_millis(500);
@@ -44,6 +45,7 @@ pub type Rebuild = Box<dyn Fn(Config) -> Engine + Send>;
 /// Runs effects.
 pub struct Runner {
     engine: Arc<Engine>,
+    desk: Desk,
     fleet: Fleet,
     messages: Sender<Msg>,
     texts: Sender<String>,
@@ -66,13 +68,26 @@ enum Job {
 
 impl Runner {
     /// Starts watching the fleet, and everything that answers effects.
-    pub fn start(engine: Arc<Engine>, env: Env, rebuild: Rebuild) -> (Runner, Receiver<Msg>) {
+    pub fn start(
+        engine: Arc<Engine>,
+        (desk, events): (Desk, Receiver<askpass::Event>),
+        env: Env,
+        rebuild: Rebuild,
+    ) -> (Runner, Receiver<Msg>) {
         let (messages, inbox) = bounded(WAITING);
+        let out = messages.clone();
+        guarded(messages.clone(), move || {
+            // Until the desk or the screen has gone.
+            let _ = events
+                .iter()
+                .try_for_each(|event| out.send(Msg::Desk(event)));
+        });
         let (texts, jobs, fleet) = workers(&engine, 0, &messages);
         // What the fleet looked like last time is shown until it has been read.
         drop(jobs.send(Job::Remember));
         let runner = Runner {
             engine,
+            desk,
             fleet,
             messages,
             texts,
@@ -92,6 +107,22 @@ impl Runner {
         // A worker that is gone has said so by itself.
         match effect {
             Effect::Read(agents) => self.fleet.read(agents),
+            Effect::ReadHost(host) => {
+                let there = |agent: &&Agent| agent.place.host().is_some_and(|it| it.name == host);
+                let agents = self.engine.config().agents.iter().filter(there);
+                self.fleet
+                    .read(agents.map(|agent| agent.name.clone()).collect());
+            }
+            Effect::LetAsk(agents) => {
+                let agents = agents
+                    .iter()
+                    .filter_map(|name| self.engine.agent(name).ok());
+                for host in agents.filter_map(|agent| agent.place.host()) {
+                    self.desk.let_ask(host);
+                }
+            }
+            Effect::Answer(question, answer) => self.desk.answer(question, &answer),
+            Effect::Refuse(question) => self.desk.refuse(question),
             Effect::Texts(agent) => drop(self.texts.send(agent)),
             Effect::Plan(id, request, unlocked) => {
                 drop(self.jobs.send(Job::Plan(id, request, unlocked)));
@@ -156,6 +187,7 @@ impl Runner {
     pub fn end(mut self, inbox: Receiver<Msg>, seen: &[Observation]) {
         // A run that waits for the screen must not wait for ever.
         drop(inbox);
+        self.desk.close();
         self.wait_for_run();
         // Only a convenience: an archive that cannot be written has none.
         let _ = self.engine.remember(seen);

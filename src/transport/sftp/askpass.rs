@@ -43,6 +43,7 @@ use crate::config::Host;
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::secret::Secret;
 use crate::transport::{Cause, TransportError};
+use crate::untrusted::Untrusted;
 
 pub use helper::{SOCKET, messenger};
 pub use question::{HostKey, Question, Wants, Whose};
@@ -366,7 +367,7 @@ impl Shared {
             host: call.host.name.clone(),
             wants: Wants::of(&sent.text, sent.hint),
             again: call.answered.contains(&sent.text),
-            text: sent.text,
+            text: Untrusted::new(sent.text.as_str()),
         };
         if matches!(question.wants, Wants::Secret(_)) {
             leave_no_core();
@@ -377,7 +378,7 @@ impl Shared {
             stream: waiting,
             since: System.instant(),
             noun: question.noun(),
-            text: question.text.clone(),
+            text: sent.text,
         });
         call.wake();
         // Nobody may be there to answer; then it waits until its time is over.
@@ -479,7 +480,8 @@ impl Call {
     /// Whether ssh has to be ended because a question of it has no answer: left
     /// alone, it would go on without one.
     pub(super) fn is_unanswered(&self) -> bool {
-        self.with(|call| !call.questions.is_empty()).unwrap_or(false)
+        self.with(|call| !call.questions.is_empty())
+            .unwrap_or(false)
     }
 
     /// Gives the call up: nobody wants the host any more.

@@ -7,8 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::folder::SftpFolder;
 use super::askpass::Call;
+use super::folder::SftpFolder;
 use super::session::{Deadline, Failure, Session};
 use super::ssh::{Carrier, Dial, Dialed, explain};
 use super::wire::{Attrs, Extensions, Reply, Request, status};
@@ -112,7 +112,10 @@ impl Line {
         *state = State::Connecting(None);
         drop(state);
         let dialed = self.dial.dial(&self.host);
-        let child = dialed.as_ref().ok().and_then(|dialed| dialed.child.as_ref());
+        let child = dialed
+            .as_ref()
+            .ok()
+            .and_then(|dialed| dialed.child.as_ref());
         let Some(call) = child.and_then(Carrier::call).cloned() else {
             let limit = Duration::from_secs(self.host.timeout.max(1).into());
             let until = self.clock.instant() + limit;
@@ -189,8 +192,7 @@ impl Line {
         until: impl Deadline + 'static,
     ) -> Result<Connection, TransportError> {
         let Dialed { link, child } = dialed;
-        let session =
-            Session::start(link, until).map_err(|broken| explain(&self.host, &broken));
+        let session = Session::start(link, until).map_err(|broken| explain(&self.host, &broken));
         let session = match child.as_ref().and_then(Carrier::call) {
             Some(call) => call.judge(session)?,
             None => session?,

@@ -60,7 +60,12 @@ pub fn messenger(
         // reason not to ask.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
         let hint = text(KIND);
-        let sent = ask(stream, text(TOKEN).as_bytes(), hint.as_bytes(), question.as_bytes())?;
+        let sent = ask(
+            stream,
+            text(TOKEN).as_bytes(),
+            hint.as_bytes(),
+            question.as_bytes(),
+        )?;
         // Not through a buffer, which would keep a copy.
         File::from(io::stdout().as_fd().try_clone_to_owned()?).write_all(&sent)
     });

@@ -2,6 +2,8 @@
 //! words alone, which are not translated (readpass.c, sshconnect.c, sshconnect2.c,
 //! of OpenSSH 8.4 to 10).
 
+use crate::untrusted::Untrusted;
+
 /// A question of ssh's, while it connects to a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
@@ -12,8 +14,8 @@ pub struct Question {
     pub host: String,
     /// What it is about.
     pub wants: Wants,
-    /// How ssh puts it: foreign text.
-    pub text: String,
+    /// How ssh puts it.
+    pub text: Untrusted,
     /// The same was asked before and answered, so that answer was not accepted.
     pub again: bool,
 }
@@ -41,17 +43,17 @@ pub enum Whose {
     Host,
 }
 
-/// The key of a host that is not known; all of it foreign text.
+/// The key of a host that is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostKey {
     /// The name and address by which it is reached.
-    pub host: String,
+    pub host: Untrusted,
     /// `ED25519`, `RSA` and so on.
-    pub kind: String,
+    pub kind: Untrusted,
     /// `SHA256:` or `MD5:` and a digest.
-    pub fingerprint: String,
+    pub fingerprint: Untrusted,
     /// What else ssh says of it, for instance under which names it is known.
-    pub more: Vec<String>,
+    pub more: Vec<Untrusted>,
 }
 
 impl Wants {
@@ -84,7 +86,8 @@ impl Wants {
 impl Question {
     /// What it is for, to go behind "wants".
     pub fn noun(&self) -> &'static str {
-        let has = |word: &str| self.text.to_ascii_lowercase().contains(word);
+        let text = String::from_utf8_lossy(self.text.bytes()).to_ascii_lowercase();
+        let has = |word: &str| text.contains(word);
         match &self.wants {
             Wants::HostKey(_) => "its host key to be accepted",
             Wants::Consent => "a yes or no",
@@ -111,21 +114,21 @@ impl HostKey {
         if !whole || fingerprint.contains(char::is_whitespace) {
             return None;
         }
-        let more: Vec<String> = lines.map(str::to_string).collect();
-        let (last, more) = more.split_last()?;
+        let rest: Vec<&str> = lines.filter(|line| !line.is_empty()).collect();
+        let (last, more) = rest.split_last()?;
         last.contains("continue connecting (yes/no")
             .then(|| HostKey {
-                host: host.to_string(),
-                kind: kind.to_string(),
-                fingerprint: fingerprint.to_string(),
-                more: more.iter().filter(|line| !line.is_empty()).cloned().collect(),
+                host: Untrusted::new(host),
+                kind: Untrusted::new(kind),
+                fingerprint: Untrusted::new(fingerprint),
+                more: more.iter().map(|line| Untrusted::new(*line)).collect(),
             })
     }
 
     /// Whether what was typed accepts this key: the whole word, or the
     /// fingerprint itself.
     pub fn is_accepted_by(&self, typed: &str) -> bool {
-        typed == "yes" || typed == self.fingerprint
+        typed == "yes" || typed.as_bytes() == self.fingerprint.bytes()
     }
 }
 
@@ -133,6 +136,7 @@ impl HostKey {
 mod tests {
     use super::*;
 
+    const FINGERPRINT: &str = "SHA256:Ac3XpFvRSPT9V8cs9ByZqRqqW0EyiqFzXYZ0m1qyZ7w";
     const UNKNOWN: &str = "The authenticity of host '[127.0.0.1]:2222 ([127.0.0.1]:2222)' can't be established.\n\
         ED25519 key fingerprint is SHA256:Ac3XpFvRSPT9V8cs9ByZqRqqW0EyiqFzXYZ0m1qyZ7w.\n\
         This key is not known by any other names.\n\
@@ -143,7 +147,7 @@ mod tests {
             id: 1,
             host: "harbour".to_string(),
             wants: Wants::of(text, hint),
-            text: text.to_string(),
+            text: Untrusted::new(text),
             again: false,
         }
     }
@@ -153,13 +157,11 @@ mod tests {
         let Wants::HostKey(key) = Wants::of(UNKNOWN, "") else {
             panic!("{UNKNOWN}");
         };
-        assert_eq!(key.host, "[127.0.0.1]:2222 ([127.0.0.1]:2222)");
-        assert_eq!(key.kind, "ED25519");
-        assert_eq!(
-            key.fingerprint,
-            "SHA256:Ac3XpFvRSPT9V8cs9ByZqRqqW0EyiqFzXYZ0m1qyZ7w"
-        );
-        assert_eq!(key.more, ["This key is not known by any other names."]);
+        assert_eq!(key.host.visible(), "[127.0.0.1]:2222 ([127.0.0.1]:2222)");
+        assert_eq!(key.kind.visible(), "ED25519");
+        assert_eq!(key.fingerprint.visible(), FINGERPRINT);
+        let more: Vec<String> = key.more.iter().map(Untrusted::visible).collect();
+        assert_eq!(more, ["This key is not known by any other names."]);
         // A colon and no full stop, other names, a picture of the key.
         let other = UNKNOWN
             .replace("fingerprint is SHA256", "fingerprint is: SHA256")
@@ -170,12 +172,12 @@ mod tests {
         assert_eq!(same.fingerprint, key.fingerprint);
         assert_eq!(same.more.len(), 3);
         let old = UNKNOWN
-            .replace("SHA256:Ac3XpFvRSPT9V8cs9ByZqRqqW0EyiqFzXYZ0m1qyZ7w", "MD5:9d:38:5b")
+            .replace(FINGERPRINT, "MD5:9d:38:5b")
             .replace("yes/no/[fingerprint]", "yes/no");
         let Wants::HostKey(old) = Wants::of(&old, "") else {
             panic!("{old}");
         };
-        assert_eq!(old.fingerprint, "MD5:9d:38:5b");
+        assert_eq!(old.fingerprint.visible(), "MD5:9d:38:5b");
     }
 
     #[test]
@@ -183,7 +185,7 @@ mod tests {
         let Wants::HostKey(key) = Wants::of(UNKNOWN, "") else {
             panic!("{UNKNOWN}");
         };
-        assert!(key.is_accepted_by("yes") && key.is_accepted_by(&key.fingerprint));
+        assert!(key.is_accepted_by("yes") && key.is_accepted_by(FINGERPRINT));
         for no in ["", "y", "YES", "yes ", "ye", "SHA256:", "no"] {
             assert!(!key.is_accepted_by(no), "{no:?}");
         }

@@ -12,7 +12,8 @@ use rustix::io::{Errno, read, write};
 
 use super::heard::Excerpt;
 use super::{
-    BURST, Broken, Deadline, Failure, Heard, Link, MOST_EXPECTED, MOST_IN_FLIGHT, Shared, State, Why, lock,
+    BURST, Broken, Deadline, Failure, Heard, Link, MOST_EXPECTED, MOST_IN_FLIGHT, Shared, State,
+    Why, lock,
 };
 use crate::clock::{Clock, System};
 use crate::transport::sftp::wire::{self, Extensions, Frames, Malformed};
