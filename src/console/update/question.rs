@@ -139,15 +139,21 @@ fn refuse(model: &mut Model, question: &Question) -> Effect {
 
 /// Why what was typed is no answer yet.
 fn objection(answering: &Answering) -> Option<&'static str> {
-    let typed = answering.typed.expose();
-    match &answering.question.wants {
-        Wants::Secret(_) if typed.is_empty() => Some("nothing is typed yet; Esc gives no answer"),
-        Wants::HostKey(key) if !key.is_accepted_by(typed) => {
+    let wants = &answering.question.wants;
+    let is_word = || {
+        wants
+            .words()
+            .iter()
+            .any(|it| it == answering.typed.expose())
+    };
+    match wants {
+        Wants::Secret(_) if answering.typed.is_empty() => {
+            Some("nothing is typed yet; Esc gives no answer")
+        }
+        Wants::HostKey(_) if !is_word() => {
             Some("type yes in full, or the whole fingerprint; Esc refuses the key")
         }
-        Wants::Consent if !matches!(typed, "yes" | "no") => {
-            Some("type yes or no in full; Esc gives no answer")
-        }
+        Wants::Consent if !is_word() => Some("type yes or no in full; Esc gives no answer"),
         Wants::Nothing => Some("there is nothing to type; Esc gives up"),
         _ => None,
     }

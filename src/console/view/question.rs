@@ -27,6 +27,9 @@ pub(super) fn draw(model: &Model, answering: &Answering, canvas: &mut Canvas<'_>
     } else {
         body(answering, width, &mut lines);
     }
+    // The row of messages is below this.
+    let said = model.message.as_ref();
+    lines.extend(said.map(|said| ours(&cut(&said.text, width), Role::Warn)));
     let height = lines.len() as u16 + 1;
     let y = canvas.area.height.saturating_sub(height);
     canvas.clear(Rect::new(0, y, canvas.area.width, height));
@@ -96,10 +99,14 @@ fn body(answering: &Answering, width: usize, lines: &mut Vec<Line>) {
     let typed = &answering.typed;
     match &question.wants {
         Wants::Secret(_) => lines.push(input(bullets(typed.count(), width))),
+        // A word that is none of the answers may be a passphrase on a wrong way.
         Wants::HostKey(_) | Wants::Consent => {
-            let start = typed.count().saturating_sub(width.saturating_sub(4));
-            let end: String = typed.expose().chars().skip(start).collect();
-            lines.push(input(Untrusted::new(end).visible()));
+            let answers = question.wants.words();
+            let begun = answers.iter().any(|word| word.starts_with(typed.expose()));
+            lines.push(input(match begun {
+                true => Untrusted::new(typed.expose()).visible(),
+                false => bullets(typed.count(), width),
+            }));
         }
         Wants::Nothing => {}
     }

@@ -52,10 +52,10 @@ pub use question::{HostKey, Question, Wants, Whose};
 const PATIENCE: Duration = Duration::from_secs(5 * 60);
 
 /// How long a messenger may take to say what it wants.
-const SAYING: Duration = Duration::from_secs(10);
+const SAYING: Duration = Duration::from_secs(60);
 
 /// How long [`Desk::close`] waits for what was still asking.
-const CLOSING: Duration = Duration::from_secs(3);
+const CLOSING: Duration = Duration::from_secs(10);
 
 /// The most questions of one attempt to connect.
 const MOST_QUESTIONS: usize = 16;
@@ -274,22 +274,23 @@ impl Shared {
         let wake = Arc::new(wake.path("take an eventfd from", kernel)?);
         state.last += 1;
         let id = state.last;
+        let begun = System.instant();
         state.calls.push(Open {
             id,
             token: random.iter().map(|byte| format!("{byte:02x}")).collect(),
             host: host.clone(),
             wake: Arc::clone(&wake),
             limit: Duration::from_secs(host.timeout.max(1).into()),
-            since: System.instant(),
+            since: begun,
             questions: Vec::new(),
             asked: 0,
             answered: Vec::new(),
             over: None,
         });
-        let shared = Arc::clone(self);
         Ok(Call(Arc::new(Held {
-            shared,
+            shared: Arc::clone(self),
             id,
+            begun,
             wake,
             asked: AtomicBool::new(false),
         })))
@@ -423,6 +424,7 @@ pub struct Call(Arc<Held>);
 struct Held {
     shared: Arc<Shared>,
     id: u64,
+    begun: Instant,
     wake: Arc<OwnedFd>,
     /// Whether anything was asked, once that has been judged.
     asked: AtomicBool,
@@ -515,7 +517,8 @@ impl Call {
             )),
             // Whatever was wrong, to try again would be to ask again.
             _ => {
-                let message = format!("{why}; read it again to try again");
+                let text = why.to_string();
+                let message = format!("{}; read it again to try again", text.trim_end_matches('.'));
                 TransportError::new(why.cause, Error::new(why.kind(), message))
             }
         };
@@ -539,12 +542,12 @@ impl Deadline for Call {
         let at = self.with(|call| {
             let first = call.questions.iter().map(|asked| asked.since).min();
             match (call.over, first) {
-                (Some(_), _) => System.instant(),
+                (Some(_), _) => self.0.begun,
                 (None, Some(since)) => since + PATIENCE,
                 (None, None) => call.since + call.limit,
             }
         });
-        at.unwrap_or_else(|| System.instant())
+        at.unwrap_or(self.0.begun)
     }
 
     fn changed(&self) -> Option<BorrowedFd<'_>> {
@@ -555,3 +558,6 @@ impl Deadline for Call {
 fn unreachable(message: &str) -> TransportError {
     TransportError::new(Cause::Unreachable, Error::new(Kind::Host, message))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,296 @@
+//! OpenSSH's own server on loopback, with keys, a configuration and a log of its
+//! own, and the configuration of a client that knows it.
+//!
+//! The port is ours, and each connection gets an sshd of its own, as an inetd or
+//! a systemd socket would start it (`sshd -i`). So no port is lost to somebody
+//! else between choosing and using it, nobody waits for a daemon to come up, no
+//! daemon outlives a test that was killed, and connections can be counted.
+
+use std::fs::{self, File, OpenOptions};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use memory_shepherd::clock::System;
+use memory_shepherd::transport::sftp::ssh::Ssh;
+use tempfile::TempDir;
+
+/// What the client's configuration calls the server.
+pub const HOST: &str = "box";
+
+const SERVER: &str = "/usr/sbin/sshd";
+
+/// The folder that a server of root's wants, and that a boot makes.
+const PRIVSEP: &str = "/run/sshd";
+
+/// How long anything that surely happens may take.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// An SSH server. Dropped, it closes its port and every connection, and the
+/// processes behind them are waited for.
+pub struct Sshd {
+    dir: TempDir,
+    port: u16,
+    guests: Arc<Guests>,
+    door: Option<JoinHandle<()>>,
+}
+
+/// Who is connected.
+#[derive(Default)]
+struct Guests {
+    /// None when the server is closed.
+    inside: Mutex<Option<Vec<(TcpStream, Child)>>>,
+    came: AtomicUsize,
+}
+
+impl Guests {
+    fn inside(&self) -> MutexGuard<'_, Option<Vec<(TcpStream, Child)>>> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Serves whoever comes, until the server is closed.
+    fn welcome(&self, listener: &TcpListener, dir: &Path) {
+        for stream in listener.incoming() {
+            let stream = stream.expect("a connection");
+            let mut inside = self.inside();
+            let Some(inside) = inside.as_mut() else {
+                return;
+            };
+            self.came.fetch_add(1, Ordering::SeqCst);
+            let end = |stream: &TcpStream| OwnedFd::from(stream.try_clone().expect("a copy"));
+            let log = OpenOptions::new().append(true).open(dir.join("log"));
+            let child = Command::new(SERVER)
+                .args(["-i", "-e", "-f"])
+                .arg(dir.join("sshd_config"))
+                .stdin(end(&stream))
+                .stdout(end(&stream))
+                .stderr(log.expect("the log"))
+                .spawn()
+                .expect("sshd");
+            inside.push((stream, child));
+        }
+    }
+}
+
+impl Sshd {
+    /// A server that lets the user of this process in, by a key. None where there
+    /// is no sshd, or none can be run.
+    pub fn start() -> Option<Sshd> {
+        Sshd::with("")
+    }
+
+    /// The same with lines of sshd_config that win over ours.
+    pub fn with(lines: &str) -> Option<Sshd> {
+        if !can_run() {
+            return None;
+        }
+        let dir = TempDir::new().expect("a folder");
+        let at = |name: &str| dir.path().join(name);
+        make_key(&at("host_key"));
+        make_key(&at("id"));
+        fs::copy(at("id.pub"), at("authorized_keys")).expect("the key is copied");
+        File::create(at("log")).expect("a log");
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let guests = Arc::new(Guests {
+            inside: Mutex::new(Some(Vec::new())),
+            came: AtomicUsize::new(0),
+        });
+        // A second line for a subsystem is an error, not one that is ignored.
+        let subsystem = match lines.contains("Subsystem ") {
+            true => "",
+            false => "Subsystem sftp internal-sftp",
+        };
+        let config = format!(
+            "{lines}
+HostKey {}
+AuthorizedKeysFile {}
+UsePAM no
+StrictModes no
+PidFile none
+PermitRootLogin prohibit-password
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+MaxSessions 1000
+LoginGraceTime 300
+LogLevel VERBOSE
+{subsystem}
+",
+            at("host_key").display(),
+            at("authorized_keys").display(),
+        );
+        fs::write(at("sshd_config"), config).expect("a configuration");
+        let client = format!(
+            "Host {HOST}
+HostName 127.0.0.1
+Port {port}
+Host *
+IdentityFile {}
+IdentitiesOnly yes
+IdentityAgent none
+UserKnownHostsFile {}
+GlobalKnownHostsFile /dev/null
+",
+            at("id").display(),
+            at("known_hosts").display(),
+        );
+        fs::write(at("ssh_config"), client).expect("a configuration");
+        let door = {
+            let (guests, dir) = (Arc::clone(&guests), dir.path().to_path_buf());
+            thread::spawn(move || guests.welcome(&listener, &dir))
+        };
+        let server = Sshd {
+            dir,
+            port,
+            guests,
+            door: Some(door),
+        };
+        server.know(&server.path("host_key"));
+        Some(server)
+    }
+
+    /// A file of it: `host_key`, `authorized_keys`, and the client's `id`,
+    /// `known_hosts` and `ssh_config`; or a new one.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// How it is called in known_hosts.
+    pub fn known_as(&self) -> String {
+        format!("[127.0.0.1]:{}", self.port)
+    }
+
+    /// Writes this key, and no other, into the client's known_hosts.
+    pub fn know(&self, key: &Path) {
+        let line = format!("{} {}", self.known_as(), public(key));
+        fs::write(self.path("known_hosts"), line).expect("known_hosts");
+    }
+
+    /// Puts lines before the client's configuration: the first value counts.
+    pub fn prepend(&self, lines: &str) {
+        let path = self.path("ssh_config");
+        let rest = fs::read_to_string(&path).expect("the configuration");
+        fs::write(path, format!("{lines}\n{rest}")).expect("the configuration");
+    }
+
+    /// A further key pair beside its own.
+    pub fn new_key(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        make_key(&path);
+        path
+    }
+
+    /// Dials with the client's configuration.
+    pub fn dial(&self) -> Ssh {
+        let config = self.path("ssh_config").into_os_string();
+        Ssh::new(Arc::new(System)).with("ssh", vec!["-F".into(), config])
+    }
+
+    /// How many connections there were.
+    pub fn connections(&self) -> usize {
+        self.guests.came.load(Ordering::SeqCst)
+    }
+
+    /// What it has written so far.
+    pub fn log(&self) -> String {
+        let log = fs::read(self.path("log")).expect("the log");
+        String::from_utf8_lossy(&log).into_owned()
+    }
+
+    /// How often somebody was let in.
+    pub fn logins(&self) -> usize {
+        self.log().matches("\nAccepted publickey for ").count()
+    }
+
+    /// How many sessions were begun, of whatever kind.
+    pub fn sessions(&self) -> usize {
+        self.log().matches("\nStarting session: ").count()
+    }
+
+    /// Closes the port and every connection.
+    pub fn close(&mut self) {
+        let Some(inside) = self.guests.inside().take() else {
+            return;
+        };
+        // The door looks up when somebody comes.
+        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+        if let Some(door) = self.door.take() {
+            let _ = door.join();
+        }
+        for (stream, _) in &inside {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        for (_, mut child) in inside {
+            let end = Instant::now() + BOUND;
+            while matches!(child.try_wait(), Ok(None)) {
+                if Instant::now() >= end {
+                    let _ = child.kill();
+                }
+                thread::park_timeout(Duration::from_millis(2));
+            }
+        }
+    }
+}
+
+impl Drop for Sshd {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn can_run() -> bool {
+    let here = |program: &str| {
+        let found = program
+            .starts_with('/')
+            .then(|| Path::new(program).exists());
+        found.unwrap_or_else(|| Command::new(program).arg("-?").output().is_ok())
+    };
+    for program in [SERVER, "ssh", "ssh-keygen"] {
+        if !here(program) {
+            println!("skipped: {program} is not installed");
+            return false;
+        }
+    }
+    if rustix::process::geteuid().is_root() && !Path::new(PRIVSEP).is_dir() {
+        let made = fs::DirBuilder::new().mode(0o755).create(PRIVSEP);
+        // Another test may have made it meanwhile.
+        if let Err(error) = made
+            && !Path::new(PRIVSEP).is_dir()
+        {
+            println!("skipped: sshd as root wants {PRIVSEP}: {error}");
+            return false;
+        }
+    }
+    true
+}
+
+/// Runs ssh-keygen, which must not fail.
+pub fn ssh_keygen<const N: usize>(arguments: [&dyn AsRef<std::ffi::OsStr>; N]) {
+    let mut command = Command::new("ssh-keygen");
+    for argument in arguments {
+        command.arg(argument);
+    }
+    let done = command.stdin(Stdio::null()).output().expect("ssh-keygen");
+    assert!(done.status.success(), "{done:?}");
+}
+
+fn make_key(path: &Path) {
+    ssh_keygen([
+        &"-q", &"-t", &"ed25519", &"-N", &"", &"-C", &"", &"-f", &path,
+    ]);
+}
+
+/// The public half of a key.
+pub fn public(key: &Path) -> String {
+    fs::read_to_string(key.with_extension("pub")).expect("a public key")
+}
