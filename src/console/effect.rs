@@ -77,10 +77,11 @@ impl Runner {
         let (messages, inbox) = bounded(WAITING);
         let out = messages.clone();
         guarded(messages.clone(), move || {
-            // Until the desk or the screen has gone.
-            let _ = events
-                .iter()
-                .try_for_each(|event| out.send(Msg::Desk(event)));
+            for event in events {
+                if out.send(Msg::Desk(event)).is_err() {
+                    return; // The screen has gone.
+                }
+            }
         });
         let (texts, jobs, fleet) = workers(&engine, 0, &messages);
         // What the fleet looked like last time is shown until it has been read.

@@ -20,10 +20,14 @@ macro_rules! on_every_ground {
     };
 }
 
+mod askpass;
 #[path = "../suite/contract.rs"]
 mod contract;
 mod remote;
 mod servers;
 mod session;
+mod sshd;
+#[path = "../suite/terminal.rs"]
+mod terminal;
 #[path = "../suite/world.rs"]
 mod world;

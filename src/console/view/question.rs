@@ -28,7 +28,7 @@ pub(super) fn draw(model: &Model, answering: &Answering, canvas: &mut Canvas<'_>
         body(answering, width, &mut lines);
     }
     // The row of messages is below this.
-    let said = model.message.as_ref();
+    let said = model.message.as_ref().filter(|_| !answering.gone);
     lines.extend(said.map(|said| ours(&cut(&said.text, width), Role::Warn)));
     let height = lines.len() as u16 + 1;
     let y = canvas.area.height.saturating_sub(height);
@@ -114,7 +114,7 @@ fn body(answering: &Answering, width: usize, lines: &mut Vec<Line>) {
     if question.wants != Wants::Nothing {
         keys.extend([key("Enter"), word("answers  "), key("^u"), word("clears  ")]);
     }
-    keys.extend([key("Esc"), word("does not: the host is left alone")]);
+    keys.extend([key("Esc"), word("gives no answer: the host is left alone")]);
     lines.push(keys);
 }
 
@@ -164,7 +164,7 @@ fn host_key(key: &HostKey, width: usize, lines: &mut Vec<Line>) {
         .iter()
         .flat_map(|line| wrapped(line.bytes(), width));
     lines.extend(more.take(WORDS));
-    let compare = "Compare it with what whoever runs the host tells you on another way.";
+    let compare = "Compare it with what you were told by another way than this network.";
     lines.push(ours(compare, Role::Text));
 }
 

@@ -8,6 +8,7 @@ use crossbeam_channel::{Receiver, unbounded};
 use zeroize::Zeroizing;
 
 use super::*;
+use crate::transport::sftp::session::{Link, Session, Why};
 
 /// How long anything that surely happens may take.
 const BOUND: Duration = Duration::from_secs(60);
@@ -331,6 +332,31 @@ fn an_open_question_stops_the_time_and_its_answer_begins_it_anew() {
     let answered = call.at();
     assert!(answered > first && answered <= System.instant() + limit);
     assert!(got(messenger).is_some());
+}
+
+#[test]
+fn a_session_that_waits_ends_when_its_question_is_refused() {
+    let office = office();
+    let call = office.call("harbour");
+    let messenger = office.ask(&call, PASSPHRASE);
+    let asked = office.question();
+    // Nobody speaks on the other side, and there are minutes left.
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let link = Link {
+        input: ours.try_clone().unwrap().into(),
+        output: ours.into(),
+        errors: None,
+    };
+    let until = call.clone();
+    let session = thread::spawn(move || Session::start(link, until).err());
+    // It has begun once it says INIT, which is nine bytes.
+    theirs.set_read_timeout(Some(BOUND)).unwrap();
+    (&theirs).read_exact(&mut [0; 9]).unwrap();
+    office.desk.refuse(asked.id);
+    let broken = session.join().unwrap().unwrap();
+    assert!(matches!(broken.why, Why::NoAnswer(_)), "{broken}");
+    call.end();
+    assert_eq!(got(messenger), None);
 }
 
 #[test]
