@@ -130,6 +130,8 @@ struct Open {
     /// The texts of those that were answered.
     answered: Vec<String>,
     over: Option<Over>,
+    /// ssh has got through to the host.
+    through: bool,
 }
 
 /// Why a call is to end.
@@ -161,6 +163,11 @@ impl Open {
         let place = self.questions.iter().position(|it| it.id == question)?;
         self.since = System.instant();
         Some(self.questions.remove(place))
+    }
+
+    /// Whether ssh has nothing to ask any more.
+    fn is_through(&self) -> bool {
+        self.through && self.questions.is_empty()
     }
 
     fn end(&mut self, over: Over) {
@@ -214,15 +221,13 @@ impl Desk {
         self.0.state().barred.remove(host);
     }
 
-    /// Ends what is still asking, and waits a moment for it: ssh, left alone with
-    /// its question, would go on without an answer.
+    /// Ends what asks or may still ask, and waits a moment for it: ssh, left alone
+    /// with a question, would go on without an answer.
     pub fn close(&self) {
         let mut state = self.0.state();
         state.deaf = true;
-        for call in &mut state.calls {
-            if !call.questions.is_empty() {
-                call.end(Over::Abandoned);
-            }
+        for call in state.calls.iter_mut().filter(|call| !call.is_through()) {
+            call.end(Over::Abandoned);
         }
         let asks = |state: &mut State| state.calls.iter().any(|call| call.over.is_some());
         drop(self.0.ended.wait_timeout_while(state, CLOSING, asks));
@@ -286,6 +291,7 @@ impl Shared {
             asked: 0,
             answered: Vec::new(),
             over: None,
+            through: false,
         });
         Ok(Call(Arc::new(Held {
             shared: Arc::clone(self),
@@ -479,11 +485,10 @@ impl Call {
         })?
     }
 
-    /// Whether ssh has to be ended because a question of it has no answer: left
-    /// alone, it would go on without one.
-    pub(super) fn is_unanswered(&self) -> bool {
-        self.with(|call| !call.questions.is_empty())
-            .unwrap_or(false)
+    /// Whether ssh has nothing to ask any more. Until then it must not be left
+    /// alone: it would go on without an answer.
+    pub(super) fn is_through(&self) -> bool {
+        self.with(|call| call.is_through()).unwrap_or(true)
     }
 
     /// Gives the call up: nobody wants the host any more.
@@ -500,9 +505,10 @@ impl Call {
     /// the host is barred.
     pub(super) fn judge<T>(&self, came: Result<T, TransportError>) -> Result<T, TransportError> {
         let mut state = self.0.shared.state();
-        let Some(call) = state.calls.iter().find(|call| call.id == self.0.id) else {
+        let Some(call) = state.calls.iter_mut().find(|call| call.id == self.0.id) else {
             return came;
         };
+        call.through = came.is_ok();
         let asked = call.asked > 0 && call.over != Some(Over::Abandoned);
         self.0.asked.store(asked, Ordering::Relaxed);
         let why = match came {

@@ -104,10 +104,10 @@ impl Carrier {
 impl Drop for Carrier {
     fn drop(&mut self) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
-        let unanswered = self.call.as_ref().is_some_and(Call::is_unanswered);
-        if let Some(pid) = pid.filter(|_| unanswered) {
-            // The whole session of processes: a jump host's ssh that is asking, too,
-            // must not go on without an answer.
+        let asks = self.call.as_ref().is_some_and(|call| !call.is_through());
+        if let Some(pid) = pid.filter(|_| asks) {
+            // The whole session of processes: a jump host's ssh must not go on
+            // without an answer, either.
             let _ = kill_process_group(pid, Signal::TERM);
         }
         self.end(pid);

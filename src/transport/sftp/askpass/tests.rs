@@ -215,7 +215,7 @@ fn a_refusal_ends_ssh_and_bars_the_host_until_it_may_ask() {
     );
     office.desk.refuse(asked.id);
     assert!(call.at() <= System.instant(), "it is over at once");
-    assert!(call.is_unanswered(), "ssh must not go on by itself");
+    assert!(!call.is_through(), "ssh must not go on by itself");
     assert!(!messenger.is_finished());
     let why = call.judge(failed::<()>()).unwrap_err();
     assert_eq!(why.cause, Cause::Unreachable);
@@ -306,7 +306,6 @@ fn a_messenger_that_goes_takes_its_question_with_it() {
     assert_eq!(asked.wants, Wants::Nothing);
     drop(stream);
     assert_eq!(office.event(), Event::Withdrawn(asked.id));
-    assert!(!call.is_unanswered());
     // Too late, and for nobody.
     office.desk.answer(asked.id, &secret("x"));
     office.desk.refuse(asked.id);
@@ -376,7 +375,8 @@ fn a_call_asks_only_so_often() {
 fn closing_the_desk_waits_for_what_is_still_asking() {
     let office = office();
     let call = office.call("harbour");
-    let quiet = office.call("cliff");
+    let through = office.call("cliff");
+    assert!(through.judge(Ok(())).is_ok());
     let messenger = office.ask(&call, PASSPHRASE);
     office.question();
     let ended = Arc::new(AtomicBool::new(false));
@@ -395,7 +395,8 @@ fn closing_the_desk_waits_for_what_is_still_asking() {
     office.desk.close();
     let waited = System.instant() - begun;
     assert!(ended.load(Ordering::SeqCst) || waited >= CLOSING);
-    assert!(quiet.with(|_| ()).is_some(), "whoever does not ask goes on");
+    let over = through.with(|call| call.over.is_some());
+    assert_eq!(over, Some(false), "whoever is through goes on");
     ending.join().unwrap();
     assert_eq!(got(messenger), None);
 }
