@@ -6,7 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
 use memory_shepherd::clock::System;
@@ -211,24 +212,45 @@ fn a_passphrase_that_is_refused_is_not_asked_for_again_until_it_may_be() {
     host.look().unwrap();
 }
 
-#[test]
-fn a_password_that_is_refused_is_not_tried_as_an_empty_one() {
-    let lines = "PasswordAuthentication yes\nPermitRootLogin yes";
-    let Some(server) = Sshd::with(lines) else {
-        return;
-    };
+/// A server that asks for a password.
+fn with_password() -> Option<Sshd> {
+    let server = Sshd::with("PasswordAuthentication yes\nPermitRootLogin yes")?;
     fs::remove_file(server.path("authorized_keys")).unwrap();
-    let mut host = asking(server);
+    Some(server)
+}
+
+/// Refuses a password; then the server sees ssh go without having tried any.
+fn refuse_password(host: &Asking) {
     let question = host.asked();
     assert_eq!(question.wants, Wants::Secret(Whose::Host));
     assert_eq!(question.noun(), "a password");
     host.desk.refuse(question.id);
     host.settled();
     host.is_barred();
-    // What the server has seen is written once the connection is over.
-    host.server.close();
+    let end = Instant::now() + BOUND;
+    while !host.server.log().contains("authenticating user") {
+        assert!(Instant::now() < end, "{}", host.server.log());
+        thread::park_timeout(Duration::from_millis(5));
+    }
     let log = host.server.log();
     assert!(!log.contains("Failed password"), "{log}");
+}
+
+#[test]
+fn a_password_that_is_refused_is_not_tried_as_an_empty_one() {
+    let Some(server) = with_password() else {
+        return;
+    };
+    refuse_password(&asking(server));
+}
+
+#[test]
+fn nor_does_a_jump_host_get_an_empty_one() {
+    let Some(server) = with_password() else {
+        return;
+    };
+    through_a_jump(&server);
+    refuse_password(&asking(server));
 }
 
 #[test]
@@ -297,10 +319,8 @@ fn a_key_that_has_changed_or_was_revoked_is_never_asked_about() {
     }
 }
 
-#[test]
-fn a_jump_host_asks_in_the_same_place() {
-    let Some(server) = Sshd::start() else { return };
-    lock(&server);
+/// The host is reached by way of another one, which is the same server.
+fn through_a_jump(server: &Sshd) {
     let config = server.path("ssh_config");
     server.prepend(&format!(
         "Host {HOST}\nProxyCommand ssh -F {} -W 127.0.0.1:{} jump\nHost jump\nHostName 127.0.0.1\nPort {}\nProxyCommand none",
@@ -308,6 +328,13 @@ fn a_jump_host_asks_in_the_same_place() {
         server.port(),
         server.port(),
     ));
+}
+
+#[test]
+fn a_jump_host_asks_in_the_same_place() {
+    let Some(server) = Sshd::start() else { return };
+    lock(&server);
+    through_a_jump(&server);
     let host = asking(server);
     let jump = host.asked();
     host.answer(&jump, PASSPHRASE);
