@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use crossbeam_channel::unbounded;
 
 use crate::clock;
 use crate::config::{self, Config, Env};
@@ -32,6 +33,7 @@ use crate::engine::{Engine, Setup, Trigger, UndoMode};
 use crate::error::{Error, Kind, Result};
 use crate::transport::local::Local;
 use crate::transport::sftp::Everywhere;
+use crate::transport::sftp::askpass::Desk;
 use crate::transport::sftp::ssh::{Dial, Ssh};
 use output::{Color, Failure, Output, Settings};
 
@@ -57,6 +59,10 @@ pub struct World {
     pub user: String,
     /// Where temporary folders are made.
     pub temp: PathBuf,
+    /// Where sockets belong, if the user has such a folder.
+    pub runtime: Option<PathBuf>,
+    /// This program; ssh starts it to ask.
+    pub program: PathBuf,
     /// NO_COLOR is set and not empty.
     pub no_color: bool,
     /// TERM names no terminal that can place a cursor.
@@ -510,26 +516,43 @@ impl Context<'_> {
 
     fn console(&mut self, flags: &ConsoleFlags) -> Ended {
         let (config, notes) = self.config()?;
-        let engine = self.engine(config, Trigger::Console)?;
         let note = (!notes.is_empty()).then(|| notes.join("; "));
-        self.open_console(engine, flags, note, None)
+        self.open_console(config, flags, note, None)
     }
 
     fn open_console(
         &mut self,
-        engine: Engine,
+        config: Config,
         flags: &ConsoleFlags,
         note: Option<String>,
         host: Option<Arc<demo::host::Host>>,
     ) -> Ended {
-        let (world, dial) = (self.world.clone(), Arc::clone(&self.dial));
+        let world = self.world.clone();
+        let (events, happened) = unbounded();
+        let folders = world.runtime.iter().chain([&world.temp]).cloned();
+        let desk = Desk::new(world.program.clone(), folders.collect(), events);
+        let group = archive_group(&config, world.group)?;
+        let make = {
+            let desk = desk.clone();
+            let user = world.user.clone();
+            let demo = host.clone();
+            move |config: Config, group: Option<u32>| {
+                let dial: Arc<dyn Dial> = match &demo {
+                    Some(host) => host.clone(),
+                    None => Arc::new(Ssh::new(Arc::new(clock::System)).asking(desk.clone())),
+                };
+                engine_of(config, Trigger::Console, &user, group, dial)
+            }
+        };
+        let engine = make(config, group);
         let rebuild = move |config: Config| {
             // A group that has gone must not end a console that runs.
             let group = archive_group(&config, world.group).unwrap_or_default();
-            engine_of(config, Trigger::Console, &world.user, group, dial.clone())
+            make(config, group)
         };
         console::run(console::Options {
             engine: Arc::new(engine),
+            desk: (desk, happened),
             read_only: flags.read_only,
             theme: flags.theme.map(|theme| match theme {
                 Theme::Terminal => "terminal".to_string(),
@@ -563,11 +586,10 @@ impl Context<'_> {
         self.dial = demo.host().clone();
         if self.console_fits() {
             let (config, _) = self.config()?;
-            let engine = self.engine(config, Trigger::Console)?;
             let writers = demo.start_writers();
             let note = format!("example fleet in {}", demo.folder().display());
             let host = Some(Arc::clone(demo.host()));
-            let ended = self.open_console(engine, flags, Some(note), host);
+            let ended = self.open_console(config, flags, Some(note), host);
             drop(writers);
             return ended;
         }
@@ -607,16 +629,23 @@ impl Context<'_> {
         }
     }
 
-    fn engine(&self, config: Config, trigger: Trigger) -> Result<Engine> {
+    /// An engine whose ssh asks nobody.
+    fn engine(&self, config: Config) -> Result<Engine> {
         let group = archive_group(&config, self.world.group)?;
         let dial = Arc::clone(&self.dial);
-        Ok(engine_of(config, trigger, &self.world.user, group, dial))
+        Ok(engine_of(
+            config,
+            Trigger::Cli,
+            &self.world.user,
+            group,
+            dial,
+        ))
     }
 
     /// The engine of the config that was found.
     fn open(&mut self) -> Result<Engine, Failure> {
         let (config, _) = self.config()?;
-        Ok(self.engine(config, Trigger::Cli)?)
+        Ok(self.engine(config)?)
     }
 }
 

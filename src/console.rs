@@ -31,6 +31,7 @@ use crate::config::{Config, Env, Protect};
 use crate::demo::host::Host;
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
+use crate::transport::sftp::askpass::{self, Desk};
 use effect::Runner;
 pub use effect::runs;
 use keymap::{Code, Key};
@@ -66,6 +67,8 @@ pub struct Options {
     pub env: Env,
     /// Something to say first.
     pub note: Option<String>,
+    /// Where hosts ask, and what happens there.
+    pub desk: (Desk, Receiver<askpass::Event>),
     /// Makes an engine for a changed config.
     pub rebuild: Box<dyn Fn(Config) -> Engine + Send>,
     /// The demo's host, which a key makes go away and come back.
@@ -109,6 +112,7 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
         },
         hosts: HostsScreen::default(),
         overlay: None,
+        questions: Vec::new(),
         prompt: None,
         pending: Vec::new(),
         message: None,
@@ -163,7 +167,13 @@ pub fn run(options: Options) -> Result<()> {
     };
     let input = read_input()?;
     let engine = Arc::clone(&options.engine);
-    let (runner, inbox) = Runner::start(options.engine, options.env, options.rebuild, options.host);
+    let (runner, inbox) = Runner::start(
+        options.engine,
+        options.desk,
+        options.env,
+        options.rebuild,
+        options.host,
+    );
     let mut console = Console {
         clock: (engine, began),
         model,

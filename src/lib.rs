@@ -12,7 +12,7 @@
 //! | [`console`] | the screens: a pure model and update, a view, and the wiring |
 //! | [`cli`] | the verbs, and two printers: text and JSON |
 //! | [`demo`] | the example fleet, with a host of its own |
-//! | [`error`], [`digest`], [`clock`] | words that all of them use |
+//! | [`error`], [`digest`], [`clock`], [`secret`] | words that all of them use |
 //!
 //! Dependency rules, kept by `tests/suite/architecture.rs`: the modules above
 //! know neither console nor command line nor the crates these are made of; only
@@ -32,6 +32,7 @@ pub mod digest;
 mod durable;
 pub mod engine;
 pub mod error;
+pub mod secret;
 mod sys;
 pub mod transport;
 pub mod untrusted;

@@ -9,24 +9,25 @@ use std::process::ExitCode;
 
 use memory_shepherd::cli::{self, Account, World};
 use memory_shepherd::config::Env;
+use memory_shepherd::transport::sftp::askpass;
 use uzers::{get_effective_uid, get_effective_username, get_group_by_name, get_user_by_uid};
 
 fn main() -> ExitCode {
-    // For panics only; every other error is printed by the command line. Without
-    // it a panic reads worse, and that is all.
+    if let Some(asked) = askpass::messenger(env::args_os(), |name| env::var_os(name)) {
+        return asked;
+    }
+    // For panics only; without it they read worse, and that is all.
     let hook = color_eyre::config::HookBuilder::blank().display_env_section(false);
     let _ = hook.install();
-    match cli::run(env::args_os(), &world()) {
-        None => ExitCode::SUCCESS,
-        Some(kind) => ExitCode::from(kind.exit_code()),
-    }
+    let failed = cli::run(env::args_os(), &world());
+    failed.map_or(ExitCode::SUCCESS, |kind| kind.exit_code().into())
 }
 
 fn world() -> World {
     let path = |name| env::var_os(name).map(PathBuf::from);
     let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
     let uid = get_effective_uid();
-    let user = get_effective_username();
+    let user = get_effective_username().map(|user| user.to_string_lossy().into_owned());
     World {
         env: Env {
             // A folder that has gone leaves relative paths without a meaning.
@@ -36,11 +37,10 @@ fn world() -> World {
             config_variable: path("MEMORY_SHEPHERD_CONF"),
             uid,
         },
-        user: user.map_or_else(
-            || uid.to_string(),
-            |user| user.to_string_lossy().into_owned(),
-        ),
+        user: user.unwrap_or_else(|| uid.to_string()),
         temp: env::temp_dir(),
+        runtime: path("XDG_RUNTIME_DIR").filter(|folder| folder.is_absolute()),
+        program: env::current_exe().unwrap_or_else(|_| "memory-shepherd".into()),
         no_color: set("NO_COLOR"),
         dumb: env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb"),
         over_ssh: set("SSH_CONNECTION"),

@@ -27,7 +27,7 @@ use crate::baseline::{Refusal, Shelf};
 use crate::clock;
 use crate::config::{self, Agent, Config, Diagnostic, Place, Problems, RequireSeal};
 use crate::durable;
-use crate::engine::{self, Engine, Trigger};
+use crate::engine::{self, Engine};
 use crate::error::{self, Error, Kind};
 use crate::transport::local::Local;
 use crate::transport::{Method, Outlook, Transport};
@@ -139,7 +139,7 @@ impl Context<'_> {
             reach::about_reach(&mut report, &config, self.world);
             reach::about_the_group(&mut report, &config, self.world);
             about_baselines(&mut report, &config);
-            match self.engine(config, Trigger::Cli) {
+            match self.engine(config) {
                 Ok(engine) => {
                     about_the_archive(&mut report, &engine, self.world);
                     hosts::about_hosts(&mut report, &engine);

@@ -41,7 +41,7 @@ pub fn choices(model: &Model, overlay: &Overlay) -> Vec<Choice> {
             choices
         }
         Overlay::Palette(chooser) => palette(model, chooser),
-        Overlay::Unlock => Vec::new(),
+        Overlay::Unlock | Overlay::Question(_) => Vec::new(),
     }
 }
 

@@ -66,6 +66,7 @@ pub enum Command {
     KeepHidden,
     DropHidden,
     Retry,
+    Answer,
     OpenDiff,
     Open,
     Read,
@@ -163,6 +164,7 @@ table! {
     KeepHidden    "keep-hidden"   "keep hidden" Act     &[Plan], ["h"], "Keep marked agents in the plan that the filter hides";
     DropHidden    "drop-hidden"   "drop hidden" Act     &[Plan], ["v"], "Take marked agents out of the plan that the filter hides";
     Retry         "retry"         "retry failed" Act    &[Outcome], ["r"], "Plan a reset of the agents that failed";
+    Answer        "answer"        ""            Act     &[Any], ["@"], "Answer what a host asks: a passphrase, a password, whether an unknown host key is right";
     Mark          "mark"          "mark"        Select  &[Fleet], ["Space"], "Mark or unmark the agent under the cursor";
     Filter        "filter"        "filter"      Select  &[Fleet], ["/"], "Show only some agents: words, !not, ~fuzzy, is:drifted, is:marked, host:NAME";
     MarkRange     "mark-range"    ""            Select  &[Fleet], ["v"], "Mark from the last marked agent to the cursor";
@@ -287,6 +289,7 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
         Command::OpenDiff | Command::GoAgent | Command::Mark | Command::MarkRange => {
             need(model.cursor.is_some(), "there is no agent under the cursor")
         }
+        Command::Answer => need(!model.questions.is_empty(), "no host asks anything"),
         Command::ClearMarks => need(!model.marks.is_empty(), "nothing is marked"),
         Command::GoReset => need(
             !matches!(model.reset.stage, Stage::Empty),

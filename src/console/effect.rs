@@ -14,11 +14,12 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use super::model::{Fleet as FleetInfo, Level, Request, RunSummary};
 use super::update::{Effect, Msg};
-use crate::config::{self, Config, Env, Host, Protect};
+use crate::config::{self, Agent, Config, Env, Host, Protect};
 use crate::demo;
 use crate::digest::Digest;
 use crate::engine::{Act, Engine, Fleet, FleetEvent, Observation, Plan};
 use crate::error::{Error, Result};
+use crate::transport::sftp::askpass::{self, Desk};
 use texts::Preparers;
 
 /// How many plans are made at the same time: one that waits for a host that was
@@ -48,6 +49,7 @@ pub type Rebuild = Box<dyn Fn(Config) -> Engine + Send>;
 /// Runs effects.
 pub struct Runner {
     engine: Arc<Engine>,
+    desk: Desk,
     messages: Sender<Msg>,
     workers: Workers,
     run: Option<JoinHandle<()>>,
@@ -83,16 +85,26 @@ impl Runner {
     /// Starts watching the fleet, and everything that answers effects.
     pub fn start(
         engine: Arc<Engine>,
+        (desk, events): (Desk, Receiver<askpass::Event>),
         env: Env,
         rebuild: Rebuild,
         host: Option<Arc<demo::host::Host>>,
     ) -> (Runner, Receiver<Msg>) {
         let (messages, inbox) = bounded(WAITING);
+        let out = messages.clone();
+        guarded(messages.clone(), move || {
+            for event in events {
+                if out.send(Msg::Desk(event)).is_err() {
+                    return; // The screen has gone.
+                }
+            }
+        });
         let workers = Workers::start(&engine, 0, &messages);
         // What the fleet looked like last time is shown until it has been read.
         drop(workers.jobs.send(Job::Remember));
         let runner = Runner {
             engine,
+            desk,
             messages,
             workers,
             run: None,
@@ -112,6 +124,23 @@ impl Runner {
         let workers = &mut self.workers;
         match effect {
             Effect::Read(agents) => workers.fleet.read(agents),
+            Effect::ReadHost(host) => {
+                let there = |agent: &&Agent| agent.place.host().is_some_and(|it| it.name == host);
+                let agents = self.engine.config().agents.iter().filter(there);
+                workers
+                    .fleet
+                    .read(agents.map(|agent| agent.name.clone()).collect());
+            }
+            Effect::LetAsk(agents) => {
+                let agents = agents
+                    .iter()
+                    .filter_map(|name| self.engine.agent(name).ok());
+                for host in agents.filter_map(|agent| agent.place.host()) {
+                    self.desk.let_ask(host);
+                }
+            }
+            Effect::Answer(question, answer) => self.desk.answer(question, &answer),
+            Effect::Refuse(question) => self.desk.refuse(question),
             Effect::Texts(agent) => workers.texts.want(agent),
             Effect::Plan(id, request, unlocked) => {
                 drop(workers.plans.send((id, request, unlocked)));
@@ -195,6 +224,7 @@ impl Runner {
     pub fn end(mut self, inbox: Receiver<Msg>, seen: &[Observation]) {
         // A run that waits for the screen must not wait for ever.
         drop(inbox);
+        self.desk.close();
         self.wait_for_run();
         // Whoever waits for a host need not be waited for.
         self.engine.leave();

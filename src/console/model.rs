@@ -21,6 +21,8 @@ use super::filter::{self, Subject};
 use super::keymap::Key;
 use super::text::{Look, Pane};
 use crate::engine::{Observation, Reach, State};
+use crate::secret::Secret;
+use crate::transport::sftp::askpass::Question;
 
 /// When something happened: a clock that only moves forward, and the time of
 /// day.
@@ -84,6 +86,8 @@ pub struct Model {
     pub hosts: HostsScreen,
     /// What lies over the screen.
     pub overlay: Option<Overlay>,
+    /// What hosts ask, the oldest first.
+    pub questions: Vec<Question>,
     /// A line that is being typed.
     pub prompt: Option<Prompt>,
     /// Keys of a sequence that is not complete.
@@ -275,6 +279,22 @@ pub enum Overlay {
     Palette(Chooser),
     /// The question before read-only is switched off.
     Unlock,
+    /// A question of a host's.
+    Question(Answering),
+}
+
+/// A question that is being answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answering {
+    /// Which one.
+    pub question: Question,
+    /// Since when it is on the screen.
+    pub shown: Duration,
+    /// What was typed so far.
+    pub typed: Secret,
+    /// Whether nobody waits for the answer any more. It stays on the screen all the
+    /// same: what is being typed must not come to mean anything else.
+    pub gone: bool,
 }
 
 /// A list to choose from by a few letters.

@@ -4,10 +4,12 @@
 mod act;
 mod host;
 mod keys;
+mod question;
 
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
+use zeroize::Zeroize;
 
 use act::go;
 pub use act::perform;
@@ -22,6 +24,8 @@ use super::text::Prepared;
 use crate::config::{Config, Host};
 use crate::engine::{HostStatus, Observation, Outcome, Plan, Progress, Report, Setting};
 use crate::error::Error;
+use crate::secret::Secret;
+use crate::transport::sftp::askpass;
 
 /// How long input is ignored when a plan appears.
 pub const DEAF: Duration = Duration::from_millis(400);
@@ -58,6 +62,8 @@ pub enum Msg {
     Hosts(Vec<HostStatus>),
     /// What ssh makes of its configuration for a host.
     Settings(Host, Result<Vec<Setting>, String>),
+    /// A host asks something, or no longer does.
+    Desk(askpass::Event),
     /// Something to be said.
     Note(Level, String),
     /// The config file was changed; it is read elsewhere.
@@ -95,6 +101,14 @@ pub struct Texts {
 pub enum Effect {
     /// Read these agents again.
     Read(Vec<String>),
+    /// Read the agents of this host again.
+    ReadHost(String),
+    /// The hosts of these agents may ask again what they were not answered.
+    LetAsk(Vec<String>),
+    /// Answer a question of a host's.
+    Answer(u64, Secret),
+    /// Give it no answer.
+    Refuse(u64),
     /// Prepare the texts of an agent.
     Texts(String),
     /// Make a plan; the second says whether protected agents are unlocked.
@@ -122,7 +136,12 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
     model.now = now;
     match msg {
         Msg::Keys(keys) => keys_came(model, keys),
-        Msg::Paste(text) => paste(model, &text),
+        Msg::Paste(mut text) => {
+            let effects = paste(model, &text);
+            // It may have been a secret.
+            text.zeroize();
+            effects
+        }
         Msg::Resize(columns, rows) => {
             model.size = (columns, rows);
             model.keep_cursor_visible();
@@ -177,6 +196,7 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
             model.say(level, text);
             Vec::new()
         }
+        Msg::Desk(event) => question::told(model, event),
         Msg::ConfigChanged | Msg::ConfigRead(_) => Vec::new(),
         Msg::ConfigBroken(why) => {
             model.say(

@@ -6,6 +6,7 @@ mod fleet;
 mod hosts;
 mod log;
 mod overlay;
+mod question;
 mod reset;
 
 use ratatui::buffer::Buffer;
@@ -81,7 +82,8 @@ fn hints(model: &Model, canvas: &mut Canvas<'_>) {
         return;
     }
     let help = "? help";
-    let room = width.saturating_sub(help.width() as u16 + 1);
+    let end = width.saturating_sub(help.width() as u16 + 1);
+    let room = asked(model, canvas, end);
     let mut x = 1;
     for spec in command::offered(model).filter(|spec| !spec.hint.is_empty()) {
         if matches!(spec.command, Command::Help) || !fits_stage(spec.command, model) {
@@ -103,8 +105,28 @@ fn hints(model: &Model, canvas: &mut Canvas<'_>) {
         let after = canvas.put(x, y, key, if role == Role::Text { Role::Key } else { role });
         x = canvas.put(after + 1, y, spec.hint, role) + 2;
     }
-    let x = canvas.put(room, y, "?", Role::Key);
+    let x = canvas.put(end, y, "?", Role::Key);
     canvas.put(x, y, " help", Role::Text);
+}
+
+/// What hosts ask, in the last line before `end`: it stays there until it is
+/// answered. Where it begins.
+fn asked(model: &Model, canvas: &mut Canvas<'_>, end: u16) -> u16 {
+    let Some(first) = model.questions.first() else {
+        return end;
+    };
+    let text = match model.questions.len() {
+        1 => format!("{} wants {}", first.host, first.noun()),
+        many => format!("{many} questions of hosts"),
+    };
+    let text = cut(&text, usize::from(end / 2));
+    let key = command::spec(Command::Answer).keys[0];
+    let length = text.width() + key.width() + 3;
+    let x = end.saturating_sub(length as u16);
+    let y = model.size.1 - 1;
+    let after = canvas.put(x, y, key, Role::Key);
+    canvas.put(after + 1, y, &text, Role::Warn);
+    x
 }
 
 /// Whether a hint belongs to what is asked right now.

@@ -7,6 +7,7 @@
 //! | [`wire`] | the bytes of requests and replies: pure, and hostile on the other side |
 //! | [`session`] | many requests of many callers over one pair of pipes, in bounded time and memory |
 //! | [`ssh`] | the child, and what its words mean |
+//! | [`askpass`] | what the child asks, in the console |
 //! | `host` | one host: its session, its pauses, what a look at a memory says |
 //! | `folder`, `run_folder`, `stage`, `settle`, `pump`, `weaker` | the folder of one memory: [`super::Folder`] over SFTP |
 //! | `together` | many memories read at the same time |
@@ -15,6 +16,7 @@
 //! nothing is allocated because a reply announces it, and what a host says is
 //! foreign text.
 
+pub mod askpass;
 mod folder;
 mod host;
 mod pump;

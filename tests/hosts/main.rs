@@ -69,6 +69,7 @@ macro_rules! on_every_ground {
     };
 }
 
+mod askpass;
 #[path = "../suite/contract.rs"]
 mod contract;
 mod hostile;
@@ -79,6 +80,8 @@ mod remote;
 mod servers;
 mod session;
 mod sshd;
+#[path = "../suite/terminal.rs"]
+mod terminal;
 mod turns;
 mod watch;
 #[path = "../suite/world.rs"]

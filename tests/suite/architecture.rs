@@ -19,6 +19,7 @@ const BELOW: &[&str] = &[
     "digest",
     "error",
     "clock",
+    "secret",
     "untrusted",
 ];
 

@@ -21,8 +21,9 @@ use memory_shepherd::engine::{
     UndoOf, UndoTarget,
 };
 use memory_shepherd::error::{Error, Kind};
+use memory_shepherd::transport::sftp::askpass::{self, HostKey, Question, Wants, Whose};
 use memory_shepherd::transport::{Ability, Cause, TransportError};
-use memory_shepherd::untrusted::Hidden;
+use memory_shepherd::untrusted::{Hidden, Untrusted};
 
 /// The morning on which everything happens.
 pub fn morning() -> DateTime<FixedOffset> {
@@ -32,6 +33,36 @@ pub fn morning() -> DateTime<FixedOffset> {
 /// A time before that morning's.
 pub fn ago(minutes: i64) -> DateTime<FixedOffset> {
     morning() - chrono::Duration::minutes(minutes)
+}
+
+/// What ssh asks for a key that has a passphrase.
+pub fn passphrase(id: u64, host: &str) -> Question {
+    Question {
+        id,
+        host: host.to_string(),
+        wants: Wants::Secret(Whose::Machine),
+        text: Untrusted::new("Enter passphrase for key '/home/op/.ssh/id_ed25519': "),
+        again: false,
+    }
+}
+
+/// The fingerprint that [`host_key`] shows.
+pub const FINGERPRINT: &str = "SHA256:jZa6GCQXM1vkabGGZW1UsCBF8G+uNV4KilgXfyBElTw";
+
+/// What ssh asks about a host that it does not know.
+pub fn host_key(id: u64, host: &str) -> Question {
+    Question {
+        id,
+        host: host.to_string(),
+        wants: Wants::HostKey(HostKey {
+            host: Untrusted::new(format!("{host} (192.0.2.7)")),
+            kind: Untrusted::new("ED25519"),
+            fingerprint: Untrusted::new(FINGERPRINT),
+            more: vec![Untrusted::new("This key is not known by any other names.")],
+        }),
+        text: Untrusted::new("The authenticity of host ..."),
+        again: false,
+    }
 }
 
 /// The model, and the time as it passes for it.
@@ -147,6 +178,11 @@ impl Console {
             effects.extend(self.send(Msg::Keys(vec![key])));
         }
         effects
+    }
+
+    /// A host asks something.
+    pub fn asked(&mut self, question: Question) {
+        self.send(Msg::Desk(askpass::Event::Asked(question)));
     }
 
     /// Agents are seen, with the next generation and now.

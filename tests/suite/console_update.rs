@@ -10,6 +10,7 @@ mod log;
 mod observation;
 mod plan;
 mod protection;
+mod question;
 mod run;
 mod undo;
 

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 pub fn limit() -> Duration {
     let seconds = std::env::var("MEMORY_SHEPHERD_TEST_WAIT");
     let seconds = seconds.ok().and_then(|text| text.parse().ok());
-    Duration::from_secs(seconds.unwrap_or(20))
+    Duration::from_secs(seconds.unwrap_or(60))
 }
 
 /// A program in a terminal.

@@ -1,6 +1,6 @@
 //! Nothing that is asked for on the screen's thread waits for a host.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::*;
@@ -85,8 +85,11 @@ fn a_host_that_never_answers_keeps_neither_texts_nor_plans_of_others_waiting() {
         trigger: Trigger::Console,
         archive_group: None,
     });
+    let (events, happened) = unbounded();
+    let desk = Desk::new(PathBuf::new(), Vec::new(), events);
     let (mut runner, inbox) = Runner::start(
         Arc::new(engine),
+        (desk, happened),
         env(root),
         Box::new(|_| unreachable!("the config does not change")),
         None,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Effect, VALID, ask_for_plan, host, plan_anew};
+use super::{Effect, VALID, ask_for_plan, host, plan_anew, question};
 use crate::console::command::{self, Command};
 use crate::console::keymap::{Code, Key};
 use crate::console::model::{
@@ -193,16 +193,15 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
             model.say(Level::Info, "reading again");
             let texts =
                 (model.screen == Screen::Agent).then(|| Effect::Texts(model.agent.name.clone()));
-            return name
-                .map(|name| Effect::Read(vec![name]))
-                .into_iter()
-                .chain(texts)
-                .collect();
+            let names: Vec<String> = name.into_iter().collect();
+            let read = [Effect::LetAsk(names.clone()), Effect::Read(names)];
+            return read.into_iter().chain(texts).collect();
         }
         Command::ReadAll => {
             model.say(Level::Info, "reading all agents again");
-            let names = model.rows.iter().map(|row| row.name.clone()).collect();
-            return vec![Effect::Read(names), Effect::LoadLog];
+            let names: Vec<String> = model.rows.iter().map(|row| row.name.clone()).collect();
+            let ask = Effect::LetAsk(names.clone());
+            return vec![ask, Effect::Read(names), Effect::LoadLog];
         }
         Command::PlanReset | Command::Retry => {
             let request = Request::Reset(model.targets(command));
@@ -227,6 +226,7 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
             _ => return back(model, key),
         },
         Command::DropHidden => return drop_hidden(model),
+        Command::Answer => question::open(model),
         Command::ReadOnly => read_only(model),
         Command::HostAway => return host_away(model),
         Command::Help => model.overlay = Some(Overlay::Help(Chooser::default())),

@@ -81,5 +81,7 @@ pub(super) fn try_now(model: &mut Model) -> Vec<Effect> {
         return Vec::new();
     };
     model.say(Level::Info, format!("trying {} now", status.host.name));
-    vec![Effect::Read(status.agents)]
+    // The host may ask again, if it asked in vain.
+    let agents = status.agents;
+    vec![Effect::LetAsk(agents.clone()), Effect::Read(agents)]
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::act::{open_agent, perform, report_hits, run_plan, sort_by};
-use super::{DEAF, Effect};
+use super::{DEAF, Effect, question};
 use crate::console::chooser;
 use crate::console::command::{self, Category, Command, Context};
 use crate::console::keymap::{self, Code, Key, Meaning};
@@ -54,7 +54,8 @@ pub(super) fn keys_came(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
 }
 
 pub(super) fn paste(model: &mut Model, text: &str) -> Vec<Effect> {
-    let query = match (&model.overlay, &model.prompt) {
+    let query = match (&mut model.overlay, &model.prompt) {
+        (Some(Overlay::Question(_)), _) => return question::paste(model, text),
         (None, Some(_)) => text.lines().next().unwrap_or_default(),
         _ => {
             model.say(
@@ -68,10 +69,11 @@ pub(super) fn paste(model: &mut Model, text: &str) -> Vec<Effect> {
     edit_prompt(model, |line| line.push_str(&clean))
 }
 
-/// Whether printable keys go into the query of a chooser.
+/// Whether printable keys go into a line of an overlay.
 fn is_choosing(model: &Model) -> bool {
     match &model.overlay {
         Some(Overlay::Help(chooser) | Overlay::Palette(chooser)) => chooser.typing,
+        Some(Overlay::Question(_)) => true,
         _ => false,
     }
 }
@@ -163,8 +165,10 @@ pub(super) fn confirm_key(model: &mut Model, key: Key) -> Option<Vec<Effect>> {
 
 pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
     model.dirty = true;
-    let Some(mut overlay) = model.overlay.take() else {
-        return Vec::new();
+    let mut overlay = match model.overlay.take() {
+        Some(Overlay::Question(answering)) => return question::key(model, answering, key),
+        Some(overlay) => overlay,
+        None => return Vec::new(),
     };
     let count = chooser::choices(model, &overlay).len();
     let (help, chooser) = match &mut overlay {
@@ -178,6 +182,8 @@ pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
         }
         Overlay::Help(chooser) => (true, chooser),
         Overlay::Palette(chooser) => (false, chooser),
+        // It is not a list; its keys are taken above.
+        Overlay::Question(_) => return Vec::new(),
     };
     let edit = chooser.typing;
     match (key.code, key.typed()) {
@@ -218,7 +224,7 @@ pub(super) fn choose(model: &mut Model, overlay: Overlay) -> Vec<Effect> {
     let choices = chooser::choices(model, &overlay);
     let cursor = match &overlay {
         Overlay::Help(chooser) | Overlay::Palette(chooser) => chooser.cursor,
-        Overlay::Unlock => 0,
+        Overlay::Unlock | Overlay::Question(_) => 0,
     };
     let Some(choice) = choices.into_iter().nth(cursor) else {
         return Vec::new();

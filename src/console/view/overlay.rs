@@ -2,7 +2,7 @@
 
 use ratatui::layout::Rect;
 
-use super::{Canvas, cut};
+use super::{Canvas, cut, question};
 use crate::console::chooser::{Choice, choices};
 use crate::console::model::{Chooser, Model, Overlay};
 use crate::console::theme::Role;
@@ -18,6 +18,7 @@ pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
             let x = canvas.put(x, y, "y", Role::Key);
             canvas.put(x, y, " does", Role::Text);
         }
+        Overlay::Question(answering) => question::draw(model, answering, canvas),
         Overlay::Help(chooser) => {
             let title = "Keys of this screen   j k move, Enter runs, / searches, Esc leaves";
             list(canvas, title, chooser, &choices(model, overlay), true);

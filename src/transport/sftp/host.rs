@@ -5,12 +5,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset, Timelike};
 
+use super::askpass::Call;
 use super::folder::SftpFolder;
-use super::session::{Failure, Session};
+use super::session::{Deadline, Failure, Session};
 use super::ssh::{Carrier, Dial, Dialed, Leash, explain};
 use super::together;
 use super::wire::{Attrs, Extensions, Limits, Reply, Request, status};
@@ -28,8 +30,14 @@ const PAUSE: Duration = Duration::from_secs(2);
 /// The longest that it is left alone.
 const LONGEST: Duration = Duration::from_secs(120);
 
+/// How often whoever waits for a host looks whether it asks something.
+const GLANCE: Duration = Duration::from_millis(100);
+
 /// A host as a transport.
-pub struct Sftp {
+pub struct Sftp(Arc<Line>);
+
+/// The way to a host.
+struct Line {
     host: Host,
     dial: Arc<dyn Dial>,
     clock: Arc<dyn Clock>,
@@ -66,8 +74,9 @@ enum Phase {
     /// Nobody asked for it yet, or its session was lost and may be had anew.
     #[default]
     Idle,
-    /// Somebody is connecting; the others wait for what comes of it.
-    Connecting,
+    /// Somebody is connecting; the others wait for what comes of it, but not for the
+    /// answer to a question.
+    Connecting(Option<Call>),
     Connected(Arc<Connection>),
     /// It is left alone for a while.
     Paused {
@@ -91,15 +100,44 @@ pub(super) struct Connection {
 impl Sftp {
     /// A host, not connected to yet.
     pub fn new(host: Host, dial: Arc<dyn Dial>, clock: Arc<dyn Clock>) -> Sftp {
-        Sftp {
+        Sftp(Arc::new(Line {
             host,
             dial,
             clock,
             state: Mutex::default(),
             changed: Condvar::new(),
-        }
+        }))
     }
 
+    /// Ends the session, and asks its process to end. Does not wait.
+    pub(super) fn leave(&self) {
+        self.0.leave();
+    }
+
+    /// Whether its process is gone; after [`Sftp::leave`].
+    pub(super) fn has_left(&self) -> bool {
+        let state = self.0.state();
+        state.leash.as_ref().is_none_or(Leash::has_ended)
+    }
+
+    /// Ends its process in any case.
+    pub(super) fn kill(&self) {
+        let leash = self.0.state().leash.take();
+        if let Some(leash) = leash {
+            leash.kill();
+        }
+    }
+}
+
+impl Drop for Sftp {
+    fn drop(&mut self) {
+        if let Phase::Connecting(Some(call)) = &self.0.state().phase {
+            call.abandon();
+        }
+    }
+}
+
+impl Line {
     /// As it stands now: a session that ended meanwhile is none.
     fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -120,7 +158,7 @@ impl Sftp {
     /// The session, connecting if there is none. Whoever comes while somebody
     /// connects waits for the same outcome. A host that somebody watches and that
     /// did not answer is left to them.
-    fn connection(&self, watching: bool) -> Result<Arc<Connection>, TransportError> {
+    fn connection(self: &Arc<Line>, watching: bool) -> Result<Arc<Connection>, TransportError> {
         let mut state = self.state();
         state.watched |= watching;
         loop {
@@ -130,26 +168,78 @@ impl Sftp {
             let others = state.watched && !watching && state.failures > 0;
             match (&state.phase, &state.error) {
                 (Phase::Connected(connection), _) => return Ok(Arc::clone(connection)),
-                (Phase::Paused { .. } | Phase::Connecting | Phase::Idle, Some(why)) if others => {
+                (Phase::Paused { .. } | Phase::Connecting(_) | Phase::Idle, Some(why))
+                    if others =>
+                {
                     return Err(why.clone());
                 }
                 (Phase::Paused { until, .. }, Some(why)) if self.clock.instant() < *until => {
                     return Err(why.clone());
                 }
-                (Phase::Connecting, _) => {
-                    state = self
-                        .changed
-                        .wait(state)
-                        .unwrap_or_else(PoisonError::into_inner);
-                }
+                (Phase::Connecting(call), _) => state = self.wait(call.clone(), state)?,
                 (Phase::Paused { .. } | Phase::Idle, _) => break,
             }
         }
-        state.phase = Phase::Connecting;
+        state.phase = Phase::Connecting(None);
         let lost = state.lost.take();
         drop(state);
         drop(lost);
-        let connected = self.connect().map(Arc::new);
+        let dialed = self.dial.dial(&self.host);
+        let child = dialed.as_ref().ok().and_then(|it| it.child.as_ref());
+        let Some(call) = child.and_then(Carrier::call).cloned() else {
+            let until = System.instant() + self.limit();
+            return self.settle(dialed.and_then(|dialed| self.connect(dialed, until)));
+        };
+        // It may come to a question, which nobody here should have to wait for.
+        self.state().phase = Phase::Connecting(Some(call.clone()));
+        self.changed.notify_all();
+        let line = Arc::clone(self);
+        let thread = thread::Builder::new().name("ssh".into()).spawn(move || {
+            let connected = dialed.and_then(|dialed| line.connect(dialed, call.clone()));
+            let _ = line.settle(connected);
+            call.tell(&line.host);
+        });
+        match thread {
+            Ok(_) => self.outcome(),
+            Err(error) => {
+                let error = Error::new(Kind::Host, format!("no thread for ssh: {error}"));
+                self.settle(Err(TransportError::new(Cause::Unreachable, error)))
+            }
+        }
+    }
+
+    /// What comes of connecting, unless that is a question.
+    fn outcome(&self) -> Result<Arc<Connection>, TransportError> {
+        let mut state = self.state();
+        loop {
+            state = match (&state.phase, &state.error) {
+                (Phase::Connected(connection), _) => return Ok(Arc::clone(connection)),
+                (Phase::Connecting(call), _) => self.wait(call.clone(), state)?,
+                (Phase::Paused { .. } | Phase::Idle, Some(why)) => return Err(why.clone()),
+                (Phase::Paused { .. } | Phase::Idle, None) => return Err(self.gone()),
+            };
+        }
+    }
+
+    /// Waits a moment while somebody connects; not for the answer to a question.
+    fn wait<'l>(
+        &'l self,
+        call: Option<Call>,
+        state: MutexGuard<'l, State>,
+    ) -> Result<MutexGuard<'l, State>, TransportError> {
+        if let Some(why) = call.as_ref().and_then(Call::waits) {
+            return Err(why);
+        }
+        let woken = self.changed.wait_timeout(state, GLANCE);
+        Ok(woken.unwrap_or_else(PoisonError::into_inner).0)
+    }
+
+    /// Tells everybody what came of connecting.
+    fn settle(
+        &self,
+        connected: Result<Connection, TransportError>,
+    ) -> Result<Arc<Connection>, TransportError> {
+        let connected = connected.map(Arc::new);
         let mut state = self.state();
         let connected = match connected {
             Ok(_) if state.left => Err(self.gone()),
@@ -163,8 +253,14 @@ impl Sftp {
                 state.error = None;
             }
             Err(why) => {
-                state.failures = state.failures.saturating_add(1);
-                let pause = self.pause(state.failures);
+                // Where the dial itself says no, there is nothing to be spared.
+                let pause = match self.dial.bars(&self.host) {
+                    true => Duration::ZERO,
+                    false => {
+                        state.failures = state.failures.saturating_add(1);
+                        self.pause(state.failures)
+                    }
+                };
                 state.phase = Phase::Paused {
                     until: self.clock.instant() + pause,
                     next: self.clock.now() + pause,
@@ -177,6 +273,11 @@ impl Sftp {
         drop(state);
         self.changed.notify_all();
         connected
+    }
+
+    /// How long connecting, and a reply, may take.
+    fn limit(&self) -> Duration {
+        Duration::from_secs(self.host.timeout.max(1).into())
     }
 
     /// How long it is left alone after so many failures: the same for nobody else,
@@ -194,9 +295,12 @@ impl Sftp {
         TransportError::new(Cause::Unreachable, Error::new(Kind::Host, message))
     }
 
-    fn connect(&self) -> Result<Connection, TransportError> {
-        let limit = Duration::from_secs(self.host.timeout.max(1).into());
-        let Dialed { link, child } = self.dial.dial(&self.host)?;
+    fn connect(
+        &self,
+        dialed: Dialed,
+        until: impl Deadline + 'static,
+    ) -> Result<Connection, TransportError> {
+        let Dialed { link, child } = dialed;
         {
             let mut state = self.state();
             state.leash = child.as_ref().map(Carrier::leash);
@@ -207,8 +311,12 @@ impl Sftp {
         }
         // What counts as not answering holds for each reply as well, by the machine's
         // time, which the session waits by, whatever clock we have.
-        let session = Session::start_with(link, System.instant() + limit, limit)
-            .map_err(|broken| explain(&self.host, &broken))?;
+        let session = Session::start_with(link, until, self.limit())
+            .map_err(|broken| explain(&self.host, &broken));
+        let session = match child.as_ref().and_then(Carrier::call) {
+            Some(call) => call.judge(session)?,
+            None => session?,
+        };
         let mut connection = Connection {
             host: self.host.clone(),
             extensions: session.extensions(),
@@ -223,8 +331,7 @@ impl Sftp {
         Ok(connection)
     }
 
-    /// Ends the session, and asks its process to end. Does not wait.
-    pub(super) fn leave(&self) {
+    fn leave(&self) {
         let mut state = self.state();
         state.left = true;
         if let Phase::Connected(connection) = &state.phase {
@@ -233,20 +340,6 @@ impl Sftp {
         state.leash.iter().for_each(Leash::terminate);
         drop(state);
         self.changed.notify_all();
-    }
-
-    /// Whether its process is gone; after [`Sftp::leave`].
-    pub(super) fn has_left(&self) -> bool {
-        let state = self.state();
-        state.leash.as_ref().is_none_or(Leash::has_ended)
-    }
-
-    /// Ends its process in any case.
-    pub(super) fn kill(&self) {
-        let leash = self.state().leash.take();
-        if let Some(leash) = leash {
-            leash.kill();
-        }
     }
 }
 
@@ -262,7 +355,7 @@ impl State {
 
 impl Transport for Sftp {
     fn probe(&self, memories: &[&Path]) -> Vec<Result<Object, TransportError>> {
-        let connection = match self.connection(false) {
+        let connection = match self.0.connection(false) {
             Ok(connection) => connection,
             Err(error) => return memories.iter().map(|_| Err(error.clone())).collect(),
         };
@@ -283,9 +376,9 @@ impl Transport for Sftp {
     }
 
     fn open(&self, memory: &Path) -> Result<Box<dyn Folder>, TransportError> {
-        let connection = self.connection(false)?;
+        let connection = self.0.connection(false)?;
         let path = connection.absolute(memory);
-        let folder = SftpFolder::open(connection, &path, self.clock.clone())?;
+        let folder = SftpFolder::open(connection, &path, self.0.clock.clone())?;
         Ok(Box::new(folder))
     }
 
@@ -294,18 +387,18 @@ impl Transport for Sftp {
         files: &[(&Path, &File)],
         sink: Pieces<'_>,
     ) -> Vec<Result<File, TransportError>> {
-        let read = self.connection(false).and_then(|connection| {
-            let end = self.clock.instant() + together::LONGEST;
-            together::read(&connection, files, sink, || self.clock.instant() < end)
+        let read = self.0.connection(false).and_then(|connection| {
+            let end = self.0.clock.instant() + together::LONGEST;
+            together::read(&connection, files, sink, || self.0.clock.instant() < end)
         });
         read.unwrap_or_else(|error| files.iter().map(|_| Err(error.clone())).collect())
     }
 
     fn contact(&self) -> Option<Contact> {
-        let state = self.state();
+        let state = self.0.state();
         let mut contact = Contact {
             reach: state.reach,
-            trying: matches!(state.phase, Phase::Connecting),
+            trying: matches!(state.phase, Phase::Connecting(_)),
             since: state.since,
             failures: state.failures,
             error: state.error.clone(),
@@ -321,37 +414,37 @@ impl Transport for Sftp {
                 contact.until = Some(*until);
                 contact.next = Some(*next);
             }
-            Phase::Idle | Phase::Connecting => {}
+            Phase::Idle | Phase::Connecting(_) => {}
         }
         Some(contact)
     }
 
     fn approach(&self) -> Result<(), TransportError> {
-        self.connection(true).map(drop)
+        self.0.connection(true).map(drop)
     }
 
     fn hurry(&self) {
-        let mut state = self.state();
+        let mut state = self.0.state();
         if let Phase::Paused { .. } = state.phase {
             state.phase = Phase::Idle;
         }
     }
 
     fn settings(&self) -> Result<Vec<Setting>, TransportError> {
-        self.dial.settings(&self.host)
+        self.0.dial.settings(&self.0.host)
     }
 }
 
 /// What the server announced, and what is weaker where it did not.
 fn abilities(has: &Extensions) -> Vec<Ability> {
-    let nothing = "nothing can be reset there: what an agent writes meanwhile would be lost";
+    let nothing = "what an agent puts in the memory's place in that instant may be lost, so nothing is reset there unless accept_weaker allows it";
     let all = [
         ("posix-rename@openssh.com", has.posix_rename, nothing),
         ("hardlink@openssh.com", has.hardlink, nothing),
         (
             "fsync@openssh.com",
             has.fsync,
-            "a new memory may not be on the disk there when a run ends, until the host writes it",
+            "a power cut there may leave a new memory empty, so nothing is reset there unless accept_weaker allows it",
         ),
         (
             "statvfs@openssh.com",

@@ -28,7 +28,7 @@ mod owner;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -68,6 +68,23 @@ pub struct Link {
     pub output: OwnedFd,
     /// What it says besides.
     pub errors: Option<OwnedFd>,
+}
+
+/// Until when VERSION must have come.
+pub trait Deadline: Send {
+    /// The moment, as it stands now; it may move.
+    fn at(&self) -> Instant;
+
+    /// What becomes readable when it has moved nearer.
+    fn changed(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+impl Deadline for Instant {
+    fn at(&self) -> Instant {
+        *self
+    }
 }
 
 /// Why a session ended.
@@ -198,7 +215,7 @@ impl Session {
     ///
     /// # Errors
     /// Why there is none, by `deadline` at the latest.
-    pub fn start(link: Link, deadline: Instant) -> Result<Session, Broken> {
+    pub fn start(link: Link, deadline: impl Deadline + 'static) -> Result<Session, Broken> {
         Session::start_with(link, deadline, PATIENCE)
     }
 
@@ -208,7 +225,7 @@ impl Session {
     /// Likewise.
     pub fn start_with(
         link: Link,
-        deadline: Instant,
+        deadline: impl Deadline + 'static,
         patience: Duration,
     ) -> Result<Session, Broken> {
         let failed = |cause: std::io::Error| Broken {
@@ -223,7 +240,7 @@ impl Session {
             wake: wake.map_err(|errno| failed(errno.into()))?,
             patience,
         });
-        let owner = Owner::new(link, Arc::clone(&shared), deadline)
+        let owner = Owner::new(link, Arc::clone(&shared), Box::new(deadline))
             .map_err(|errno| failed(errno.into()))?;
         let builder = thread::Builder::new().name("sftp".into());
         let thread = builder.spawn(move || owner.run()).map_err(failed)?;

@@ -3,7 +3,8 @@
 //! It is the operator's own ssh, so that everything their setup knows works:
 //! `Match` and `Include`, jump hosts, agents, certificates, hardware keys,
 //! known_hosts with all its rules. The options below keep it from doing more than
-//! carry bytes, and from asking anybody who is not there.
+//! carry bytes, and from asking anybody who is not there: it asks only where there
+//! is a [`Desk`].
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+use super::askpass::{Call, Desk};
 use super::session::{Broken, Link};
 use crate::clock::Clock;
 use crate::config::Host;
@@ -69,6 +71,12 @@ pub trait Dial: Send + Sync {
     fn settings(&self, _: &Host) -> Result<Vec<Setting>, TransportError> {
         Ok(Vec::new())
     }
+
+    /// Whether it does not even try until the operator wants it to: the host asked
+    /// for something in vain.
+    fn bars(&self, _: &Host) -> bool {
+        false
+    }
 }
 
 /// A stream to a server, and the process that carries it, if there is one.
@@ -84,13 +92,23 @@ pub struct Dialed {
 pub struct Carrier {
     child: Arc<Mutex<Child>>,
     clock: Arc<dyn Clock>,
+    call: Option<Call>,
 }
 
 impl Carrier {
     /// Takes charge of a process.
     pub fn new(child: Child, clock: Arc<dyn Clock>) -> Carrier {
         let child = Arc::new(Mutex::new(child));
-        Carrier { child, clock }
+        Carrier {
+            child,
+            clock,
+            call: None,
+        }
+    }
+
+    /// What its questions come to, if it may ask.
+    pub(super) fn call(&self) -> Option<&Call> {
+        self.call.as_ref()
     }
 
     /// Ends the process for whoever cannot wait until this is dropped.
@@ -113,12 +131,19 @@ impl Carrier {
 
 impl Drop for Carrier {
     fn drop(&mut self) {
-        if self.ends_within(ENDING) {
-            return;
+        // One that may still ask is ended at once, and what it has started as well: a
+        // jump host's ssh must not go on without an answer, either.
+        if self.call.as_ref().is_some_and(|call| !call.is_through()) {
+            self.leash().terminate();
         }
-        self.leash().terminate();
         if !self.ends_within(ENDING) {
-            self.leash().kill();
+            self.leash().terminate();
+            if !self.ends_within(ENDING) {
+                self.leash().kill();
+            }
+        }
+        if let Some(call) = &self.call {
+            call.end();
         }
     }
 }
@@ -167,16 +192,25 @@ pub struct Ssh {
     clock: Arc<dyn Clock>,
     /// Goes before everything else, for instance `-F` and a file.
     arguments: Vec<OsString>,
+    desk: Option<Desk>,
 }
 
 impl Ssh {
-    /// The ssh that `PATH` leads to. It never prompts.
+    /// The ssh that `PATH` leads to. It never asks.
     pub fn new(clock: Arc<dyn Clock>) -> Ssh {
         Ssh {
             program: "ssh".into(),
             clock,
             arguments: Vec::new(),
+            desk: None,
         }
+    }
+
+    /// It asks, and its questions come to a desk.
+    #[must_use]
+    pub fn asking(mut self, desk: Desk) -> Ssh {
+        self.desk = Some(desk);
+        self
     }
 
     /// Another program, or arguments that go before ours.
@@ -188,7 +222,7 @@ impl Ssh {
     }
 
     /// The command that connects to a host.
-    fn command(&self, host: &Host) -> Command {
+    fn command(&self, host: &Host, call: Option<&Call>) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
         // No terminal, no X, no agent of ours for that side, no escapes.
@@ -205,9 +239,19 @@ impl Ssh {
             "ServerAliveCountMax=3",
             // Keeps every reason, and hides the server's banner.
             "LogLevel=ERROR",
-            "BatchMode=yes",
-            "StrictHostKeyChecking=yes",
         ] {
+            command.args(["-o", option]);
+        }
+        // Asked or not, a key that is not the known one is refused.
+        let asking: &[&str] = match call {
+            Some(_) => &[
+                "BatchMode=no",
+                "StrictHostKeyChecking=ask",
+                "NumberOfPasswordPrompts=3",
+            ],
+            None => &["BatchMode=yes", "StrictHostKeyChecking=yes"],
+        };
+        for option in asking {
             command.args(["-o", option]);
         }
         command.args(["-o", &format!("ConnectTimeout={}", host.timeout.max(1))]);
@@ -220,9 +264,12 @@ impl Ssh {
         if let Some(identity) = &host.identity_file {
             command.arg("-i").arg(identity);
         }
-        // A jump host's ssh gets none of these options: it must find nobody to
-        // ask, either.
-        command.env("SSH_ASKPASS_REQUIRE", "never");
+        // A jump host's ssh gets none of these options: it asks in the same place,
+        // or finds nobody to ask, either.
+        match call {
+            Some(call) => call.prepare(&mut command),
+            None => drop(command.env("SSH_ASKPASS_REQUIRE", "never")),
+        }
         // Of its own, so that an interrupt at the keyboard does not end it in the
         // middle of an agent, and so that it has no terminal to ask at.
         sys::own_session(&mut command);
@@ -232,13 +279,18 @@ impl Ssh {
 
 impl Dial for Ssh {
     fn dial(&self, host: &Host) -> Result<Dialed, TransportError> {
-        let mut command = self.command(host);
+        let call = match &self.desk {
+            Some(desk) => desk.call(host)?,
+            None => None,
+        };
+        let mut command = self.command(host, call.as_ref());
         command.args(["-s", "--", &host.name, "sftp"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| self.not_started(&error))?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let carrier = Carrier::new(child, self.clock.clone());
+        let mut carrier = Carrier::new(child, self.clock.clone());
+        carrier.call = call;
         let (Some(input), Some(output), Some(errors)) = pipes else {
             let error = Error::new(Kind::Internal, "ssh was started without pipes");
             return Err(TransportError::new(Cause::Refused, error));
@@ -254,7 +306,7 @@ impl Dial for Ssh {
     }
 
     fn settings(&self, host: &Host) -> Result<Vec<Setting>, TransportError> {
-        let mut command = self.command(host);
+        let mut command = self.command(host, None);
         command.args(["-G", "--", &host.name]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         command.stderr(Stdio::null());
@@ -284,6 +336,10 @@ impl Dial for Ssh {
             )),
             Err(_) => Err(failed("does not come to an end")),
         }
+    }
+
+    fn bars(&self, host: &Host) -> bool {
+        self.desk.as_ref().is_some_and(|desk| desk.bars(host))
     }
 }
 

@@ -10,7 +10,7 @@ use memory_shepherd::engine::{Outcome, Plan, State, UndoMode};
 use proptest::prelude::*;
 
 use super::{reading, running};
-use crate::console_fleet::{Console, four, plan, report, seen, undo, unread};
+use crate::console_fleet::{Console, four, host_key, passphrase, plan, report, seen, undo, unread};
 
 /// Consoles in every place that there is.
 fn places() -> Vec<(&'static str, Console)> {
@@ -40,6 +40,15 @@ fn places() -> Vec<(&'static str, Console)> {
     locked.model.read_only.on = true;
     let mut forced = at("");
     forced.model.read_only.forced = true;
+    let asked = |keys: &str| {
+        let mut console = four();
+        console.asked(passphrase(1, "harbour"));
+        console.asked(host_key(2, "cliff"));
+        if !keys.is_empty() {
+            console.press(keys);
+        }
+        console
+    };
     let mut small = reading();
     small.send(Msg::Resize(1, 1));
     vec![
@@ -82,6 +91,9 @@ fn places() -> Vec<(&'static str, Console)> {
             locked
         }),
         ("forced read-only", forced),
+        ("asked", asked("")),
+        ("answering", asked("@ Space")),
+        ("answering a key", asked("@ Esc @ y")),
     ]
 }
 

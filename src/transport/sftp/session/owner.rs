@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,8 @@ use rustix::io::{Errno, read, write};
 
 use super::heard::Excerpt;
 use super::{
-    BURST, Batch, Broken, Failure, Heard, Link, MOST_EXPECTED, MOST_IN_FLIGHT, Shared, State, Why,
-    lock,
+    BURST, Batch, Broken, Deadline, Failure, Heard, Link, MOST_EXPECTED, MOST_IN_FLIGHT, Shared,
+    State, Why, lock,
 };
 use crate::clock::{Clock, System};
 use crate::transport::sftp::wire::{self, Extensions, Frames, Malformed};
@@ -35,7 +35,7 @@ pub(super) struct Owner {
     frames: Frames,
     burst: Burst,
     /// Until when VERSION must come, as long as it has not; and how long that is.
-    greeting: Option<(Instant, Duration)>,
+    greeting: Option<(Box<dyn Deadline>, Duration)>,
     greeted: bool,
     /// What was written, in order, and until when the reply must come. Those that
     /// are answered leave when they come to the front.
@@ -95,7 +95,11 @@ impl Drop for Owner {
 }
 
 impl Owner {
-    pub(super) fn new(link: Link, shared: Arc<Shared>, deadline: Instant) -> Result<Owner, Errno> {
+    pub(super) fn new(
+        link: Link,
+        shared: Arc<Shared>,
+        greeting: Box<dyn Deadline>,
+    ) -> Result<Owner, Errno> {
         let fds = [Some(&link.input), Some(&link.output), link.errors.as_ref()];
         for fd in fds.into_iter().flatten() {
             fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
@@ -103,6 +107,7 @@ impl Owner {
         let mut bytes = Vec::new();
         wire::encode_init(&mut bytes);
         lock(&shared.state).queued = bytes.len();
+        let deadline = greeting.at();
         let time = deadline.saturating_duration_since(System.instant());
         Ok(Owner {
             shared,
@@ -116,7 +121,7 @@ impl Owner {
                 ends: VecDeque::new(),
                 deadline,
             },
-            greeting: Some((deadline, time)),
+            greeting: Some((greeting, time)),
             greeted: false,
             owed: VecDeque::new(),
             answered: None,
@@ -161,8 +166,8 @@ impl Owner {
 
     /// Until when something must have happened, and how long there was for it.
     fn deadline(&mut self) -> Option<(Instant, Duration)> {
-        if self.greeting.is_some() {
-            return self.greeting;
+        if let Some((greeting, time)) = &self.greeting {
+            return Some((greeting.at(), *time));
         }
         let state = lock(&self.shared.state);
         while let Some((id, _)) = self.owed.front()
@@ -259,11 +264,13 @@ impl Owner {
             }
         });
         let writing = self.input.as_ref().filter(|_| !self.burst.is_sent());
+        let moved = self.greeting.as_ref().and_then(|(it, _)| it.changed());
         let all = [
-            Some((&self.shared.wake, PollFlags::IN)),
-            self.output.as_ref().map(|fd| (fd, PollFlags::IN)),
-            self.errors.as_ref().map(|fd| (fd, PollFlags::IN)),
-            writing.map(|fd| (fd, PollFlags::OUT)),
+            Some((self.shared.wake.as_fd(), PollFlags::IN)),
+            self.output.as_ref().map(|fd| (fd.as_fd(), PollFlags::IN)),
+            self.errors.as_ref().map(|fd| (fd.as_fd(), PollFlags::IN)),
+            writing.map(|fd| (fd.as_fd(), PollFlags::OUT)),
+            moved.map(|fd| (fd, PollFlags::IN)),
         ];
         let given = all.iter().flatten();
         let mut fds: Vec<PollFd<'_>> = given.map(|(fd, flags)| PollFd::new(fd, *flags)).collect();
@@ -274,10 +281,13 @@ impl Owner {
         }
         // An end or an error is found by reading or writing.
         let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
-        let [woken, readable, heard, writable] =
+        let [woken, readable, heard, writable, nearer] =
             all.map(|fd| fd.is_some() && ready.next().unwrap_or_default());
         if woken {
             let _ = read(&self.shared.wake, &mut [0; 8]);
+        }
+        if let Some(moved) = moved.filter(|_| nearer) {
+            let _ = read(moved, &mut [0; 8]);
         }
         Ok((readable, heard, writable))
     }

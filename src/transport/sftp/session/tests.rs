@@ -4,7 +4,9 @@
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -919,4 +921,55 @@ fn many_threads_share_a_session() {
         asker.join().unwrap();
     }
     peer.nothing_more();
+}
+
+/// A moment that moves from far away to the past.
+struct Moving {
+    begun: Instant,
+    moved: AtomicBool,
+    asked: AtomicUsize,
+    nearer: OwnedFd,
+}
+
+impl Deadline for Arc<Moving> {
+    fn at(&self) -> Instant {
+        let far = match self.moved.load(Ordering::SeqCst) {
+            true => Duration::ZERO,
+            false => Duration::from_secs(24 * 3600),
+        };
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        self.begun + far
+    }
+
+    fn changed(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.nearer.as_fd())
+    }
+}
+
+#[test]
+fn a_deadline_that_moves_nearer_wakes_who_waits_for_version() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let link = Link {
+        input: ours.try_clone().unwrap().into(),
+        output: ours.into(),
+        errors: None,
+    };
+    let deadline = Arc::new(Moving {
+        begun: System.instant(),
+        moved: AtomicBool::new(false),
+        asked: AtomicUsize::new(0),
+        nearer: eventfd(0, EventfdFlags::NONBLOCK).unwrap(),
+    });
+    let until = Arc::clone(&deadline);
+    let starting = thread::spawn(move || Session::start(link, until).unwrap_err());
+    // Once for its length, twice around the write of INIT; after that nothing
+    // happens, so it sleeps on the moment that it was told then.
+    while deadline.asked.load(Ordering::SeqCst) < 4 {
+        thread::yield_now();
+    }
+    deadline.moved.store(true, Ordering::SeqCst);
+    rustix::io::write(&deadline.nearer, &1_u64.to_ne_bytes()).unwrap();
+    let broken = starting.join().unwrap();
+    assert!(matches!(broken.why, Why::NoAnswer(_)), "{broken}");
+    drop(theirs);
 }

@@ -1,0 +1,137 @@
+//! The other end of a question: this program, started by ssh to ask. It has no
+//! terminal; it hands the question to the console that started ssh, and prints
+//! what that answers.
+//!
+//! It sends the token (64 digits), a byte for the kind, the length of the question
+//! (4 bytes, the highest first) and the question. The answer is `+`, the text and a
+//! line feed; anything else is none.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+use zeroize::Zeroizing;
+
+use crate::secret;
+
+/// The variable that tells where the console listens; with it this program is
+/// nothing but its messenger.
+pub const SOCKET: &str = "MEMORY_SHEPHERD_ASKPASS";
+
+/// The variable with the token of the connection that is being made.
+pub(super) const TOKEN: &str = "MEMORY_SHEPHERD_ASKPASS_TOKEN";
+
+/// ssh's variable for what kind of question it is.
+const KIND: &str = "SSH_ASKPASS_PROMPT";
+
+/// Digits of a token.
+pub(super) const TOKEN_LENGTH: usize = 64;
+
+/// The longest question, in bytes; of a longer one the rest is not asked.
+pub(super) const LONGEST: usize = 4096;
+
+/// Kinds, as they are sent.
+const KINDS: [(u8, &str); 3] = [(b'-', ""), (b'c', "confirm"), (b'n', "none")];
+
+/// What was sent.
+pub(super) struct Sent {
+    pub(super) token: [u8; TOKEN_LENGTH],
+    pub(super) hint: &'static str,
+    pub(super) text: String,
+}
+
+/// When ssh started this program to ask: asks, prints the answer and tells how to
+/// end. None when it was started for something else.
+pub fn messenger(
+    mut arguments: impl Iterator<Item = OsString>,
+    variable: impl Fn(&str) -> Option<OsString>,
+) -> Option<ExitCode> {
+    let socket = variable(SOCKET)?;
+    let question = arguments.nth(1).unwrap_or_default();
+    let text = |name| variable(name).unwrap_or_default();
+    let asked = UnixStream::connect(socket).and_then(|stream| {
+        super::leave_no_core();
+        // Nor may anybody look into it while it runs. That it cannot be had is no
+        // reason not to ask.
+        let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
+        let hint = text(KIND);
+        let sent = ask(
+            stream,
+            text(TOKEN).as_bytes(),
+            hint.as_bytes(),
+            question.as_bytes(),
+        )?;
+        // Not through a buffer, which would keep a copy.
+        File::from(io::stdout().as_fd().try_clone_to_owned()?).write_all(&sent)
+    });
+    Some(match asked {
+        Ok(()) => ExitCode::SUCCESS,
+        // To ssh that is a question that nobody answered.
+        Err(_) => ExitCode::FAILURE,
+    })
+}
+
+/// Asks, and waits for the answer: its text and a line feed.
+pub(super) fn ask(
+    mut stream: UnixStream,
+    token: &[u8],
+    hint: &[u8],
+    question: &[u8],
+) -> io::Result<Zeroizing<Vec<u8>>> {
+    let question = &question[..question.len().min(LONGEST)];
+    let kind = KINDS.iter().find(|(_, name)| name.as_bytes() == hint);
+    let mut frame = token.to_vec();
+    frame.push(kind.map_or(b'-', |(byte, _)| *byte));
+    frame.extend((question.len() as u32).to_be_bytes());
+    frame.extend(question);
+    stream.write_all(&frame)?;
+    // Growing would leave copies behind.
+    let room = secret::MOST + 2;
+    let mut answer = Zeroizing::new(vec![0; room]);
+    let mut length = 0;
+    while length < room {
+        match stream.read(&mut answer[length..])? {
+            0 => break,
+            more => length += more,
+        }
+    }
+    match &answer[..length] {
+        [b'+', text @ ..] if text.ends_with(b"\n") => Ok(Zeroizing::new(text.to_vec())),
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+/// Reads what a messenger sends; none when it is something else.
+pub(super) fn read(stream: &mut impl Read) -> Option<Sent> {
+    let mut head = [0; TOKEN_LENGTH + 5];
+    stream.read_exact(&mut head).ok()?;
+    let (token, rest) = head.split_first_chunk::<TOKEN_LENGTH>()?;
+    let (kind, length) = rest.split_first()?;
+    let (_, hint) = KINDS.iter().find(|(byte, _)| byte == kind)?;
+    let length = u32::from_be_bytes(length.try_into().ok()?) as usize;
+    if length > LONGEST {
+        return None;
+    }
+    let mut text = vec![0; length];
+    stream.read_exact(&mut text).ok()?;
+    Some(Sent {
+        token: *token,
+        hint,
+        text: String::from_utf8_lossy(&text).into_owned(),
+    })
+}
+
+/// Sends an answer. Whoever asked may be gone.
+pub(super) fn answer(mut stream: &UnixStream, text: &str) {
+    let mut frame = Zeroizing::new(Vec::with_capacity(secret::MOST + 2));
+    frame.push(b'+');
+    frame.extend(text.as_bytes());
+    frame.push(b'\n');
+    let _ = stream.write_all(&frame);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+}

@@ -1,0 +1,519 @@
+//! What a real ssh asks of the console: passphrases, passwords, keys of hosts that
+//! are not known.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, unbounded};
+use memory_shepherd::clock::System;
+use memory_shepherd::config::Host;
+use memory_shepherd::secret::Secret;
+use memory_shepherd::transport::sftp::Sftp;
+use memory_shepherd::transport::sftp::askpass::{Desk, Event, Question, Wants, Whose};
+use memory_shepherd::transport::{Cause, Object, Transport, TransportError};
+use tempfile::TempDir;
+
+use super::sshd::{HOST, Sshd, ssh_keygen};
+use super::terminal::{self, Terminal};
+use super::world::{BASELINE, World};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_memory-shepherd");
+
+/// How long anything that surely happens may take.
+const BOUND: Duration = Duration::from_secs(60);
+
+const PASSPHRASE: &str = "open sesame";
+
+/// A host on a server, whose ssh asks at a desk.
+struct Asking {
+    server: Sshd,
+    desk: Desk,
+    events: Receiver<Event>,
+    host: Host,
+    transport: Sftp,
+    dir: TempDir,
+}
+
+fn asking(server: Sshd) -> Asking {
+    let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("MEMORY.md"), "a note\n").unwrap();
+    fs::create_dir(dir.path().join("run")).unwrap();
+    let (sender, events) = unbounded();
+    let desk = Desk::new(PROGRAM.into(), vec![dir.path().join("run")], sender);
+    let host = Host {
+        // A busy machine is no reason to give up.
+        timeout: 3600,
+        ..super::servers::host(HOST)
+    };
+    let dial = server.dial().asking(desk.clone());
+    let transport = Sftp::new(host.clone(), Arc::new(dial), Arc::new(System));
+    Asking {
+        server,
+        desk,
+        events,
+        host,
+        transport,
+        dir,
+    }
+}
+
+/// A server that lets us in by a key with a passphrase.
+fn locked() -> Option<Asking> {
+    let server = Sshd::start()?;
+    lock(&server);
+    Some(asking(server))
+}
+
+/// Gives the client's key a passphrase.
+fn lock(server: &Sshd) {
+    let key = server.path("id");
+    ssh_keygen([&"-q", &"-p", &"-P", &"", &"-N", &PASSPHRASE, &"-f", &key]);
+}
+
+impl Asking {
+    /// Looks at the memory: whether it is there.
+    fn look(&self) -> Result<(), TransportError> {
+        let memory = self.dir.path().canonicalize().unwrap().join("MEMORY.md");
+        match self.transport.probe(&[&memory]).remove(0)? {
+            Object::File(_) => Ok(()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The next thing that happens, but for questions that go.
+    fn event(&self) -> Event {
+        loop {
+            match self.events.recv_timeout(BOUND).unwrap() {
+                Event::Withdrawn(_) => {}
+                event => return event,
+            }
+        }
+    }
+
+    /// Looks, and is told to wait for an answer; the question.
+    fn asked(&self) -> Question {
+        let why = self.look().unwrap_err();
+        assert_eq!(why.cause, Cause::Unreachable);
+        let said = why.to_string();
+        let Event::Asked(question) = self.event() else {
+            panic!("{said}");
+        };
+        assert!(said.contains("it waits for your answer"), "{said}");
+        assert!(said.contains(question.noun()), "{said}");
+        assert_eq!(question.host, HOST);
+        question
+    }
+
+    /// The question that follows an answer.
+    fn next(&self) -> Question {
+        match self.event() {
+            Event::Asked(question) => question,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn answer(&self, question: &Question, text: &str) {
+        let mut secret = Secret::new();
+        assert!(secret.push(text));
+        self.desk.answer(question.id, &secret);
+    }
+
+    fn settled(&self) {
+        assert_eq!(self.event(), Event::Settled(HOST.to_string()));
+    }
+
+    /// That the host is left alone until it may ask.
+    fn is_barred(&self) {
+        let connections = self.server.connections();
+        for _ in 0..5 {
+            let why = self.look().unwrap_err().to_string();
+            assert!(why.contains("read it again"), "{why}");
+        }
+        assert_eq!(self.server.connections(), connections);
+        assert!(self.events.is_empty());
+    }
+
+    fn known_hosts(&self) -> String {
+        fs::read_to_string(self.server.path("known_hosts")).unwrap_or_default()
+    }
+}
+
+#[test]
+fn a_passphrase_opens_the_key() {
+    let Some(host) = locked() else { return };
+    let question = host.asked();
+    assert_eq!(question.wants, Wants::Secret(Whose::Machine));
+    assert!(question.text.visible().contains("Enter passphrase for key"));
+    // Whoever comes meanwhile does not wait, and makes no further question.
+    for _ in 0..3 {
+        assert!(host.look().unwrap_err().to_string().contains("it waits"));
+    }
+    host.answer(&question, PASSPHRASE);
+    host.settled();
+    host.look().unwrap();
+    assert_eq!(host.server.connections(), 1);
+    assert!(host.events.is_empty());
+}
+
+#[test]
+fn a_wrong_passphrase_may_be_followed_by_the_right_one() {
+    let Some(host) = locked() else { return };
+    let question = host.asked();
+    assert!(!question.again);
+    host.answer(&question, "open barley");
+    let second = host.next();
+    assert!(second.again && second.id != question.id);
+    host.answer(&second, PASSPHRASE);
+    host.settled();
+    host.look().unwrap();
+    assert_eq!(host.server.connections(), 1);
+}
+
+#[test]
+fn wrong_passphrases_end_with_a_host_that_is_left_alone() {
+    let Some(host) = locked() else { return };
+    let mut question = host.asked();
+    for _ in 0..2 {
+        host.answer(&question, "open barley");
+        question = host.next();
+    }
+    host.answer(&question, "open barley");
+    host.settled();
+    let why = host.look().unwrap_err();
+    assert!(why.to_string().contains("does not let us in"), "{why}");
+    host.is_barred();
+    host.desk.let_ask(&host.host);
+    host.answer(&host.asked(), PASSPHRASE);
+    host.settled();
+    host.look().unwrap();
+}
+
+#[test]
+fn a_passphrase_that_is_refused_is_not_asked_for_again_until_it_may_be() {
+    let Some(host) = locked() else { return };
+    let question = host.asked();
+    host.desk.refuse(question.id);
+    host.settled();
+    let why = host.look().unwrap_err().to_string();
+    assert!(
+        why.contains("wants a passphrase and got no answer"),
+        "{why}"
+    );
+    host.is_barred();
+    assert_eq!(host.server.connections(), 1);
+    host.desk.let_ask(&host.host);
+    host.answer(&host.asked(), PASSPHRASE);
+    host.settled();
+    host.look().unwrap();
+}
+
+/// A server that asks for a password.
+fn with_password() -> Option<Sshd> {
+    let server = Sshd::with("PasswordAuthentication yes\nPermitRootLogin yes")?;
+    fs::remove_file(server.path("authorized_keys")).unwrap();
+    Some(server)
+}
+
+/// Refuses a password; then the server sees ssh go without having tried any.
+fn refuse_password(host: &Asking) {
+    let question = host.asked();
+    assert_eq!(question.wants, Wants::Secret(Whose::Host));
+    assert_eq!(question.noun(), "a password");
+    host.desk.refuse(question.id);
+    host.settled();
+    host.is_barred();
+    let end = Instant::now() + BOUND;
+    while !host.server.log().contains("authenticating user") {
+        assert!(Instant::now() < end, "{}", host.server.log());
+        thread::park_timeout(Duration::from_millis(5));
+    }
+    let log = host.server.log();
+    assert!(!log.contains("Failed password"), "{log}");
+}
+
+#[test]
+fn a_password_that_is_refused_is_not_tried_as_an_empty_one() {
+    let Some(server) = with_password() else {
+        return;
+    };
+    refuse_password(&asking(server));
+}
+
+#[test]
+fn nor_does_a_jump_host_get_an_empty_one() {
+    let Some(server) = with_password() else {
+        return;
+    };
+    through_a_jump(&server);
+    refuse_password(&asking(server));
+}
+
+#[test]
+fn an_unknown_host_is_accepted_by_its_fingerprint_and_known_afterwards() {
+    let Some(server) = Sshd::start() else { return };
+    fs::remove_file(server.path("known_hosts")).unwrap();
+    let public = server.path("host_key.pub");
+    let shown = Command::new("ssh-keygen").arg("-lf").arg(public).output();
+    let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
+    let fingerprint = shown.split_whitespace().nth(1).unwrap();
+    let host = asking(server);
+    let question = host.asked();
+    let Wants::HostKey(key) = &question.wants else {
+        panic!("{question:?}");
+    };
+    assert_eq!(key.fingerprint.visible(), fingerprint);
+    assert_eq!(key.kind.visible(), "ED25519");
+    assert!(key.host.visible().contains("127.0.0.1"));
+    assert_eq!(host.known_hosts(), "");
+    host.answer(&question, fingerprint);
+    host.settled();
+    host.look().unwrap();
+    let known = host.known_hosts();
+    assert!(known.contains(&host.server.known_as()), "{known}");
+    // The next session asks nothing.
+    let dial = host.server.dial().asking(host.desk.clone());
+    let again = Sftp::new(host.host.clone(), Arc::new(dial), Arc::new(System));
+    let memory = host.dir.path().canonicalize().unwrap().join("MEMORY.md");
+    again.probe(&[&memory]).remove(0).unwrap();
+    assert!(host.events.is_empty());
+}
+
+#[test]
+fn an_unknown_host_that_is_refused_stays_unknown() {
+    let Some(server) = Sshd::start() else { return };
+    fs::remove_file(server.path("known_hosts")).unwrap();
+    let host = asking(server);
+    let question = host.asked();
+    host.desk.refuse(question.id);
+    host.settled();
+    let why = host.look().unwrap_err().to_string();
+    assert!(why.contains("wants its host key to be accepted"), "{why}");
+    host.is_barred();
+    assert_eq!(host.known_hosts(), "");
+    assert_eq!(host.server.logins(), 0);
+}
+
+#[test]
+fn a_key_that_has_changed_or_was_revoked_is_never_asked_about() {
+    for mark in ["", "@revoked "] {
+        let Some(server) = Sshd::start() else { return };
+        let key = match mark {
+            "" => server.new_key("other"),
+            _ => server.path("host_key"),
+        };
+        server.know(&key);
+        let line = fs::read_to_string(server.path("known_hosts")).unwrap();
+        let line = format!("{mark}{line}");
+        fs::write(server.path("known_hosts"), &line).unwrap();
+        let host = asking(server);
+        let why = host.look().unwrap_err();
+        assert_eq!(why.cause, Cause::HostKey, "{mark}: {why}");
+        assert!(host.events.is_empty(), "{mark}");
+        assert_eq!(host.known_hosts(), line);
+        assert_eq!(host.server.logins(), 0);
+    }
+}
+
+/// The host is reached by way of another one, which is the same server.
+fn through_a_jump(server: &Sshd) {
+    let config = server.path("ssh_config");
+    server.prepend(&format!(
+        "Host {HOST}\nProxyCommand ssh -F {} -W 127.0.0.1:{} jump\nHost jump\nHostName 127.0.0.1\nPort {}\nProxyCommand none",
+        config.display(),
+        server.port(),
+        server.port(),
+    ));
+}
+
+#[test]
+fn a_jump_host_asks_in_the_same_place() {
+    let Some(server) = Sshd::start() else { return };
+    lock(&server);
+    through_a_jump(&server);
+    let host = asking(server);
+    let jump = host.asked();
+    host.answer(&jump, PASSPHRASE);
+    let end = host.next();
+    assert_ne!(end.id, jump.id);
+    host.answer(&end, PASSPHRASE);
+    host.settled();
+    host.look().unwrap();
+}
+
+#[test]
+fn nothing_is_left_of_a_host_that_asks_when_the_desk_closes() {
+    let Some(host) = locked() else { return };
+    host.asked();
+    host.desk.close();
+    let run = host.dir.path().join("run");
+    assert_eq!(fs::read_dir(run).unwrap().count(), 0);
+    // A session that nobody ended would keep the server waiting.
+    let Asking { mut server, .. } = host;
+    server.close();
+    assert!(!server.log().contains("Failed"), "{}", server.log());
+}
+
+#[test]
+fn started_to_ask_it_does_nothing_else() {
+    let dir = TempDir::new().unwrap();
+    for arguments in [
+        &["Password: "][..],
+        &["--version"],
+        &["reset", "--all"],
+        &[],
+    ] {
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).env_clear().stdin(Stdio::null());
+        command.env("MEMORY_SHEPHERD_ASKPASS", dir.path().join("nobody"));
+        let ended = command.output().unwrap();
+        assert_eq!(ended.status.code(), Some(1), "{arguments:?}");
+        assert!(ended.stdout.is_empty() && ended.stderr.is_empty());
+    }
+}
+
+// ---- The console ---------------------------------------------------------------------
+
+/// A fleet of an agent on this machine and one on a server whose ssh asks, and a
+/// folder with an ssh that knows the server.
+struct Site {
+    server: Sshd,
+    world: World,
+    config: PathBuf,
+    path: PathBuf,
+}
+
+fn site(server: Sshd) -> Site {
+    let mut world = World::new(&["scout"]);
+    world.write_scratch("scout", "a note\n");
+    let memory = world.memory("ranger");
+    let lines = format!(
+        "remote_host = {HOST}\nremote_timeout = 3600\nremote_memory = {}",
+        memory.display()
+    );
+    world.add("ranger", &lines);
+    world.set_baseline("ranger", BASELINE);
+    world.write_scratch("ranger", "a note\n");
+    let config = world.config().path;
+    let path = world.root.join("bin");
+    fs::create_dir(&path).unwrap();
+    let ssh = format!(
+        "#!/bin/sh\nexec /usr/bin/ssh -F {} \"$@\"\n",
+        server.path("ssh_config").display()
+    );
+    fs::write(path.join("ssh"), ssh).unwrap();
+    fs::set_permissions(path.join("ssh"), PermissionsExt::from_mode(0o755)).unwrap();
+    Site {
+        server,
+        world,
+        config,
+        path,
+    }
+}
+
+impl Site {
+    fn open(&self, size: (u16, u16)) -> Terminal {
+        let mut command = terminal::command(Path::new(PROGRAM), &self.world.root.join("home"));
+        command.env("PATH", format!("{}:/usr/bin:/bin", self.path.display()));
+        command.env("XDG_RUNTIME_DIR", self.world.root.join("home/tmp"));
+        command.args(["--config", self.config.to_str().unwrap()]);
+        Terminal::start(command, size)
+    }
+
+    /// What is left of sockets.
+    fn sockets(&self) -> usize {
+        fs::read_dir(self.world.root.join("home/tmp"))
+            .unwrap()
+            .count()
+    }
+}
+
+/// Opens the question and types an answer once it listens, without Enter.
+fn type_answer(terminal: &mut Terminal, answer: &str, shown: &str) {
+    terminal.send("@");
+    terminal.wait_for("Enter answers");
+    terminal.wait(shown, |terminal| {
+        terminal.send("\x15");
+        terminal.send(answer);
+        terminal.wait_for_quiet();
+        terminal.text().contains(&format!("> {shown}_"))
+    });
+}
+
+#[test]
+fn in_a_terminal_a_passphrase_is_typed_and_the_agent_is_read() {
+    let Some(server) = Sshd::start() else { return };
+    lock(&server);
+    let site = site(server);
+    let mut terminal = site.open((80, 24));
+    terminal.wait_for("@ box wants a passphrase");
+    terminal.wait("the other agent", |it| {
+        it.text().contains("SCRATCH   scout")
+    });
+    terminal.wait_for("UNREACH   ranger");
+    type_answer(&mut terminal, "wrong", &"•".repeat(5));
+    terminal.send("\r");
+    terminal.wait_for("box did not accept that");
+    type_answer(&mut terminal, PASSPHRASE, &"•".repeat(PASSPHRASE.len()));
+    assert!(terminal.text().contains("was not accepted"));
+    let limits = fs::read_to_string(format!("/proc/{}/limits", terminal.pid())).unwrap();
+    let core = limits
+        .lines()
+        .find(|line| line.starts_with("Max core file size"));
+    let core: Vec<&str> = core.unwrap().split_whitespace().collect();
+    assert_eq!(core[4..6], ["0", "0"], "no secret is written to a disk");
+    terminal.send("\r");
+    terminal.wait("the agent", |it| it.text().contains("SCRATCH   ranger"));
+    assert!(!terminal.text().contains('@'), "nothing is asked any more");
+    let bytes = String::from_utf8_lossy(&terminal.bytes).into_owned();
+    assert!(!bytes.contains(PASSPHRASE) && !bytes.contains("sesame"));
+    terminal.send("q");
+    assert!(terminal.wait_for_exit().success());
+    terminal.is_restored();
+    assert_eq!(site.sockets(), 0);
+    assert_eq!(site.server.connections(), 1);
+}
+
+#[test]
+fn in_a_terminal_an_unknown_host_is_refused_and_then_accepted() {
+    let Some(server) = Sshd::start() else { return };
+    fs::remove_file(server.path("known_hosts")).unwrap();
+    let site = site(server);
+    let mut terminal = site.open((120, 36));
+    terminal.wait_for("@ box wants its host key to be accepted");
+    type_answer(&mut terminal, "y", "y");
+    assert!(terminal.text().contains("fingerprint  SHA256:"));
+    terminal.send("\r");
+    terminal.wait_for("type yes in full");
+    terminal.send("\x1b");
+    terminal.wait("the reason", |it| it.text().contains("got no answer"));
+    assert!(!site.server.path("known_hosts").exists());
+    terminal.send("R");
+    terminal.wait_for("@ box wants its host key to be accepted");
+    type_answer(&mut terminal, "yes", "yes");
+    terminal.send("\r");
+    terminal.wait("the agent", |it| it.text().contains("SCRATCH   ranger"));
+    assert!(site.server.path("known_hosts").exists());
+    terminal.send("q");
+    assert!(terminal.wait_for_exit().success());
+    assert_eq!(site.sockets(), 0);
+}
+
+#[test]
+fn in_a_terminal_leaving_with_an_open_question_leaves_nothing_behind() {
+    let Some(server) = Sshd::start() else { return };
+    lock(&server);
+    let mut site = site(server);
+    let mut terminal = site.open((80, 24));
+    terminal.wait_for("@ box wants a passphrase");
+    terminal.send("q");
+    assert!(terminal.wait_for_exit().success());
+    terminal.is_restored();
+    assert_eq!(site.sockets(), 0);
+    site.server.close();
+    assert_eq!(site.server.logins(), 0);
+}
