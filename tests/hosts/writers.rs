@@ -477,7 +477,7 @@ fn no_note_is_lost_by_the_clock_of_the_machine() {
     }
     let Some(server) = Sshd::start() else { return };
     let fleet = Fleet::new(|_| Arc::new(System), Arc::new(server.dial()));
-    nothing_is_lost("sshd, real time", 200, fleet, &Arc::default());
+    nothing_is_lost("sshd, real time", 80, fleet, &Arc::default());
 }
 
 /// One who writes all the time is not waited for for ever: what was displaced
