@@ -68,12 +68,18 @@ impl Engine {
     /// Connects to all hosts at the same time, and says how they stand then.
     pub fn greet(&self) -> Vec<HostStatus> {
         let known = self.hosts().into_iter().map(|status| status.host);
-        let greet = |host: Host| {
+        let greet = |host: &Host| {
             // What comes of it is told as the host's contact.
-            drop(self.setup.transports.to(Some(&host)).approach());
+            drop(self.setup.transports.to(Some(host)).approach());
         };
-        hosts::side_by_side(|| (), known.collect(), greet);
+        hosts::side_by_side(|| (), known.collect(), greet, |_| ());
         self.hosts()
+    }
+
+    /// Connects to a host, if there is no connection yet. What comes of it is told
+    /// to whoever asks for something next.
+    pub(super) fn connect(&self, host: &Host) {
+        drop(self.setup.transports.to(Some(host)).probe(&[]));
     }
 
     /// Ends all connections to hosts. They are not made again.

@@ -3,30 +3,78 @@
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
+use super::Engine;
 use crate::config::{Agent, Host};
 
-/// How many hosts are worked on at the same time.
+/// How many hosts are worked on at the same time. Those that are being connected to
+/// do not count: one that does not answer holds up no other.
 const HOSTS: usize = 16;
+
+/// How many hosts are connected to at the same time.
+const DIALS: usize = 128;
 
 /// How many agents of one host are worked on at the same time.
 const AGENTS: usize = 64;
 
-/// Does `here` on this thread and meanwhile `act` for each of the others, up to
-/// [`HOSTS`] of them at a time. Without others no thread is started.
+/// Does `here` on this thread and meanwhile, for each of the others, `connect` and
+/// then `act`: the latter for up to [`HOSTS`] of them at a time. Without others no
+/// thread is started.
 pub(super) fn side_by_side<J: Send, T: Send, U>(
     here: impl FnOnce() -> U,
     others: Vec<J>,
+    connect: impl Fn(&J) + Sync,
     act: impl Fn(J) -> T + Sync,
 ) -> (U, Vec<T>) {
     if !others.is_empty() {
         raise_file_limit();
     }
-    share(here, others, HOSTS, act)
+    let places = Places::new(HOSTS);
+    share(here, others, DIALS, |other| {
+        connect(&other);
+        let _place = places.take();
+        act(other)
+    })
+}
+
+/// So many may work at the same time.
+struct Places {
+    free: Mutex<usize>,
+    freed: Condvar,
+}
+
+/// One of them, until it is dropped.
+struct Place<'p>(&'p Places);
+
+impl Places {
+    fn new(free: usize) -> Places {
+        Places {
+            free: Mutex::new(free),
+            freed: Condvar::new(),
+        }
+    }
+
+    fn take(&self) -> Place<'_> {
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self
+            .freed
+            .wait_while(free, |free| *free == 0)
+            .unwrap_or_else(PoisonError::into_inner);
+        *free -= 1;
+        Place(self)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let free = self.0.free.lock();
+        *free.unwrap_or_else(PoisonError::into_inner) += 1;
+        self.0.freed.notify_one();
+    }
 }
 
 /// Does `here` on this thread and meanwhile `act` for each item, on so many others
@@ -85,6 +133,7 @@ pub(super) fn at_once<T: Send, U: Send>(items: Vec<T>, act: impl Fn(T) -> U + Sy
 /// Does `one` for each agent of this machine, one after the other, and `batch` for
 /// those of each host. The answers are in the order of the agents.
 pub(super) fn for_each<'a, U: Send>(
+    engine: &Engine,
     agents: &[&'a Agent],
     one: impl Fn(&'a Agent) -> U,
     batch: impl Fn(&[&'a Agent]) -> Vec<U> + Sync,
@@ -109,7 +158,9 @@ pub(super) fn for_each<'a, U: Send>(
         }
         done
     };
-    let (mut done, others) = side_by_side(local, hosts.into_values().collect(), remote);
+    let connect = |(host, _): &(&Host, Vec<usize>)| engine.connect(host);
+    let remote = |(_, places)| remote(places);
+    let (mut done, others) = side_by_side(local, hosts.into_iter().collect(), connect, remote);
     done.extend(others.into_iter().flatten());
     done.sort_by_key(|(place, _)| *place);
     done.into_iter().map(|(_, result)| result).collect()
@@ -118,6 +169,28 @@ pub(super) fn for_each<'a, U: Send>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_connecting_holds_no_place() {
+        // As many as there are places never connect before everybody else is done.
+        let (others, all) = (40, HOSTS + 40);
+        let done = (Mutex::new(0), Condvar::new());
+        let wait = |number: &usize| {
+            if *number >= HOSTS {
+                return;
+            }
+            let count = done.0.lock().unwrap();
+            drop(done.1.wait_while(count, |count| *count < others).unwrap());
+        };
+        let act = |number: usize| {
+            *done.0.lock().unwrap() += 1;
+            done.1.notify_all();
+            number
+        };
+        let (_, mut ended) = side_by_side(|| (), (0..all).collect(), wait, act);
+        ended.sort();
+        assert_eq!(ended, (0..all).collect::<Vec<usize>>());
+    }
 
     #[test]
     fn everything_is_done_also_where_no_thread_can_be_had() {

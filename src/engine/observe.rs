@@ -242,6 +242,7 @@ impl Engine {
     /// their order.
     pub fn observe_all(&self, agents: &[&Agent]) -> Vec<Observation> {
         hosts::for_each(
+            self,
             agents,
             |agent| self.observe(agent),
             |agents| self.observe_together(agents, || ()),

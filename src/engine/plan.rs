@@ -286,7 +286,7 @@ impl Engine {
         };
         let mut steps = Vec::new();
         let mut skipped = Vec::new();
-        for planned in each(&agents, plan) {
+        for planned in each(self, &agents, plan) {
             match planned {
                 Ok(step) => steps.push(step),
                 Err(skip) => skipped.push(skip),
@@ -485,7 +485,7 @@ impl Engine {
         };
         let mut steps = Vec::new();
         let mut skipped = Vec::new();
-        for planned in each(&agents, plan) {
+        for planned in each(self, &agents, plan) {
             match planned {
                 Ok(step) => steps.push(step),
                 Err(skip) => skipped.push(skip),
@@ -552,11 +552,12 @@ impl Engine {
 
 /// Plans each of these; those of a host at the same time.
 fn each<'a>(
+    engine: &Engine,
     agents: &[&'a Agent],
     plan: impl Fn(&'a Agent) -> Result<Step, Skipped> + Sync,
 ) -> Vec<Result<Step, Skipped>> {
     let batch = |agents: &[&'a Agent]| hosts::at_once(agents.to_vec(), &plan);
-    hosts::for_each(agents, &plan, batch)
+    hosts::for_each(engine, agents, &plan, batch)
 }
 
 /// Names in order, each once.

@@ -124,7 +124,7 @@ impl Engine {
             }
         }
         let lanes = hosts.into_values().collect();
-        let (mut results, others) = side_by_side(|| here.run(), lanes, Lane::run);
+        let (mut results, others) = side_by_side(|| here.run(), lanes, Lane::connect, Lane::run);
         results.extend(others.into_iter().flatten());
         run.finish(results, began)
     }
@@ -261,7 +261,9 @@ impl<'a> Run<'a> {
                 self.trouble(error.context(&agent.name));
             }
         };
-        for_each(&agents, settle, |some| at_once(some.to_vec(), settle));
+        for_each(self.engine, &agents, settle, |some| {
+            at_once(some.to_vec(), settle)
+        });
     }
 
     fn is_cancelled(&self) -> bool {

@@ -137,6 +137,13 @@ impl<'r, 'a> Lane<'r, 'a> {
         }
     }
 
+    /// Connects to the host, if there is no connection yet.
+    pub(super) fn connect(&self) {
+        if let Some(host) = self.host {
+            self.run.engine.connect(host);
+        }
+    }
+
     /// Takes every agent through all steps.
     pub(super) fn run(mut self) -> Vec<AgentResult> {
         while !self.queue.is_empty() {
