@@ -391,7 +391,7 @@ fn a_changed_host_key_stops_everything() {
     server.know(&server.new_key("former"));
     let known = fs::read(server.path("known_hosts")).unwrap();
     let refused = nothing_works(server.dial(), HOST);
-    refused.says(State::HostKey, "another host key", "ssh-keygen -R");
+    refused.says(State::HostKey, "another host key", "forget the old key");
     assert_eq!(fs::read(server.path("known_hosts")).unwrap(), known);
     nobody_was_let_in(server);
 }

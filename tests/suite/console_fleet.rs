@@ -346,7 +346,7 @@ pub fn host(name: &str, reach: Reach, agents: &[&str]) -> HostStatus {
                 "{name} shows another host key than the one that is known, or a revoked one; nothing was read or sent"
             ),
             &format!(
-                "find out why before anything else; if the host was really set up anew: `ssh-keygen -R {name}`, then `ssh {name}`"
+                "find out why before anything else; if the host was really set up anew, `ssh {name}` says how to forget the old key"
             ),
         ),
         Reach::Refused => failed(

@@ -360,19 +360,10 @@ impl Transport for Sftp {
             Err(error) => return memories.iter().map(|_| Err(error.clone())).collect(),
         };
         let paths: Vec<PathBuf> = memories.iter().map(|it| connection.absolute(it)).collect();
-        let ask = paths.iter().flat_map(|path| look_at(path));
-        match connection.ask(ask.collect()) {
-            Ok(replies) => {
-                let looks = replies.chunks(LOOK).zip(&paths);
-                looks
-                    .map(|(replies, path)| {
-                        let object = connection.object(path, replies)?;
-                        connection.with_target(path, object)
-                    })
-                    .collect()
-            }
-            Err(error) => memories.iter().map(|_| Err(error.clone())).collect(),
-        }
+        let paths: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
+        let looked = connection.look(&paths);
+        let found = looked.and_then(|found| connection.complete(&paths, found));
+        found.unwrap_or_else(|error| memories.iter().map(|_| Err(error.clone())).collect())
     }
 
     fn open(&self, memory: &Path) -> Result<Box<dyn Folder>, TransportError> {
@@ -504,6 +495,9 @@ pub(super) fn lstat(path: &Path) -> Request {
     Request::Lstat { path: bytes(path) }
 }
 
+/// What stands at a name, or why that is not known.
+type Found = Result<Object, TransportError>;
+
 /// The answer to one request of a batch: the server's, or why that one has none.
 pub(super) type Answer = Result<Reply, Failure>;
 
@@ -615,26 +609,58 @@ impl Connection {
         }
     }
 
-    /// An object, with its target if it is a link. That there is none is asked for
-    /// twice: the same status stands for other troubles, some of which pass.
+    /// What stands at some names.
+    fn look(&self, memories: &[&Path]) -> Result<Vec<Found>, TransportError> {
+        let ask = memories.iter().flat_map(|memory| look_at(memory));
+        let answers = self.ask(ask.collect())?;
+        let looks = answers.chunks(LOOK).zip(memories);
+        Ok(looks
+            .map(|(answers, memory)| self.object(memory, answers))
+            .collect())
+    }
+
+    /// The same with the targets of links. That there is nothing is asked for twice:
+    /// the same status stands for other troubles, some of which pass.
+    fn complete(
+        &self,
+        memories: &[&Path],
+        mut found: Vec<Found>,
+    ) -> Result<Vec<Found>, TransportError> {
+        let places = |found: &[Found], wanted: fn(&Object) -> bool| -> Vec<usize> {
+            let all = found.iter().enumerate();
+            let some = all.filter(|(_, found)| found.as_ref().is_ok_and(wanted));
+            some.map(|(place, _)| place).collect()
+        };
+        let absent = places(&found, |object| *object == Object::Absent);
+        if !absent.is_empty() {
+            let memories: Vec<&Path> = absent.iter().map(|place| memories[*place]).collect();
+            for (place, object) in absent.into_iter().zip(self.look(&memories)?) {
+                found[place] = object;
+            }
+        }
+        let links = places(&found, |it| matches!(it, Object::Odd(Odd::Symlink(_))));
+        if !links.is_empty() {
+            let paths = links.iter().map(|place| bytes(memories[*place]));
+            let ask = paths.map(|path| Request::ReadLink { path });
+            for (place, answer) in links.iter().zip(self.ask(ask.collect())?) {
+                let target = match answer {
+                    Ok(Reply::Names(mut names)) => names.pop().map(|name| name.name),
+                    _ => None,
+                };
+                found[*place] = Ok(Object::Odd(Odd::Symlink(target.unwrap_or_default())));
+            }
+        }
+        Ok(found)
+    }
+
+    /// The same for one.
     pub(super) fn with_target(
         &self,
         memory: &Path,
         object: Object,
     ) -> Result<Object, TransportError> {
-        let object = match object {
-            Object::Absent => self.object(memory, &self.ask(look_at(memory).to_vec())?)?,
-            object => object,
-        };
-        let Object::Odd(Odd::Symlink(_)) = object else {
-            return Ok(object);
-        };
-        let path = bytes(memory);
-        let target = match self.ask(vec![Request::ReadLink { path }])?.pop() {
-            Some(Ok(Reply::Names(mut names))) => names.pop().map(|name| name.name),
-            _ => None,
-        };
-        Ok(Object::Odd(Odd::Symlink(target.unwrap_or_default())))
+        let found = self.complete(&[memory], vec![Ok(object)])?.pop();
+        found.unwrap_or_else(|| Err(self.odd_answer("look at", memory)))
     }
 
     /// What a file's attributes say that it is.

@@ -466,10 +466,11 @@ impl<'l> Reason<'l> {
 
     fn tell(&self, host: &Host) -> TransportError {
         let name = &host.name;
-        let login = match &host.user {
-            Some(user) => format!("{user}@{name}"),
-            None => name.clone(),
-        };
+        // As it is asked for by hand.
+        let port = host.port.map(|port| format!("-p {port} "));
+        let user = host.user.as_ref().map(|user| format!("{user}@"));
+        let way = [port, user].into_iter().flatten().collect::<String>();
+        let ssh = format!("ssh {way}{name}");
         let (cause, message, hint) = match self {
             Reason::Changed => (
                 Cause::HostKey,
@@ -477,19 +478,19 @@ impl<'l> Reason<'l> {
                     "{name} shows another host key than the one that is known, or a revoked one; nothing was read or sent"
                 ),
                 format!(
-                    "find out why before anything else; if the host was really set up anew: `ssh-keygen -R {name}`, then `ssh {login}`"
+                    "find out why before anything else; if the host was really set up anew, `{ssh}` says how to forget the old key"
                 ),
             ),
             Reason::Unknown => (
                 Cause::Refused,
                 format!("{name} shows a host key that is not known here"),
-                format!("connect once by hand and compare the fingerprint: `ssh {login}`"),
+                format!("connect once by hand and compare the fingerprint: `{ssh}`"),
             ),
             Reason::Refused(line) => (
                 Cause::Refused,
                 format!("{name} does not let us in: {}", cut(line)),
                 format!(
-                    "`ssh {login}` has to work without asking anything; see `ssh-add -l` and identity_file"
+                    "`{ssh}` has to work without asking anything; see `ssh-add -l` and identity_file"
                 ),
             ),
             Reason::Setup(line) => (
@@ -505,7 +506,7 @@ impl<'l> Reason<'l> {
             Reason::Away(line) => (
                 Cause::Unreachable,
                 format!("{name} cannot be reached: {}", cut(line)),
-                format!("try `ssh {login}`"),
+                format!("try `{ssh}`"),
             ),
         };
         TransportError::new(cause, Error::new(Kind::Host, message).hint(hint))
