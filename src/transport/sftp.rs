@@ -8,7 +8,8 @@
 //! | [`session`] | many requests of many callers over one pair of pipes, in bounded time and memory |
 //! | [`ssh`] | the child, and what its words mean |
 //! | [`askpass`] | what the child asks, in the console |
-//! | `host` | one host: its session, its pauses, what a look at a memory says |
+//! | `host` | one host: whether there is a session, and the pauses between the tries |
+//! | `connection` | one session, and what a look at a memory says |
 //! | `folder`, `run_folder`, `stage`, `settle`, `pump`, `weaker` | the folder of one memory: [`super::Folder`] over SFTP |
 //! | `together` | many memories read at the same time |
 //!
@@ -17,6 +18,7 @@
 //! foreign text.
 
 pub mod askpass;
+mod connection;
 mod folder;
 mod host;
 mod pump;

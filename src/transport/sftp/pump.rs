@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use super::connection::{Answer, Connection, attrs};
 use super::folder::{Handle, moved};
-use super::host::{Answer, Connection, attrs};
 use super::wire::{Attrs, Reply, Request, status};
 use crate::digest::Digest;
 use crate::transport::{Sink, TransportError};

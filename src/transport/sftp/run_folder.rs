@@ -9,8 +9,8 @@
 
 use std::path::PathBuf;
 
+use super::connection::{Answer, DIRECTORY, attrs, bytes, code, kind, lstat};
 use super::folder::{Handle, SftpFolder, handle, moved};
-use super::host::{Answer, DIRECTORY, attrs, bytes, code, kind, lstat};
 use super::settle::Displaced;
 use super::wire::{Request, flags, status};
 use crate::durable;

@@ -3,8 +3,10 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+use super::connection::{
+    Answer, DIRECTORY, LOOK, REGULAR, attrs, code, file, kind, look_at, lstat,
+};
 use super::folder::{Handle, New, SftpFolder, handle, moved};
-use super::host::{Answer, DIRECTORY, LOOK, REGULAR, attrs, code, file, kind, look_at, lstat};
 use super::pump::Pump;
 use super::run_folder::UNLINK;
 use super::wire::status;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use super::connection::{Answer, REGULAR, attrs, bytes, kind, lstat};
 use super::folder::{Handle, New, SftpFolder};
-use super::host::{Answer, REGULAR, attrs, bytes, kind, lstat};
 use super::pump::{AHEAD, Held, PIECE, Pump};
 use super::wire::{Attrs, Reply, Request, Statvfs};
 use crate::digest::Hasher;

@@ -4,8 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::connection::{Answer, Connection, bytes, code};
 use super::folder::{Handle, handle, moved};
-use super::host::{Answer, Connection, bytes, code};
 use super::pump::{LARGEST, Pump, too_large};
 use super::wire::{Attrs, Request, flags, status};
 use crate::transport::{File, Object, Pieces, TransportError};

@@ -9,8 +9,8 @@
 
 use std::path::Path;
 
+use super::connection::bytes;
 use super::folder::SftpFolder;
-use super::host::bytes;
 use super::wire::Request;
 use crate::config::Extension;
 
