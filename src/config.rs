@@ -425,12 +425,35 @@ impl Place {
         }
     }
 
+    /// The same for two places that are the same file, as far as the config can
+    /// tell: host, port, user and path. Different users see the same file on a host,
+    /// unless the path starts at their home.
+    pub fn key(&self) -> (String, u16, &str, PathBuf) {
+        match self {
+            Place::Local { memory } => (String::new(), 0, "", memory.clone()),
+            Place::Remote { host, memory, .. } => {
+                let parts = memory.strip_prefix("~").unwrap_or(memory).components();
+                let path: PathBuf = parts.filter(|it| *it != Component::CurDir).collect();
+                let user = host.user.as_deref().filter(|_| path.is_relative());
+                (
+                    host.name.to_ascii_lowercase(),
+                    host.port.unwrap_or(SSH_PORT),
+                    user.unwrap_or_default(),
+                    path,
+                )
+            }
+        }
+    }
+
     /// The memory, on whatever machine.
     pub fn memory(&self) -> &Path {
         let (Place::Local { memory } | Place::Remote { memory, .. }) = self;
         memory
     }
 }
+
+/// The port of SSH where nothing else is said.
+const SSH_PORT: u16 = 22;
 
 /// How a host is reached. Agents for whom all of it is the same share one
 /// session.

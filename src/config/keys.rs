@@ -165,7 +165,7 @@ pub(super) const KEYS: &[KeyDoc] = &[
     key(Scope::Agent, "separator", Shape::Separator, "", "as in [general], for this agent"),
     key(Scope::Agent, "every", Shape::Text, "", "how often the agent's timer runs, such as 3h"),
     key(Scope::Remote, "remote_poll", POLL, "", "as in [general], for this agent"),
-    key(Scope::Remote, "remote_timeout", TIMEOUT, "", "as in [general], for this agent"),
+    key(Scope::Remote, "remote_timeout", TIMEOUT, "", "as in [general], for this agent's host: of several the longest holds"),
     key(Scope::Remote, "accept_weaker", WEAKER, "", "what its host's SFTP server may lack, such as fsync; a plan says what that costs"),
 ];
 
@@ -247,7 +247,7 @@ impl Base<'_> {
             Shape::Separator => separator(text),
             Shape::Folder => self.local(text),
             Shape::File => names_a_file(text).and_then(|()| self.local(text)),
-            Shape::RemoteFile => names_a_file(text).map(|()| Value::Path(PathBuf::from(text))),
+            Shape::RemoteFile => names_a_file(text).and_then(|()| remote(text)),
             Shape::Baseline => names_a_file(text).and_then(|()| inside(text, "baseline_dir")),
             Shape::Subdir => subdir(text),
             Shape::Number(min, max, unit) => number(text, min, max, unit),
@@ -321,11 +321,26 @@ fn inside(text: &str, folder: &str) -> Result<Value, Fault> {
             ),
         );
     }
-    // What file systems take.
+    fits(path)?;
+    Ok(Value::Text(tidy(path).display().to_string()))
+}
+
+/// What file systems take.
+fn fits(path: &Path) -> Result<(), Fault> {
     if path.components().any(|part| part.as_os_str().len() > 255) {
         return fault("has a name of more than 255 bytes", "write a shorter one");
     }
-    Ok(Value::Text(tidy(path).display().to_string()))
+    if path.as_os_str().len() >= 4096 {
+        return fault("is longer than 4,095 bytes", "write a shorter one");
+    }
+    Ok(())
+}
+
+/// A path on another host, as it is written.
+fn remote(text: &str) -> Result<Value, Fault> {
+    let path = PathBuf::from(text);
+    fits(&path)?;
+    Ok(Value::Path(path))
 }
 
 fn subdir(text: &str) -> Result<Value, Fault> {

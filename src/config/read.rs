@@ -74,7 +74,8 @@ pub fn parse(text: &[u8], path: &Path, env: &Env) -> std::result::Result<Config,
         let hint = Some(hint.to_string());
         reader.report.add(Level::Warning, None, message, hint);
     }
-    let agents: Vec<Agent> = agents.into_iter().map(|(agent, _)| agent).collect();
+    let mut agents: Vec<Agent> = agents.into_iter().map(|(agent, _)| agent).collect();
+    agree_on_timeouts(&mut agents);
     let named = agents.iter().enumerate();
     let places = named.map(|(place, agent)| (agent.name.clone(), place));
     let warnings = reader.report.finish();
@@ -87,6 +88,25 @@ pub fn parse(text: &[u8], path: &Path, env: &Env) -> std::result::Result<Config,
         warnings,
         entries,
     })
+}
+
+/// Agents that are reached in the same way share a session, so the longest of their
+/// `remote_timeout` holds for it.
+fn agree_on_timeouts(agents: &mut [Agent]) {
+    let way = |host: &Host| Host {
+        timeout: 0,
+        ..host.clone()
+    };
+    let mut longest: BTreeMap<Host, u32> = BTreeMap::new();
+    for host in agents.iter().filter_map(|agent| agent.place.host()) {
+        let time = longest.entry(way(host)).or_default();
+        *time = host.timeout.max(*time);
+    }
+    for agent in agents {
+        if let Place::Remote { host, .. } = &mut agent.place {
+            host.timeout = longest.get(&way(host)).copied().unwrap_or(host.timeout);
+        }
+    }
 }
 
 /// A section as it stands in the file.
@@ -367,7 +387,7 @@ impl Reader<'_> {
         let mut folders = BTreeMap::new();
         for (agent, spot) in agents {
             let name = agent.name.as_str();
-            let first = *memories.entry(memory_key(&agent.place)).or_insert(name);
+            let first = *memories.entry(agent.place.key()).or_insert(name);
             if first != name {
                 let message = format!("the agents `{first}` and `{name}` have the same memory");
                 let hint = "a reset of either is refused as long as they share it".to_string();
@@ -382,24 +402,6 @@ impl Reader<'_> {
                 let hint = "give each its own, so that their entries can be told apart".to_string();
                 self.report.warn(spot, message, Some(hint));
             }
-        }
-    }
-}
-
-/// Host, user, port and path: equal for two places that are the same file, as
-/// far as the config can tell. Different users see the same file on a host,
-/// unless the path starts at their home.
-fn memory_key(place: &Place) -> (&str, &str, u16, &Path) {
-    match place {
-        Place::Local { memory } => ("", "", 0, memory),
-        Place::Remote { host, memory, .. } => {
-            let user = host.user.as_deref().filter(|_| memory.is_relative());
-            (
-                &host.name,
-                user.unwrap_or_default(),
-                host.port.unwrap_or_default(),
-                memory,
-            )
         }
     }
 }

@@ -354,6 +354,57 @@ fn a_local_agent_has_its_own_values_or_the_fleets() {
 }
 
 #[test]
+fn agents_of_one_host_agree_on_a_timeout() {
+    let config = good(
+        "[a]\nremote_host=h\nremote_memory=a.md\nbaseline=a.md\nremote_timeout=5\n\
+         [b]\nremote_host=h\nremote_memory=b.md\nbaseline=b.md\nremote_timeout=40\n\
+         [c]\nremote_host=h\nremote_port=23\nremote_memory=c.md\nbaseline=c.md\nremote_timeout=7\n",
+    );
+    let hosts: Vec<&Host> = config
+        .agents
+        .iter()
+        .filter_map(|it| it.place.host())
+        .collect();
+    assert_eq!(hosts[0], hosts[1]);
+    let timeouts: Vec<u32> = hosts.iter().map(|host| host.timeout).collect();
+    assert_eq!(timeouts, [40, 40, 7]);
+}
+
+#[test]
+fn places_that_are_one_file_are_known_as_one() {
+    let key = |host: &str, more: &str, memory: &str| {
+        let config = good(&format!(
+            "[r]\nremote_host={host}\n{more}remote_memory={memory}\nbaseline=r.md\n"
+        ));
+        let (name, port, user, path) = config.agents[0].place.key();
+        (name, port, user.to_string(), path)
+    };
+    let same = key("box", "", "M.md");
+    assert_eq!(key("BOX", "", "M.md"), same);
+    assert_eq!(key("box", "remote_port=22\n", "M.md"), same);
+    assert_eq!(key("box", "", "~/M.md"), same);
+    assert_eq!(key("box", "", "./M.md"), same);
+    assert_ne!(key("box", "remote_port=23\n", "M.md"), same);
+    assert_ne!(key("box", "remote_user=u\n", "M.md"), same);
+    assert_ne!(key("box", "", "/M.md"), same);
+    let root = key("box", "remote_user=u\n", "/M.md");
+    assert_eq!(key("box", "", "/M.md"), root, "users see the same file");
+}
+
+#[test]
+fn a_remote_path_is_as_short_as_file_systems_take() {
+    let text = |path: &str| format!("[r]\nremote_host=h\nremote_memory={path}\nbaseline=r.md\n");
+    good(&text(&format!("/{}/M.md", "d/".repeat(2000))));
+    for path in [
+        format!("/{}M.md", "d/".repeat(2100)),
+        format!("/{}", "m".repeat(256)),
+    ] {
+        let problems = errors(&text(&path)).concat();
+        assert!(problems.contains("write a shorter one"), "{problems}");
+    }
+}
+
+#[test]
 fn a_remote_agent_keeps_its_path_as_it_is_written() {
     let config = good(
         "[general]\nremote_scp_timeout=7\n[r]\nremote_host=h\nremote_user=u\nremote_memory=~/a/./m.md\n\

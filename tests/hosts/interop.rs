@@ -386,6 +386,18 @@ fn hashed_known_hosts_are_known() {
 }
 
 #[test]
+fn further_keys_of_a_host_become_known_to_nobody() {
+    let Some(server) = Sshd::with_further_key() else {
+        return;
+    };
+    // What the operator allows themselves does not count without them.
+    server.prepend("UpdateHostKeys yes");
+    let known = fs::read(server.path("known_hosts")).unwrap();
+    all_of_it_works(&server, HOST);
+    assert_eq!(fs::read(server.path("known_hosts")).unwrap(), known);
+}
+
+#[test]
 fn a_changed_host_key_stops_everything() {
     let Some(server) = Sshd::start() else { return };
     server.know(&server.new_key("former"));

@@ -7,6 +7,7 @@
 //! daemon outlives a test that was killed, and connections can be counted.
 
 use std::fs::{self, File, OpenOptions};
+use std::io::Write;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
@@ -104,8 +105,18 @@ impl Sshd {
         Sshd::with("")
     }
 
+    /// The same with a further host key, of another kind, that the client does not
+    /// know.
+    pub fn with_further_key() -> Option<Sshd> {
+        Sshd::made("", true)
+    }
+
     /// The same with lines of sshd_config that win over ours.
     pub fn with(lines: &str) -> Option<Sshd> {
+        Sshd::made(lines, false)
+    }
+
+    fn made(lines: &str, further_key: bool) -> Option<Sshd> {
         if !can_run() {
             return None;
         }
@@ -147,6 +158,14 @@ LogLevel VERBOSE
             at("authorized_keys").display(),
         );
         fs::write(at("sshd_config"), config).expect("a configuration");
+        if further_key {
+            let path = at("further_key");
+            ssh_keygen([&"-q", &"-t", &"ecdsa", &"-N", &"", &"-f", &path]);
+            let line = format!("HostKey {}\n", path.display());
+            let mut config = OpenOptions::new().append(true).open(at("sshd_config"));
+            let config = config.as_mut().expect("the configuration");
+            config.write_all(line.as_bytes()).expect("a further line");
+        }
         let client = format!(
             "Host {HOST}
 HostName 127.0.0.1

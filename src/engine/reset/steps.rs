@@ -223,6 +223,17 @@ impl<'a> Run<'a> {
         let new = turn
             .folder
             .stage(staged, &mut |sink| parts.feed(engine, sink), &attributes)?;
+        // Some of what a file system lacks shows only with a file in it.
+        for note in weaker::accepted(turn.agent, turn.folder.as_ref())? {
+            if turn
+                .event
+                .note
+                .as_ref()
+                .is_none_or(|all| !all.contains(&note))
+            {
+                turn.note(&note);
+            }
+        }
         Ok((archived, Some(new)))
     }
 

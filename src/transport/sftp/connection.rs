@@ -96,7 +96,17 @@ impl Connection {
             Err(Failure::Broken(broken)) => Some(explain(&self.host, broken)),
             _ => None,
         });
-        broken.map_or(Ok(answers), Err)
+        if let Some(broken) = broken {
+            return Err(broken);
+        }
+        match answers.first() {
+            Some(Err(unsent @ Failure::Unsent(_))) => {
+                let message = format!("{}: {unsent}", self.host());
+                let error = Error::new(Kind::Host, message);
+                Err(TransportError::new(Cause::Refused, error))
+            }
+            _ => Ok(answers),
+        }
     }
 
     pub(super) fn real_path(&self, path: &[u8]) -> Result<PathBuf, TransportError> {

@@ -52,6 +52,8 @@ pub(super) struct SftpFolder {
     pub(super) size: Cell<Option<u64>>,
     /// What was staged.
     pub(super) new: Cell<Option<New>>,
+    /// Whether the file system turned out to have no hard links.
+    pub(super) linkless: Cell<bool>,
     /// What the memory held when it was read last.
     pub(super) read_before: Cell<Option<(Digest, u64)>>,
     /// The folder of the run that goes on here, to be synced.
@@ -98,6 +100,7 @@ impl SftpFolder {
             looked: RefCell::new(None),
             size: Cell::new(None),
             new: Cell::new(None),
+            linkless: Cell::new(false),
             read_before: Cell::new(None),
             run: RefCell::new(None),
             taken_over: RefCell::new(None),
@@ -553,9 +556,19 @@ impl SftpFolder {
         if code(&linked) == Some(status::OK) {
             return self.remove(aside);
         }
-        // It replaces nothing, either; if that fails, the record names it.
-        let _ = self.ask_one(Request::Rename { from, to })?;
-        Ok(())
+        // It replaces nothing, either.
+        let renamed = self.ask_one(Request::Rename { from, to })?;
+        match code(&renamed) {
+            Some(status::OK) => Ok(()),
+            _ if self.stands_at(&self.memory)? => Ok(()),
+            _ => {
+                let why = format!(
+                    "the server refuses links and renames; what it held is in {} and the next run puts it back",
+                    self.at(aside).display()
+                );
+                Err(self.host.refused("put back", &self.memory, &why))
+            }
+        }
     }
 
     fn is_folder(&self, name: &str) -> Result<bool, TransportError> {

@@ -23,6 +23,10 @@ const NEW: &str = "new";
 /// What was displaced in it begins so; a random name follows.
 const OLD: &str = "old";
 
+/// A further name of the new file, for as long as it takes to find out whether the
+/// file system there has such names.
+const LINK: &str = "link";
+
 /// How often a swap starts over because the agent has made a new file.
 const ATTEMPTS: usize = 16;
 
@@ -53,6 +57,10 @@ impl SftpFolder {
 
     pub(super) fn new_of(staged: &str) -> String {
         format!("{staged}/{NEW}")
+    }
+
+    fn link_of(staged: &str) -> String {
+        format!("{staged}/{LINK}")
     }
 
     /// Requests that make the folder of a run and open it.
@@ -92,7 +100,9 @@ impl SftpFolder {
         }
     }
 
-    /// Makes the folder of a run, and the new file in it, open.
+    /// Makes the folder of a run, and the new file in it, open. Whether the file
+    /// system there has hard links is tried with it: to find out when the memory was
+    /// taken away would be too late.
     pub(super) fn create(&self, staged: &str) -> Result<Handle, TransportError> {
         let new = Self::new_of(staged);
         let path = self.at(&new);
@@ -102,13 +112,36 @@ impl SftpFolder {
             flags: flags::READ | flags::WRITE | flags::CREATE | flags::EXCLUSIVE,
             mode: Some(0o600),
         });
+        let link = self.at(&Self::link_of(staged));
+        if self.host.extensions().hardlink {
+            batch.push(Request::HardLink {
+                from: bytes(&path),
+                to: bytes(&link),
+            });
+            batch.push(Request::Remove { path: bytes(&link) });
+        }
         let mut answers = self.host.ask(batch)?;
         let made = self.made(staged, &mut answers);
+        let tried = answers.split_off(1.min(answers.len()));
         let opened = answers.pop();
         let refused = opened.as_ref().and_then(code);
         let opened = opened.and_then(handle);
         match (made, opened, refused) {
-            (Ok(()), Some(handle), _) => Ok(handle),
+            (Ok(()), Some(handle), _) => {
+                if let [linked, removed] = tried.as_slice() {
+                    self.linkless.set(code(linked) != Some(status::OK));
+                    if !matches!(code(removed), Some(status::OK | status::NO_SUCH_FILE)) {
+                        self.close(handle);
+                        let _ = self.remove(&Self::link_of(staged));
+                        let _ = self.remove(&new);
+                        return Err(match code(removed) {
+                            Some(code) => self.host.failed("remove", &link, code),
+                            None => self.host.odd_answer("remove", &link),
+                        });
+                    }
+                }
+                Ok(handle)
+            }
             (Ok(()), None, refused) => {
                 let _ = self.remove(&new);
                 Err(match refused {
@@ -227,6 +260,10 @@ impl SftpFolder {
         for name in before.chain([staged]) {
             let from = self.path.join(name);
             let mut batch = vec![self.rename(&from, &to), lstat(&from), lstat(&to)];
+            // A run that was interrupted while it tried links.
+            batch.push(Request::Remove {
+                path: bytes(&to.join(LINK)),
+            });
             batch.extend(self.sync_folders());
             let answers = self.host.ask(batch)?;
             // What was looked at before may have been changed by it.

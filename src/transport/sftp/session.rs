@@ -15,7 +15,8 @@
 //! | bytes that these carry or ask for | 2 MiB |
 //! | a reply | 257 KiB, see [`LONGEST_FRAME`](super::wire::LONGEST_FRAME) |
 //! | what is kept of the error output | 8 KiB before VERSION, 8 KiB after it |
-//! | time from a request to its reply | `remote_timeout`; 15 s, see [`PATIENCE`] |
+//! | time from one reply to the next | `remote_timeout`; 15 s, see [`PATIENCE`] |
+//! | time from a request to its reply | four times that, and what is under way at 4 KiB/s |
 //!
 //! Servers do one thing after the other. So one that owes a reply for too long
 //! owes all the others as well, and the session is over, as it is when bytes come
@@ -158,9 +159,10 @@ impl std::error::Error for Broken {}
 pub enum Failure {
     /// The session ended. It is not known whether the request was carried out.
     Broken(Broken),
-    /// This reply alone cannot be understood, or the request cannot be sent
-    /// ("not sent: …", and then none of its batch was); in our words.
+    /// This reply alone cannot be understood; in our words.
     Malformed(String),
+    /// A request of the batch cannot be sent, and none of it was; in our words.
+    Unsent(String),
 }
 
 impl fmt::Display for Failure {
@@ -168,6 +170,7 @@ impl fmt::Display for Failure {
         match self {
             Failure::Broken(broken) => fmt::Display::fmt(broken, f),
             Failure::Malformed(what) => f.write_str(what),
+            Failure::Unsent(why) => write!(f, "this cannot be asked: {why}"),
         }
     }
 }
@@ -588,7 +591,7 @@ impl Shared {
             false => requests.iter().find_map(|it| it.check().err()),
         };
         if let Some(why) = refused {
-            let failure = Failure::Malformed(format!("not sent: {why}"));
+            let failure = Failure::Unsent(why.to_string());
             for number in 0..requests.len() {
                 pending.ticket.answer(number, Err(failure.clone()));
             }

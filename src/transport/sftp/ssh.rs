@@ -19,7 +19,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::askpass::{Call, Desk};
-use super::session::{Broken, Link};
+use super::session::{Broken, Link, Why};
 use crate::clock::Clock;
 use crate::config::Host;
 use crate::error::{Error, Kind};
@@ -233,6 +233,8 @@ impl Ssh {
             // The user's own would make it refuse to start.
             "RemoteCommand=none",
             "RequestTTY=no",
+            // Only a key that somebody typed an acceptance for becomes known.
+            "UpdateHostKeys=no",
             // Uses a running master, and leaves none behind.
             "ControlMaster=no",
             "ServerAliveInterval=5",
@@ -387,6 +389,15 @@ pub(super) fn explain(host: &Host, broken: &Broken) -> TransportError {
             .find_map(|line| Reason::of(line).filter(Reason::is_key));
         return key.unwrap_or(found).tell(host);
     }
+    if let (false, Why::Garbage(_)) = (broken.greeted, &broken.why) {
+        // It did answer.
+        let message = format!("{}: {broken}", host.name);
+        let error = Error::new(Kind::Host, message).hint(format!(
+            "`{} true` must print nothing: see the start-up files of the login shell there",
+            by_hand(host)
+        ));
+        return TransportError::new(Cause::Refused, error);
+    }
     let last = lines.iter().rev().find(|line| !line.is_empty());
     let why = match last {
         Some(line) if !broken.greeted => format!("{broken}: {}", cut(line)),
@@ -396,7 +407,20 @@ pub(super) fn explain(host: &Host, broken: &Broken) -> TransportError {
         true => format!("{}: {why}", host.name),
         false => format!("{} did not answer: {why}", host.name),
     };
-    TransportError::new(Cause::Unreachable, Error::new(Kind::Host, message))
+    let error = Error::new(Kind::Host, message);
+    let error = match broken.greeted {
+        true => error,
+        false => error.hint(format!("try `{}`", by_hand(host))),
+    };
+    TransportError::new(Cause::Unreachable, error)
+}
+
+/// The command that connects to a host, as it is typed by hand.
+fn by_hand(host: &Host) -> String {
+    let port = host.port.map(|port| format!("-p {port} "));
+    let user = host.user.as_ref().map(|user| format!("{user}@"));
+    let way = [port, user].into_iter().flatten().collect::<String>();
+    format!("ssh {way}{}", host.name)
 }
 
 /// What a line of ssh's means. The texts are those of OpenSSH 7.6 to 10
@@ -441,6 +465,8 @@ impl<'l> Reason<'l> {
                 || has("terminating, ")
                 || has("Bad owner or permissions on")
                 || has("hostname contains invalid characters")
+                || has("percent_expand: ")
+                || has("Bad port")
                 || line.starts_with("command-line: line")
             {
                 Reason::Setup(line)
@@ -466,11 +492,7 @@ impl<'l> Reason<'l> {
 
     fn tell(&self, host: &Host) -> TransportError {
         let name = &host.name;
-        // As it is asked for by hand.
-        let port = host.port.map(|port| format!("-p {port} "));
-        let user = host.user.as_ref().map(|user| format!("{user}@"));
-        let way = [port, user].into_iter().flatten().collect::<String>();
-        let ssh = format!("ssh {way}{name}");
+        let ssh = by_hand(host);
         let (cause, message, hint) = match self {
             Reason::Changed => (
                 Cause::HostKey,

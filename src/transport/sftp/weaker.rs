@@ -4,7 +4,7 @@
 //! | without | instead | which promises less |
 //! |---|---|---|
 //! | `posix-rename` | the protocol's own rename | servers make a link and remove the name: what comes to stand there in between goes with it |
-//! | `hardlink` | the same | it is not to replace anything, and some servers do all the same |
+//! | `hardlink`, or a file system that has such links | the same | it is not to replace anything, and some servers do all the same |
 //! | `fsync` | nothing | a power cut there may leave the new file empty |
 
 use std::path::Path;
@@ -15,12 +15,12 @@ use super::wire::Request;
 use crate::config::Extension;
 
 impl SftpFolder {
-    /// What the server lacks.
+    /// What the server lacks, and the file system as far as that was tried.
     pub(super) fn lacking(&self) -> Vec<Extension> {
         let has = self.host.extensions();
         let lacks = |it: &Extension| match it {
             Extension::PosixRename => !has.posix_rename,
-            Extension::Hardlink => !has.hardlink,
+            Extension::Hardlink => !has.hardlink || self.linkless.get(),
             Extension::Fsync => !has.fsync,
         };
         Extension::ALL.into_iter().filter(lacks).collect()
@@ -44,7 +44,7 @@ impl SftpFolder {
     /// keeps its own depends on the server.
     pub(super) fn put_in_place(&self, staged: &str) -> Request {
         let (from, to) = (bytes(&self.at(staged)), bytes(&self.memory));
-        match self.host.extensions().hardlink {
+        match self.host.extensions().hardlink && !self.linkless.get() {
             true => Request::HardLink { from, to },
             false => Request::Rename { from, to },
         }

@@ -10,10 +10,12 @@ use super::frames::{
     resize, status, string,
 };
 use super::scene::{
-    ACTS, AGENT, Act, Count, Scene, at, each, ear, good, judge, pass, requests, some,
-    there_is_a_server,
+    ACTS, AGENT, Act, Count, PATIENT, Scene, at, each, ear, good, judge, pass, requests, run, some,
+    there_is_a_server, undo,
 };
+use crate::remote::{add_remote, engine};
 use crate::servers::{Asked, Between, Ear, Fate, Said, packet};
+use crate::world::{BASELINE, World};
 
 const CODES: [u32; 10] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 31];
 
@@ -91,6 +93,71 @@ fn a_host_that_denies_a_kind_of_request_loses_nothing() {
         scene.survives(between, &fault);
     });
     println!("denied in {count} ways, losses 0");
+}
+
+/// A host that announces hard links on a file system that has none.
+fn linkless(away: &Count) -> Between {
+    let away = away.clone();
+    Between::new(
+        good(),
+        judge(move |_, frame| match called(frame) {
+            "hardlink" => Fate::Answer(packet(&status(frame, 4))),
+            "posix-rename" => {
+                if string(frame, 5 + 4 + "posix-rename@openssh.com".len()).ends_with(b"/MEMORY.md")
+                {
+                    away.add();
+                }
+                Fate::Pass
+            }
+            _ => Fate::Pass,
+        }),
+    )
+}
+
+#[test]
+fn links_that_are_announced_and_fail_are_found_out_before_a_memory_is_away() {
+    if !there_is_a_server() {
+        return;
+    }
+    let away = Count::default();
+    let report = Scene::new(Act::Reset).survives(linkless(&away), "no hard links");
+    assert_eq!(away.get(), 0, "the memory was taken away");
+    let said = format!("{report:?}");
+    assert!(said.contains("accept_weaker = hardlink"), "{said}");
+}
+
+#[test]
+fn links_that_fail_are_done_without_where_that_is_accepted() {
+    if !there_is_a_server() {
+        return;
+    }
+    let mut world = World::new(&[]).general(PATIENT);
+    add_remote(&mut world, AGENT, "box\naccept_weaker = hardlink");
+    world.write_scratch(AGENT, "a note\n");
+    let before = world.read(AGENT);
+    let away = Count::default();
+    let engine = engine(&world, linkless(&away));
+    let ran = world.reset_by(&engine);
+    let result = &ran.report.results[0];
+    assert_eq!(
+        (result.outcome, result.kind),
+        (Outcome::Ok, None),
+        "{result:?}"
+    );
+    assert!(
+        result
+            .note
+            .as_ref()
+            .is_some_and(|note| note.contains("hardlink")),
+        "{result:?}"
+    );
+    assert_eq!(world.read(AGENT), BASELINE.as_bytes());
+    assert!(world.litter(AGENT).is_empty());
+    assert_eq!(away.get(), 1);
+    let report = run(&engine, &undo(&engine));
+    assert_eq!(report.results[0].outcome, Outcome::Ok, "{report:?}");
+    assert_eq!(world.read(AGENT), before);
+    assert!(world.litter(AGENT).is_empty());
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub const NOTE: &[u8] = b"a note of the agent\n";
 pub const AGENT: &str = "ranger";
 
 /// Machines that test are slow, and shared.
-const PATIENT: &str = "remote_timeout = 600";
+pub const PATIENT: &str = "remote_timeout = 600";
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

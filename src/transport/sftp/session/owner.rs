@@ -25,6 +25,13 @@ const CHUNK: usize = 64 * 1024;
 /// How often in a row, before it is looked what else there is to do.
 const CHUNKS: usize = 16;
 
+/// A host may answer each time just before its time is up. So no reply may take
+/// longer than so many times that, whatever comes meanwhile,
+const IN_ALL: u32 = 4;
+
+/// and than what is under way takes at so many bytes in a second.
+const SLOWEST: usize = 4096;
+
 pub(super) struct Owner {
     shared: Arc<Shared>,
     /// Gone when the session is over.
@@ -37,9 +44,9 @@ pub(super) struct Owner {
     /// Until when VERSION must come, as long as it has not; and how long that is.
     greeting: Option<(Box<dyn Deadline>, Duration)>,
     greeted: bool,
-    /// What was written, in order, and until when the reply must come. Those that
-    /// are answered leave when they come to the front.
-    owed: VecDeque<(u32, Instant)>,
+    /// What was written, in order. Those that are answered leave when they come to
+    /// the front.
+    owed: VecDeque<Owed>,
     /// When the last reply came.
     answered: Option<Instant>,
     /// Requests that left the queue and have no reply.
@@ -49,6 +56,15 @@ pub(super) struct Owner {
     before: Excerpt,
     after: Excerpt,
     why: Option<Why>,
+}
+
+/// A request that was written, and until when the reply must come.
+struct Owed {
+    id: u32,
+    /// If nothing else is answered meanwhile.
+    until: Instant,
+    /// Whatever else is.
+    at_most: Instant,
 }
 
 /// What is being written: everything that was queued at one moment.
@@ -170,19 +186,22 @@ impl Owner {
             return Some((greeting.at(), *time));
         }
         let state = lock(&self.shared.state);
-        while let Some((id, _)) = self.owed.front()
-            && !state.slots.contains_key(id)
+        while let Some(owed) = self.owed.front()
+            && !state.slots.contains_key(&owed.id)
         {
             self.owed.pop_front();
         }
-        let since = self.answered.map(|at| at + self.shared.patience);
-        let reply = self
-            .owed
-            .front()
-            .map(|(_, until)| (*until).max(since.unwrap_or(*until)));
-        let taken = (!self.burst.is_sent()).then_some(self.burst.deadline);
-        let until = reply.into_iter().chain(taken).min()?;
-        Some((until, self.shared.patience))
+        let patience = self.shared.patience;
+        let since = self.answered.map(|at| at + patience);
+        let reply = self.owed.front().map(|owed| {
+            let until = owed.until.max(since.unwrap_or(owed.until));
+            match until < owed.at_most {
+                true => (until, patience),
+                false => (owed.at_most, owed.at_most - (owed.until - patience)),
+            }
+        });
+        let taken = (!self.burst.is_sent()).then_some((self.burst.deadline, patience));
+        reply.into_iter().chain(taken).min()
     }
 
     /// Takes from the queue what may leave now, once the last of it is written.
@@ -385,7 +404,14 @@ impl Owner {
             && end <= self.burst.sent
         {
             self.burst.ends.pop_front();
-            self.owed.push_back((id, now + self.shared.patience));
+            let until = now + self.shared.patience;
+            // As much as is under way may have to come before it.
+            let carried = Duration::from_secs((self.expected / SLOWEST) as u64);
+            self.owed.push_back(Owed {
+                id,
+                until,
+                at_most: now + self.shared.patience * IN_ALL + carried,
+            });
             if let Some(slot) = state.slots.get_mut(&id) {
                 slot.written = Some(now);
             }

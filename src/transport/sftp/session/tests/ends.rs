@@ -247,3 +247,24 @@ fn a_deadline_that_moves_nearer_wakes_who_waits_for_version() {
     assert!(matches!(broken.why, Why::NoAnswer(_)), "{broken}");
     drop(theirs);
 }
+
+#[test]
+fn replies_that_are_all_late_do_not_hold_anybody_for_ever() {
+    let patience = Duration::from_secs(2);
+    let (session, mut peer) = session(patience);
+    let pending = session.ask(vec![lstat("a"); MOST_IN_FLIGHT]);
+    let asked: Vec<Asked> = (0..MOST_IN_FLIGHT).map(|_| peer.next()).collect();
+    // Each in time, and all of them together in a quarter of an hour.
+    let mut given = 0;
+    for asked in &asked {
+        if peer.has_left_within(patience / 2) {
+            break;
+        }
+        peer.status(asked, 2);
+        given += 1;
+    }
+    assert!(given < 16, "{given} replies");
+    let answers = pending.wait();
+    let why = broken(&answers[MOST_IN_FLIGHT - 1]).why;
+    assert_eq!(why, Why::NoAnswer(patience * 4));
+}

@@ -111,6 +111,6 @@ fn a_pair_too_long_for_a_burst_goes_alone_and_whole() {
     assert!(
         refused
             .iter()
-            .all(|it| matches!(it, Err(Failure::Malformed(_))))
+            .all(|it| matches!(it, Err(Failure::Unsent(_))))
     );
 }
