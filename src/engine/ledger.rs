@@ -165,6 +165,9 @@ pub struct Event {
     pub agent: String,
     /// The memory's host.
     pub host: String,
+    /// The memory there; none on this machine, where the agent's name is enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<PathBuf>,
     /// How it ended.
     pub outcome: Outcome,
     /// Why, when it did not end well; or what else is worth knowing.
@@ -219,6 +222,7 @@ impl Event {
             user: user.to_string(),
             agent: agent.to_string(),
             host: "local".to_string(),
+            memory: None,
             outcome: Outcome::Ok,
             note: None,
             before: None,
@@ -555,6 +559,7 @@ fn repair(note: String, events: &[Event]) -> Event {
     Event {
         note: Some(note),
         host: String::new(),
+        memory: None,
         ..Event::new(&run, Act::Repair, trigger, &user, "")
     }
 }

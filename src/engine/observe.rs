@@ -662,7 +662,12 @@ pub(super) fn shares(other: &str) -> String {
     format!("shares its memory file with {other}")
 }
 
-/// The host as it is shown.
+/// The memory of an agent that is on another host.
+pub(super) fn there(agent: &Agent) -> Option<&Path> {
+    agent.place.host().map(|_| agent.place.memory())
+}
+
+/// Where an agent lives: `local`, or the host.
 pub(super) fn host(agent: &Agent) -> String {
     match &agent.place {
         Place::Local { .. } => "local".to_string(),

@@ -37,7 +37,7 @@ mod report;
 mod steps;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -48,7 +48,7 @@ pub use report::{AgentResult, Progress, Report, Stage};
 
 use super::hosts::{at_once, for_each, side_by_side};
 use super::ledger::{Act, Event, Outcome};
-use super::observe::host;
+use super::observe::{host, there};
 use super::plan::Plan;
 use super::{Engine, Trigger};
 use crate::baseline::Shelf;
@@ -175,8 +175,13 @@ impl<'a> Run<'a> {
             Some((seq, digest)) => format!("{seq}:{digest}"),
             None => "unknown".to_string(),
         };
+        let half = |it: &&AgentResult| it.outcome == Outcome::Ok && it.kind.is_some();
+        let half = match report.results.iter().filter(half).count() {
+            0 => String::new(),
+            count => format!(" ({count} of them with something left to settle)"),
+        };
         self.say(&format!(
-            "run {} ended: {} ok, {} unchanged, {} not; ledger head {head}",
+            "run {} ended: {} ok{half}, {} unchanged, {} not; ledger head {head}",
             report.run,
             report.count(Outcome::Ok),
             report.count(Outcome::Unchanged),
@@ -233,6 +238,7 @@ impl<'a> Run<'a> {
         match self.engine.agent(agent) {
             Ok(agent) => Event {
                 host: host(agent),
+                memory: there(agent).map(Path::to_path_buf),
                 ..event
             },
             Err(_) => event,

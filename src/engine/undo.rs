@@ -5,13 +5,14 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::io::{Cursor, Read, Seek, SeekFrom};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Engine;
 use super::judge::Reading;
 use super::ledger::{Act, Event, Record, Records, Standing};
 use super::memory::{Baseline, Rule};
+use super::observe::{host, there};
 use crate::archive::{EntryKind, Written, scratch_of};
 use crate::config::Agent;
 use crate::digest::Digest;
@@ -171,6 +172,24 @@ impl Source {
     }
 }
 
+/// How the agent's place is another than that of a run, if it is.
+fn moved(agent: &Agent, event: &Event) -> Option<String> {
+    let (host, memory) = (host(agent), there(agent));
+    // Records of earlier versions have no path.
+    let elsewhere = event.memory.is_some() && event.memory.as_deref() != memory;
+    (event.host != host || elsewhere).then(|| {
+        let at = |host: &str, memory: Option<&Path>| match memory {
+            Some(memory) => format!("{host}:{}", memory.display()),
+            None => host.to_string(),
+        };
+        format!(
+            "it was about {}, and the agent is on {} now",
+            at(&event.host, event.memory.as_deref()),
+            at(&host, memory)
+        )
+    })
+}
+
 /// Rebuilds what stood there before a run.
 ///
 /// # Errors
@@ -184,6 +203,15 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
             format!("run {} cannot be undone: {why}", event.run),
         ))
     };
+    if let Some(why) = moved(agent, event) {
+        let error = Error::new(
+            Kind::Conflict,
+            format!("run {} cannot be undone: {why}", event.run),
+        );
+        return Err(error.hint(
+            "what it held is not put where it never was: give the agent its place back, or copy the entry by hand",
+        ));
+    }
     let because = |error: Error| error.context(format!("run {} cannot be undone", event.run));
     // What a writer that kept the displaced file open added is in the record of
     // the run that settled it.

@@ -455,7 +455,11 @@ fn a_configuration_that_ssh_does_not_accept_is_told() {
     let Some(server) = Sshd::start() else { return };
     server.prepend("NoSuchOption yes");
     let refused = nothing_works(server.dial(), HOST);
-    refused.says(State::Error, "its configuration", "ssh -G");
+    refused.says(
+        State::Error,
+        "Bad configuration option: nosuchoption",
+        "ssh -G",
+    );
     assert_eq!(server.connections(), 0);
 }
 

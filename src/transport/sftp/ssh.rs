@@ -387,6 +387,14 @@ pub(super) fn explain(host: &Host, broken: &Broken) -> TransportError {
         let key = lines
             .iter()
             .find_map(|line| Reason::of(line).filter(Reason::is_key));
+        // Of a wrong configuration the first line says what is wrong with it.
+        let setup = lines
+            .iter()
+            .find_map(|line| Reason::of(line).filter(Reason::is_setup));
+        let found = match found.is_setup() {
+            true => setup.unwrap_or(found),
+            false => found,
+        };
         return key.unwrap_or(found).tell(host);
     }
     if let (false, Why::Garbage(_)) = (broken.greeted, &broken.why) {
@@ -484,6 +492,10 @@ impl<'l> Reason<'l> {
                 return None;
             },
         )
+    }
+
+    fn is_setup(&self) -> bool {
+        matches!(self, Reason::Setup(_))
     }
 
     fn is_key(&self) -> bool {
