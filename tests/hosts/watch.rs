@@ -24,7 +24,7 @@ use memory_shepherd::transport::sftp::{Everywhere, Sftp};
 use memory_shepherd::transport::{Cause, Object, Transport, TransportError, Transports};
 
 use super::remote::{add_remote, engine};
-use super::servers::{Program, host, sftp_server};
+use super::servers::{Between, Fate, Judge, Program, host, sftp_server};
 use super::world::{TestClock, World};
 
 /// For what comes at once unless the machine has other things to do.
@@ -177,6 +177,7 @@ fn look(engine: &Engine) -> Vec<State> {
 }
 
 const OPEN: u8 = 3;
+const LSTAT: u8 = 7;
 const CLOSE: u8 = 4;
 const READ: u8 = 5;
 const FSTAT: u8 = 8;
@@ -453,4 +454,66 @@ fn leaving_ends_whoever_is_still_connecting() {
     assert_eq!(error.cause, Cause::Unreachable);
     assert!(mute.approach().is_err());
     assert!(!mute.contact().unwrap().trying);
+}
+
+/// A server that hangs up on whoever asks it for more than a session.
+struct Flapping {
+    server: Program,
+    dials: Arc<AtomicUsize>,
+}
+
+impl Dial for Flapping {
+    fn dial(&self, host: &Host) -> Result<Dialed, TransportError> {
+        self.dials.fetch_add(1, Ordering::SeqCst);
+        let judge: Judge = Arc::new(|_, frame| match frame[0] {
+            LSTAT => Fate::Cut,
+            _ => Fate::Pass,
+        });
+        Between::new(self.server.clone(), judge).dial(host)
+    }
+}
+
+#[test]
+fn a_host_that_hangs_up_on_each_session_is_not_dialled_all_the_time() {
+    let Some(server) = sftp_server() else { return };
+    let world = herd(1);
+    let dials = Arc::<AtomicUsize>::default();
+    let end = Flapping {
+        server,
+        dials: Arc::clone(&dials),
+    };
+    let mut watched = Watched::new(living(&world, end));
+    watched.until("lost", |it| it.all(State::Unreach));
+    thread::sleep(Duration::from_secs(4));
+    watched.engine.leave();
+    let dials = dials.load(Ordering::SeqCst);
+    assert!(dials < 6, "{dials} sessions in 4 s");
+}
+
+/// A host that wants something of the operator first.
+struct Barred(Arc<AtomicUsize>);
+
+impl Dial for Barred {
+    fn dial(&self, host: &Host) -> Result<Dialed, TransportError> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        let message = format!("{} wants a passphrase and got no answer", host.name);
+        let error = Error::new(Kind::Host, message);
+        Err(TransportError::new(Cause::Unreachable, error))
+    }
+
+    fn bars(&self, _: &Host) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_host_that_waits_for_the_operator_is_not_asked_all_the_time() {
+    let world = herd(1);
+    let dials = Arc::<AtomicUsize>::default();
+    let mut watched = Watched::new(living(&world, Barred(Arc::clone(&dials))));
+    watched.until("barred", |it| it.all(State::Unreach));
+    thread::sleep(Duration::from_secs(2));
+    watched.engine.leave();
+    let dials = dials.load(Ordering::SeqCst);
+    assert!(dials < 6, "{dials} tries in 2 s");
 }

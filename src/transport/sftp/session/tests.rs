@@ -973,3 +973,29 @@ fn a_deadline_that_moves_nearer_wakes_who_waits_for_version() {
     assert!(matches!(broken.why, Why::NoAnswer(_)), "{broken}");
     drop(theirs);
 }
+
+#[test]
+fn a_reply_that_is_left_out_ends_the_session_whatever_else_is_answered() {
+    let (session, mut peer) = session(SHORT);
+    let left_out = session.ask(vec![lstat("a")]);
+    peer.next();
+    let (told, ended) = std::sync::mpsc::channel();
+    let waits = thread::spawn(move || {
+        let answers = left_out.wait();
+        let _ = told.send(());
+        answers
+    });
+    let end = System.instant() + 20 * SHORT;
+    while ended.try_recv().is_err() {
+        assert!(System.instant() < end, "it is waited for without end");
+        let pending = session.ask(vec![lstat("b")]);
+        if session.ended().is_none() {
+            let asked = peer.next();
+            peer.status(&asked, 2);
+        }
+        drop(pending.wait());
+        thread::sleep(SHORT / 4);
+    }
+    let why = broken(&waits.join().unwrap()[0]);
+    assert_eq!(why.why, Why::NoAnswer(SHORT));
+}
