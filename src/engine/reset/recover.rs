@@ -636,6 +636,8 @@ impl Run<'_> {
         Ok(match names.first() {
             Some(_) if new.is_none() => Some(Method::Remove),
             Some(name) if *name != new_name => Some(Method::TakeAway),
+            // A host exchanges nothing: that is the new file, half of it.
+            Some(_) if remote => None,
             Some(_) => Some(Method::Exchange),
             // Nothing is displaced where nothing stood. Where something did,
             // the new file was never made, whatever the agent saved since.

@@ -42,6 +42,8 @@ pub(super) struct Owner {
     owed: VecDeque<(u32, Instant)>,
     /// When the last reply came.
     answered: Option<Instant>,
+    /// When the youngest request that has a reply was written.
+    newest: Option<Instant>,
     /// Requests that left the queue and have no reply.
     in_flight: usize,
     /// The bytes that these carry or ask for.
@@ -125,6 +127,7 @@ impl Owner {
             greeted: false,
             owed: VecDeque::new(),
             answered: None,
+            newest: None,
             in_flight: 0,
             expected: 0,
             before: Excerpt::default(),
@@ -176,10 +179,12 @@ impl Owner {
             self.owed.pop_front();
         }
         let since = self.answered.map(|at| at + self.shared.patience);
-        let reply = self
-            .owed
-            .front()
-            .map(|(_, until)| (*until).max(since.unwrap_or(*until)));
+        let reply = self.owed.front().map(|(_, until)| {
+            // What was asked for after its time is answered: it was left out.
+            let left_out = self.newest.is_some_and(|newest| newest > *until);
+            let since = since.filter(|_| !left_out);
+            (*until).max(since.unwrap_or(*until))
+        });
         let taken = (!self.burst.is_sent()).then_some(self.burst.deadline);
         let until = reply.into_iter().chain(taken).min()?;
         Some((until, self.shared.patience))
@@ -336,6 +341,7 @@ impl Owner {
         // A server answers one after the other: as long as it does, it answers. A
         // slow line may have much under way.
         self.answered = Some(now);
+        self.newest = self.newest.max(slot.written);
         state.latency = slot.written.map(|then| now.saturating_duration_since(then));
         drop(state);
         self.in_flight -= 1;
