@@ -517,3 +517,51 @@ fn a_host_that_waits_for_the_operator_is_not_asked_all_the_time() {
     let dials = dials.load(Ordering::SeqCst);
     assert!(dials < 6, "{dials} tries in 2 s");
 }
+
+/// A program that takes a moment to start, and never says a word.
+struct Slow(Arc<Mutex<Option<u32>>>);
+
+impl Dial for Slow {
+    fn dial(&self, host: &Host) -> Result<Dialed, TransportError> {
+        thread::sleep(Duration::from_millis(300));
+        let mut command = Command::new("sleep");
+        command
+            .arg("600")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        *self.0.lock().unwrap() = Some(child.id());
+        let _ = host;
+        let link = Link {
+            input: OwnedFd::from(child.stdin.take().unwrap()),
+            output: OwnedFd::from(child.stdout.take().unwrap()),
+            errors: None,
+        };
+        let child = Some(Carrier::new(child, Arc::new(System)));
+        Ok(Dialed { link, child })
+    }
+}
+
+#[test]
+fn leaving_waits_for_a_process_that_is_just_being_started() {
+    let world = World::new(&[]);
+    let clock: Arc<dyn Clock> = Arc::new(System);
+    let pid = Arc::<Mutex<Option<u32>>>::default();
+    let everywhere = Everywhere::new(world.local(), Arc::new(Slow(Arc::clone(&pid))), clock);
+    let slow = everywhere.to(Some(&host("slow")));
+    let waiting = {
+        let slow = Arc::clone(&slow);
+        thread::spawn(move || slow.approach().unwrap_err())
+    };
+    let end = Instant::now() + LIMIT;
+    while !slow.contact().unwrap().trying {
+        assert!(Instant::now() < end, "it begins to connect");
+        thread::yield_now();
+    }
+    everywhere.leave();
+    // The program ends now; whatever is started later is left behind.
+    let pid = *pid.lock().unwrap();
+    let runs = |pid: u32| Path::new(&format!("/proc/{pid}")).exists();
+    assert!(pid.is_some_and(|pid| !runs(pid)), "{pid:?}");
+    waiting.join().unwrap();
+}

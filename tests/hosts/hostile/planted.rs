@@ -189,3 +189,83 @@ fn what_an_agent_plants_at_any_moment_harms_nobody_else() {
     println!("{count} points, planted at {}, losses 0", planted.get());
     assert!(planted.get() > count / 3);
 }
+
+/// Runs a reset that is lost right behind the exchange of names; the folder of it.
+fn interrupted(scene: &Scene) -> PathBuf {
+    let asked = requests(Act::Reset);
+    let point = asked.iter().position(|it| *it == "hardlink").unwrap();
+    scene.run(Between::new(good(), super::cuts::cut_for_good(point, true)));
+    let folder = scene.world.folder(AGENT);
+    let mut names = names(&folder).into_iter();
+    let run = names.find(|name| name.starts_with(".shepherd-")).unwrap();
+    folder.join(run)
+}
+
+#[test]
+fn what_was_displaced_is_settled_however_much_is_planted_beside_it() {
+    if !there_is_a_server() {
+        return;
+    }
+    let scene = Scene::new(Act::Reset);
+    let run_folder = interrupted(&scene);
+    let old = names(&run_folder)
+        .into_iter()
+        .find(|name| name.starts_with("old"))
+        .unwrap();
+    let mut late = OpenOptions::new()
+        .append(true)
+        .open(run_folder.join(&old))
+        .unwrap();
+    std::io::Write::write_all(&mut late, b"a late note\n").unwrap();
+    drop(late);
+    // Names as a run gives them, all before the true one.
+    let (head, digits) = old.split_at(old.len() - 32);
+    assert_eq!(digits.len(), 32);
+    for number in 0..40 {
+        fs::write(run_folder.join(format!("{head}{number:032}")), PLANTED).unwrap();
+    }
+    for _ in 0..4 {
+        let next = engine(&scene.world, good());
+        let plan = next.plan_unseen(&[AGENT.to_string()], false).unwrap();
+        run(&next, &plan);
+    }
+    let archive = scene.world.archive().join(AGENT);
+    assert!(
+        contains(&archive, b"a late note\n") || !scene.world.pending().is_empty(),
+        "nobody knows any more of {:?}",
+        scene.world.litter(AGENT)
+    );
+    assert!(contains(&archive, b"a late note\n"));
+}
+
+#[test]
+fn a_folder_that_is_kept_is_where_the_ledger_says() {
+    if !there_is_a_server() {
+        return;
+    }
+    let scene = Scene::new(Act::Reset);
+    let memory = scene.world.memory(AGENT);
+    fs::remove_file(&memory).unwrap();
+    fs::create_dir(&memory).unwrap();
+    fs::write(memory.join("inside"), NOTE).unwrap();
+    interrupted(&scene);
+    let next = engine(&scene.world, good());
+    let plan = next.plan_unseen(&[AGENT.to_string()], false).unwrap();
+    let report = run(&next, &plan);
+    let notes: Vec<String> = scene
+        .world
+        .records()
+        .into_iter()
+        .filter_map(|record| record.what.note)
+        .collect();
+    let kept = notes
+        .iter()
+        .find_map(|note| note.split("is kept as ").nth(1))
+        .and_then(|rest| rest.split(',').next());
+    let kept = kept.unwrap_or_else(|| panic!("{notes:?} {report:?}"));
+    assert!(
+        scene.world.folder(AGENT).join(kept).join("inside").exists(),
+        "{kept} is not there; {:?} is",
+        scene.world.litter(AGENT)
+    );
+}
