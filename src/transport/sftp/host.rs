@@ -108,10 +108,12 @@ impl Sftp {
         self.0.leave();
     }
 
-    /// Whether its process is gone; after [`Sftp::leave`].
+    /// Whether its process is gone, and none is being started; after
+    /// [`Sftp::leave`].
     pub(super) fn has_left(&self) -> bool {
         let state = self.0.state();
-        state.leash.as_ref().is_none_or(Leash::has_ended)
+        let connecting = matches!(state.phase, Phase::Connecting(_));
+        !connecting && state.leash.as_ref().is_none_or(Leash::has_ended)
     }
 
     /// Ends its process in any case.
