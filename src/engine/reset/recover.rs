@@ -551,9 +551,9 @@ impl Run<'_> {
             self.keep_record(agent, record, transaction, &why);
             return Ok(None);
         }
-        if let Some(then) = &transaction.way
-            && Some(then) != way(agent).as_ref()
-        {
+        // A host may be called what this machine is.
+        if transaction.way != way(agent) {
+            let then = transaction.way.as_deref().unwrap_or("this machine");
             let why = format!("that was on {then}");
             self.keep_record(agent, record, transaction, &why);
             return Ok(None);

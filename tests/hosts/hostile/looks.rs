@@ -129,3 +129,20 @@ fn words_of_a_host_are_not_shown_as_ours() {
         "{why}"
     );
 }
+
+#[test]
+#[ignore = "takes minutes: no agent has a time of its own yet"]
+fn an_agent_on_a_host_that_answers_at_the_last_moment_has_a_minute() {
+    if !super::scene::there_is_a_server() {
+        return;
+    }
+    let scene = Scene::with(Act::Reset, "remote_timeout = 4");
+    let slow = super::scene::ear(|_, _| {
+        std::thread::sleep(std::time::Duration::from_millis(3_500));
+        crate::servers::Said::Pass
+    });
+    let began = std::time::Instant::now();
+    let report = scene.run(Between::new(good(), super::scene::pass()).hearing(slow));
+    let took = began.elapsed();
+    assert!(took.as_secs() < 90, "{took:?}: {report:?}");
+}
