@@ -79,3 +79,62 @@ fn resets_of_two_machines_at_the_same_time_lose_nothing() {
     });
     println!("another machine at {count} points, losses 0");
 }
+
+/// The agent by another config: its memory there, on this host.
+fn moved(world: World, memory: &std::path::Path, host: &str) -> World {
+    let mut world = world.without(AGENT);
+    let lines = format!("remote_host = {host}\nremote_memory = {}", memory.display());
+    world.add(AGENT, &lines);
+    world
+}
+
+#[test]
+fn what_a_run_left_is_settled_also_after_its_agent_has_moved() {
+    if !there_is_a_server() {
+        return;
+    }
+    let points = (1..requests(Act::Reset).len())
+        .flat_map(|it| [(it, false, "box"), (it, true, "box"), (it, true, "crate")]);
+    let count = each(some(points.collect(), 1), 6, |(point, behind, host)| {
+        let scene = Scene::new(Act::Reset);
+        scene.run(Between::new(
+            good(),
+            super::cuts::cut_for_good(point, behind),
+        ));
+        let said = format!("cut at {point}, behind {behind}, then on {host}");
+        scene.holds(&said);
+        let folder = scene.world.folder(AGENT);
+        let old = scene.world.memory(AGENT);
+        let home = folder.with_file_name("moved-to");
+        std::fs::create_dir_all(&home).unwrap();
+        let new = home.join("MEMORY.md");
+        std::fs::write(&new, SECOND).unwrap();
+        let before = scene.world.pending();
+        let mut world = moved(scene.world, &new, host);
+        let run_once = |world: &World| {
+            let by = engine(world, good());
+            let plan = by.plan_unseen(&[AGENT.to_string()], false).unwrap();
+            run(&by, &plan)
+        };
+        let report = run_once(&world);
+        let said = format!("{said}: {report:?}");
+        assert_eq!(std::fs::read(&new).unwrap(), BASELINE.as_bytes(), "{said}");
+        if host != "box" {
+            // It cannot be known that it is the same.
+            assert_eq!(world.pending(), before, "{said}");
+            world = moved(world, &new, "box");
+            run_once(&world);
+        }
+        assert!(world.pending().is_empty(), "{said}");
+        let archive = world.archive().join(AGENT);
+        assert!(
+            contains(&folder, NOTE) || contains(&archive, NOTE),
+            "the note is lost: {said}"
+        );
+        assert!(contains(&archive, SECOND), "{said}");
+        let left = crate::world::names(&folder);
+        assert_eq!(left, ["MEMORY.md"], "{said}");
+        assert!(old.exists());
+    });
+    println!("moved after a cut at {count} points, losses 0");
+}
