@@ -409,6 +409,24 @@ impl Extension {
 }
 
 impl Place {
+    /// Host, user, port and path: equal for two places that are the same file, as
+    /// far as the config can tell. Different users see the same file on a host,
+    /// unless the path starts at their home.
+    pub fn file(&self) -> (&str, &str, u16, &Path) {
+        match self {
+            Place::Local { memory } => ("", "", 0, memory),
+            Place::Remote { host, memory, .. } => {
+                let user = host.user.as_deref().filter(|_| memory.is_relative());
+                (
+                    &host.name,
+                    user.unwrap_or_default(),
+                    host.port.unwrap_or_default(),
+                    memory,
+                )
+            }
+        }
+    }
+
     /// The host, for what is not on this machine.
     pub fn host(&self) -> Option<&Host> {
         match self {

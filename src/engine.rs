@@ -311,11 +311,10 @@ impl Engine {
 
 /// Agents that share their memory files, each with the first other one.
 fn sharing(agents: &[Agent]) -> HashMap<String, String> {
-    let mut memories: HashMap<&Path, Vec<&str>> = HashMap::new();
+    let mut memories: HashMap<_, Vec<&str>> = HashMap::new();
     for agent in agents {
-        if let Place::Local { memory } = &agent.place {
-            memories.entry(memory).or_default().push(&agent.name);
-        }
+        let names = memories.entry(agent.place.file()).or_default();
+        names.push(&agent.name);
     }
     let mut sharing = HashMap::new();
     for names in memories.into_values().filter(|names| names.len() > 1) {

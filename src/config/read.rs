@@ -367,7 +367,7 @@ impl Reader<'_> {
         let mut folders = BTreeMap::new();
         for (agent, spot) in agents {
             let name = agent.name.as_str();
-            let first = *memories.entry(memory_key(&agent.place)).or_insert(name);
+            let first = *memories.entry(agent.place.file()).or_insert(name);
             if first != name {
                 let message = format!("the agents `{first}` and `{name}` have the same memory");
                 let hint = "a reset of either is refused as long as they share it".to_string();
@@ -382,24 +382,6 @@ impl Reader<'_> {
                 let hint = "give each its own, so that their entries can be told apart".to_string();
                 self.report.warn(spot, message, Some(hint));
             }
-        }
-    }
-}
-
-/// Host, user, port and path: equal for two places that are the same file, as
-/// far as the config can tell. Different users see the same file on a host,
-/// unless the path starts at their home.
-fn memory_key(place: &Place) -> (&str, &str, u16, &Path) {
-    match place {
-        Place::Local { memory } => ("", "", 0, memory),
-        Place::Remote { host, memory, .. } => {
-            let user = host.user.as_deref().filter(|_| memory.is_relative());
-            (
-                &host.name,
-                user.unwrap_or_default(),
-                host.port.unwrap_or_default(),
-                memory,
-            )
         }
     }
 }
