@@ -269,3 +269,29 @@ fn a_folder_that_is_kept_is_where_the_ledger_says() {
         scene.world.litter(AGENT)
     );
 }
+
+#[test]
+fn a_link_in_place_of_the_folder_of_a_run_is_not_followed() {
+    if !there_is_a_server() {
+        return;
+    }
+    let scene = Scene::new(Act::Reset);
+    let run_folder = interrupted(&scene);
+    let away = scene.world.root.join("away");
+    fs::create_dir(&away).unwrap();
+    fs::rename(&run_folder, scene.world.root.join("taken")).unwrap();
+    let old = format!("old.shepherd-{}", "0".repeat(32));
+    for name in ["new", old.as_str()] {
+        fs::write(away.join(name), PLANTED).unwrap();
+    }
+    symlink(&away, &run_folder).unwrap();
+    let next = engine(&scene.world, good());
+    let plan = next.plan_unseen(&[AGENT.to_string()], false).unwrap();
+    let report = run(&next, &plan);
+    let mut expected = vec!["new".to_string(), old];
+    expected.sort();
+    assert_eq!(names(&away), expected, "{report:?}");
+    let archive = scene.world.archive().join(AGENT);
+    assert!(!contains(&archive, PLANTED), "{report:?}");
+    assert_eq!(scene.memory().as_deref(), Some(BASELINE.as_bytes()));
+}
