@@ -565,3 +565,21 @@ fn leaving_waits_for_a_process_that_is_just_being_started() {
     assert!(pid.is_some_and(|pid| !runs(pid)), "{pid:?}");
     waiting.join().unwrap();
 }
+
+#[test]
+#[ignore = "agents with times of their own have sessions of their own"]
+fn a_host_is_connected_to_once_whatever_times_its_agents_have() {
+    let Some((wire, end)) = wired() else { return };
+    let mut world = herd(1);
+    let memory = world.folder("patient").join("MEMORY.md");
+    let lines = format!(
+        "remote_host = box\nremote_memory = {}\nremote_timeout = 20",
+        memory.display()
+    );
+    world.add("patient", &lines);
+    world.set_baseline("patient", super::world::BASELINE);
+    let engine = engine(&world, end);
+    look(&engine);
+    assert_eq!((wire.dials(), engine.hosts().len()), (1, 1));
+    engine.leave();
+}
