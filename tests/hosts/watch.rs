@@ -511,7 +511,10 @@ fn a_host_that_waits_for_the_operator_is_not_asked_all_the_time() {
     let world = herd(1);
     let dials = Arc::<AtomicUsize>::default();
     let mut watched = Watched::new(living(&world, Barred(Arc::clone(&dials))));
-    watched.until("barred", |it| it.all(State::Unreach));
+    watched.until("barred", |it| {
+        it.all(State::Unreach) && it.reach("box") == Some(Reach::Away)
+    });
+    assert_eq!(watched.hosts["box"].contact.next, None);
     thread::sleep(Duration::from_secs(2));
     watched.engine.leave();
     let dials = dials.load(Ordering::SeqCst);

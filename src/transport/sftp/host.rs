@@ -417,6 +417,8 @@ impl Transport for Sftp {
                 contact.abilities = abilities(&connection.extensions);
                 contact.limits = limits(connection.limits.as_ref());
             }
+            // No time ends that.
+            Phase::Paused { .. } if self.0.dial.bars(&self.0.host) => {}
             Phase::Paused { until, next } => {
                 contact.until = Some(*until);
                 contact.next = Some(*next);
