@@ -208,6 +208,12 @@ pub trait Folder: Send {
         name.to_string()
     }
 
+    /// Gives what was displaced the memory's name again, if nothing stands there;
+    /// where an exchange leaves no such gap, there is nothing to be done.
+    fn give_back(&self, _displaced: &str) -> Result<(), TransportError> {
+        Ok(())
+    }
+
     /// For whoever finishes what another run began: sees to it that what that one
     /// has asked for and a host has not done yet comes to nothing from now on. The
     /// folder of that run gets the last of these names, of which nobody else knows;

@@ -652,6 +652,15 @@ impl Run<'_> {
             return Ok(None);
         }
         let names = folder.displaced_names(staged)?;
+        if remote && new.is_some() {
+            // There is no memory, and no new file that could take its place: the old
+            // one is better than none.
+            let mut asides = names.iter().filter(|name| **name != new_name);
+            if let (Some(aside), None) = (asides.next(), asides.next()) {
+                folder.give_back(aside)?;
+                return Ok(None);
+            }
+        }
         Ok(match names.first() {
             Some(_) if new.is_none() => Some(Method::Remove),
             Some(name) if *name != new_name => Some(Method::TakeAway),

@@ -5,6 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use memory_shepherd::engine::Outcome;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::scene::{
@@ -294,4 +295,54 @@ fn a_link_in_place_of_the_folder_of_a_run_is_not_followed() {
     let archive = scene.world.archive().join(AGENT);
     assert!(!contains(&archive, PLANTED), "{report:?}");
     assert_eq!(scene.memory().as_deref(), Some(BASELINE.as_bytes()));
+}
+
+#[test]
+fn a_memory_whose_new_file_is_gone_is_put_back() {
+    if !there_is_a_server() {
+        return;
+    }
+    for gone in [false, true] {
+        is_put_back(gone);
+    }
+}
+
+fn is_put_back(gone: bool) {
+    let scene = Scene::new(Act::Reset);
+    let asked = requests(Act::Reset);
+    let point = asked.iter().position(|it| *it == "hardlink").unwrap();
+    scene.run(Between::new(
+        good(),
+        super::cuts::cut_for_good(point, false),
+    ));
+    assert_eq!(scene.memory(), None);
+    let folder = scene.world.folder(AGENT);
+    let mut inside = names(&folder).into_iter();
+    let run_folder = inside.find(|name| name.starts_with(".shepherd-")).unwrap();
+    // As a power cut leaves it where the server lacks fsync.
+    let new = folder.join(run_folder).join("new");
+    match gone {
+        true => fs::remove_file(new).unwrap(),
+        false => fs::write(new, "").unwrap(),
+    }
+    // It is not to be reset now; what was left is settled all the same.
+    let mut world = scene.world.without(AGENT);
+    let memory = world.memory(AGENT);
+    let lines = format!(
+        "remote_host = box\nremote_memory = {}\nprotect = readonly",
+        memory.display()
+    );
+    world.add(AGENT, &lines);
+    let next = engine(&world, good());
+    let plan = next.plan_unseen(&[AGENT.to_string()], false).unwrap();
+    let report = run(&next, &plan);
+    let records = world.records();
+    assert!(
+        memory.exists(),
+        "the memory is absent: {report:?} {records:?}"
+    );
+    assert_eq!(fs::read(&memory).ok(), scene.before);
+    assert!(records.iter().all(|it| it.what.outcome != Outcome::Ok));
+    assert_eq!(world.litter(AGENT), Vec::<String>::new());
+    assert_eq!(world.pending(), Vec::<String>::new());
 }
