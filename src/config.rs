@@ -428,7 +428,7 @@ impl Place {
     /// The same for two places that are the same file, as far as the config can
     /// tell: host, port, user and path. Different users see the same file on a host,
     /// unless the path starts at their home.
-    pub fn key(&self) -> (String, u16, &str, PathBuf) {
+    pub fn file(&self) -> (String, u16, &str, PathBuf) {
         match self {
             Place::Local { memory } => (String::new(), 0, "", memory.clone()),
             Place::Remote { host, memory, .. } => {

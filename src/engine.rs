@@ -314,7 +314,7 @@ fn sharing(agents: &[Agent]) -> HashMap<String, String> {
     let mut memories: HashMap<_, Vec<&str>> = HashMap::new();
     for agent in agents {
         memories
-            .entry(agent.place.key())
+            .entry(agent.place.file())
             .or_default()
             .push(&agent.name);
     }

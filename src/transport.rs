@@ -202,6 +202,18 @@ pub trait Folder: Send {
         staged.to_string()
     }
 
+    /// What a name of ours is called beside the memory, for people: whoever has taken
+    /// over a run has given its folder another one.
+    fn shown(&self, name: &str) -> String {
+        name.to_string()
+    }
+
+    /// Gives what was displaced the memory's name again, if nothing stands there;
+    /// where an exchange leaves no such gap, there is nothing to be done.
+    fn give_back(&self, _displaced: &str) -> Result<(), TransportError> {
+        Ok(())
+    }
+
     /// For whoever finishes what another run began: sees to it that what that one
     /// has asked for and a host has not done yet comes to nothing from now on. The
     /// folder of that run gets the last of these names, of which nobody else knows;

@@ -387,7 +387,7 @@ impl Reader<'_> {
         let mut folders = BTreeMap::new();
         for (agent, spot) in agents {
             let name = agent.name.as_str();
-            let first = *memories.entry(agent.place.key()).or_insert(name);
+            let first = *memories.entry(agent.place.file()).or_insert(name);
             if first != name {
                 let message = format!("the agents `{first}` and `{name}` have the same memory");
                 let hint = "a reset of either is refused as long as they share it".to_string();

@@ -376,7 +376,7 @@ fn places_that_are_one_file_are_known_as_one() {
         let config = good(&format!(
             "[r]\nremote_host={host}\n{more}remote_memory={memory}\nbaseline=r.md\n"
         ));
-        let (name, port, user, path) = config.agents[0].place.key();
+        let (name, port, user, path) = config.agents[0].place.file();
         (name, port, user.to_string(), path)
     };
     let same = key("box", "", "M.md");

@@ -59,6 +59,8 @@ pub struct Runner {
     host: Option<Arc<demo::host::Host>>,
     /// How many engines there were before this one.
     engines: u64,
+    /// Those who leave the hosts of earlier engines.
+    leaving: Vec<JoinHandle<()>>,
     known: Known,
 }
 
@@ -113,6 +115,7 @@ impl Runner {
             rebuild,
             host,
             engines: 0,
+            leaving: Vec::new(),
             known: Known::default(),
         };
         (runner, inbox)
@@ -210,7 +213,8 @@ impl Runner {
         let new = Arc::new((self.rebuild)(config));
         let old = std::mem::replace(&mut self.engine, new);
         // Its hosts may take a moment to be left.
-        thread::spawn(move || old.leave());
+        self.leaving.retain(|leaving| !leaving.is_finished());
+        self.leaving.push(thread::spawn(move || old.leave()));
         self.engines += 1;
         let first = self.engines * GENERATIONS;
         self.workers = Workers::start(&self.engine, first, &self.messages);
@@ -228,6 +232,10 @@ impl Runner {
         self.wait_for_run();
         // Whoever waits for a host need not be waited for.
         self.engine.leave();
+        for leaving in std::mem::take(&mut self.leaving) {
+            // It takes as long as that at most.
+            let _ = leaving.join();
+        }
         // Only a convenience: an archive that cannot be written has none.
         let _ = self.engine.remember(seen);
     }

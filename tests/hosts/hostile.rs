@@ -11,5 +11,6 @@ mod frames;
 mod late;
 mod lies;
 mod looks;
+mod others;
 mod planted;
 mod scene;

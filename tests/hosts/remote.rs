@@ -367,3 +367,23 @@ fn a_full_disk_on_a_host_is_told_as_one_and_loses_nothing() {
     assert_eq!(ran.report.count(Outcome::Ok), 1, "{:?}", ran.report);
     assert!(world.archived("ranger").ends_with(b"a note\n"));
 }
+
+#[test]
+fn two_agents_with_one_memory_on_a_host_are_told_and_not_reset() {
+    let Some(server) = sftp_server() else { return };
+    let mut world = World::new(&[]);
+    add_remote(&mut world, "ranger", "box");
+    let memory = world.memory("ranger");
+    let lines = format!("remote_host = box\nremote_memory = {}", memory.display());
+    world.add("scout", &lines);
+    world.set_baseline("scout", BASELINE);
+    world.write_scratch("ranger", "a note\n");
+    let engine = engine(&world, server);
+    let seen = engine.observe(engine.agent("scout").unwrap());
+    assert_eq!(seen.state, State::Error, "{seen:?}");
+    assert!(seen.why.contains("shares its memory file with ranger"));
+    let ran = world.reset_by(&engine);
+    for result in &ran.report.results {
+        assert_eq!(result.outcome, Outcome::Refused, "{:?}", ran.report);
+    }
+}

@@ -35,6 +35,7 @@ pub fn host(name: &str) -> Host {
 }
 
 /// A program that speaks SFTP on its standard input and output.
+#[derive(Clone)]
 pub struct Program {
     path: PathBuf,
     arguments: Vec<&'static str>,

@@ -24,7 +24,7 @@ use memory_shepherd::transport::sftp::{Everywhere, Sftp};
 use memory_shepherd::transport::{Cause, Object, Transport, TransportError, Transports};
 
 use super::remote::{add_remote, engine};
-use super::servers::{Program, host, sftp_server};
+use super::servers::{Between, Fate, Judge, Program, host, sftp_server};
 use super::world::{TestClock, World};
 
 /// For what comes at once unless the machine has other things to do.
@@ -177,6 +177,7 @@ fn look(engine: &Engine) -> Vec<State> {
 }
 
 const OPEN: u8 = 3;
+const LSTAT: u8 = 7;
 const CLOSE: u8 = 4;
 const READ: u8 = 5;
 const FSTAT: u8 = 8;
@@ -453,4 +454,134 @@ fn leaving_ends_whoever_is_still_connecting() {
     assert_eq!(error.cause, Cause::Unreachable);
     assert!(mute.approach().is_err());
     assert!(!mute.contact().unwrap().trying);
+}
+
+/// A server that hangs up on whoever asks it for more than a session.
+struct Flapping {
+    server: Program,
+    dials: Arc<AtomicUsize>,
+}
+
+impl Dial for Flapping {
+    fn dial(&self, host: &Host) -> Result<Dialed, TransportError> {
+        self.dials.fetch_add(1, Ordering::SeqCst);
+        let judge: Judge = Arc::new(|_, frame| match frame[0] {
+            LSTAT => Fate::Cut,
+            _ => Fate::Pass,
+        });
+        Between::new(self.server.clone(), judge).dial(host)
+    }
+}
+
+#[test]
+fn a_host_that_hangs_up_on_each_session_is_not_dialled_all_the_time() {
+    let Some(server) = sftp_server() else { return };
+    let world = herd(1);
+    let dials = Arc::<AtomicUsize>::default();
+    let end = Flapping {
+        server,
+        dials: Arc::clone(&dials),
+    };
+    let mut watched = Watched::new(living(&world, end));
+    watched.until("lost", |it| it.all(State::Unreach));
+    thread::sleep(Duration::from_secs(4));
+    watched.engine.leave();
+    let dials = dials.load(Ordering::SeqCst);
+    assert!(dials < 6, "{dials} sessions in 4 s");
+}
+
+/// A host that wants something of the operator first.
+struct Barred(Arc<AtomicUsize>);
+
+impl Dial for Barred {
+    fn dial(&self, host: &Host) -> Result<Dialed, TransportError> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        let message = format!("{} wants a passphrase and got no answer", host.name);
+        let error = Error::new(Kind::Host, message);
+        Err(TransportError::new(Cause::Unreachable, error))
+    }
+
+    fn bars(&self, _: &Host) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_host_that_waits_for_the_operator_is_not_asked_all_the_time() {
+    let world = herd(1);
+    let dials = Arc::<AtomicUsize>::default();
+    let mut watched = Watched::new(living(&world, Barred(Arc::clone(&dials))));
+    watched.until("barred", |it| {
+        it.all(State::Unreach) && it.reach("box") == Some(Reach::Away)
+    });
+    assert_eq!(watched.hosts["box"].contact.next, None);
+    thread::sleep(Duration::from_secs(2));
+    watched.engine.leave();
+    let dials = dials.load(Ordering::SeqCst);
+    assert!(dials < 6, "{dials} tries in 2 s");
+}
+
+/// A program that takes a moment to start, and never says a word.
+struct Slow(Arc<Mutex<Option<u32>>>);
+
+impl Dial for Slow {
+    fn dial(&self, host: &Host) -> Result<Dialed, TransportError> {
+        thread::sleep(Duration::from_millis(300));
+        let mut command = Command::new("sleep");
+        command
+            .arg("600")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        *self.0.lock().unwrap() = Some(child.id());
+        let _ = host;
+        let link = Link {
+            input: OwnedFd::from(child.stdin.take().unwrap()),
+            output: OwnedFd::from(child.stdout.take().unwrap()),
+            errors: None,
+        };
+        let child = Some(Carrier::new(child, Arc::new(System)));
+        Ok(Dialed { link, child })
+    }
+}
+
+#[test]
+fn leaving_waits_for_a_process_that_is_just_being_started() {
+    let world = World::new(&[]);
+    let clock: Arc<dyn Clock> = Arc::new(System);
+    let pid = Arc::<Mutex<Option<u32>>>::default();
+    let everywhere = Everywhere::new(world.local(), Arc::new(Slow(Arc::clone(&pid))), clock);
+    let slow = everywhere.to(Some(&host("slow")));
+    let waiting = {
+        let slow = Arc::clone(&slow);
+        thread::spawn(move || slow.approach().unwrap_err())
+    };
+    let end = Instant::now() + LIMIT;
+    while !slow.contact().unwrap().trying {
+        assert!(Instant::now() < end, "it begins to connect");
+        thread::yield_now();
+    }
+    everywhere.leave();
+    // The program ends now; whatever is started later is left behind.
+    let pid = *pid.lock().unwrap();
+    let runs = |pid: u32| Path::new(&format!("/proc/{pid}")).exists();
+    assert!(pid.is_some_and(|pid| !runs(pid)), "{pid:?}");
+    waiting.join().unwrap();
+}
+
+#[test]
+fn a_host_is_connected_to_once_whatever_times_its_agents_have() {
+    let Some((wire, end)) = wired() else { return };
+    let mut world = herd(1);
+    let memory = world.folder("patient").join("MEMORY.md");
+    let lines = format!(
+        "remote_host = box\nremote_memory = {}\nremote_timeout = 20",
+        memory.display()
+    );
+    world.add("patient", &lines);
+    world.set_baseline("patient", super::world::BASELINE);
+    let engine = engine(&world, end);
+    look(&engine);
+    assert_eq!((wire.dials(), engine.hosts().len()), (1, 1));
+    engine.leave();
 }

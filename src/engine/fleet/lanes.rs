@@ -170,7 +170,9 @@ impl Round {
         self.rested = Some(now + REST);
         if contact.reach.is_trouble() {
             // Nobody on it can be looked at before it is tried again; then all are.
-            let next = contact.until.unwrap_or(now).max(now);
+            // One that is not left alone, because it waits for the operator or was
+            // just lost, is not tried all the time, either.
+            let next = contact.until.unwrap_or(now).max(now + REST);
             self.due = self.all().into_iter().map(|name| (name, next)).collect();
             return;
         }
@@ -413,12 +415,13 @@ mod tests {
         round.looked(&["a".to_string()], &away, start, start);
         assert!(round.ready(start + seconds(39)).is_empty());
         assert_eq!(round.ready(start + seconds(40)), ["a", "b"]);
-        // A session that was just lost may be had again at once.
+        // A session that was just lost may be had again in a moment.
         let lost = Contact {
             until: None,
             ..away
         };
         round.looked(&round.all(), &lost, start, start);
-        assert_eq!(round.ready(start), ["a", "b"]);
+        assert!(round.ready(start).is_empty());
+        assert_eq!(round.ready(start + REST), ["a", "b"]);
     }
 }

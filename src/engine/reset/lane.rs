@@ -405,6 +405,7 @@ impl<'r, 'a> Lane<'r, 'a> {
                 displaced: Displaced {
                     record,
                     names: displaced,
+                    further: Vec::new(),
                     known,
                     same,
                     // Settling tries that again, and goes no further without it.

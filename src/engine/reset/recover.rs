@@ -1,5 +1,6 @@
 //! The record of a transaction, and putting right what an interrupted run left.
 
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -119,6 +120,8 @@ fn read_record(record: &Path) -> Result<Option<(Transaction, Vec<Mark>)>, Error>
 pub(super) struct Displaced {
     pub(super) record: RecordFile,
     pub(super) names: Vec<String>,
+    /// More names than a run displaces: they are for the contacts after this one.
+    pub(super) further: Vec<String>,
     /// Digests of contents that are archived already.
     pub(super) known: Vec<Digest>,
     /// The memory as it was archived, where comparing is worth it.
@@ -214,10 +217,9 @@ impl Run<'_> {
         if let Some(method) = displaced.unmarked
             && !displaced.names.is_empty()
         {
-            match displaced
-                .record
-                .mark(&Mark::Swapped(method, displaced.names.clone()))
-            {
+            let names = displaced.names.iter().chain(&displaced.further);
+            let mark = Mark::Swapped(method, names.cloned().collect());
+            match displaced.record.mark(&mark) {
                 Ok(()) => displaced.unmarked = None,
                 Err(error) => return (notes, Err(error)),
             }
@@ -252,7 +254,8 @@ impl Run<'_> {
                     },
                 },
                 Ok(Settled::Kept) => notes.push(format!(
-                    "the folder that stood there is kept as {name}, beside the memory"
+                    "the folder that stood there is kept as {}, beside the memory",
+                    folder.shown(&name)
                 )),
                 Err(error) => {
                     displaced.names.push(name);
@@ -431,13 +434,16 @@ impl Run<'_> {
         folder.remove_unfinished(&staged)?;
         known.extend(event.after.as_ref().and_then(Standing::digest));
         let mut names = folder.displaced_names(&staged)?;
-        match &marked {
-            Some(marked) => names.retain(|name| *name == new_name || marked.contains(name)),
-            None => names.truncate(DISPLACED),
+        if let Some(marked) = marked {
+            let marked: HashSet<String> = marked.into_iter().collect();
+            names.retain(|name| *name == new_name || marked.contains(name));
         }
+        // An agent may have put more there, and which are its own nobody can tell.
+        let further = names.split_off(DISPLACED.min(names.len()));
         let mut displaced = Displaced {
             record: file,
             names,
+            further,
             known,
             same: None,
             unmarked,
@@ -459,6 +465,10 @@ impl Run<'_> {
             notes.extend(more);
             settled = again;
         }
+        let shown = |names: &[String]| {
+            let names: Vec<String> = names.iter().map(|name| folder.shown(name)).collect();
+            names.join(", ")
+        };
         let stuck = settled.is_err();
         if let Err(error) = settled {
             // What cannot be settled where the memory was replaced stays beside it
@@ -466,7 +476,7 @@ impl Run<'_> {
             if !swapped {
                 return Err(error);
             }
-            let left = displaced.names.join(", ");
+            let left = shown(&displaced.names);
             let message = format!("run {} displaced {left}, which stays", event.run);
             self.trouble(error.context(format!("{}: {message}", agent.name)));
         }
@@ -476,7 +486,16 @@ impl Run<'_> {
             self.say(&format!(
                 "{}: a writer still has {} open, which run {} displaced; the next run settles it",
                 agent.name,
-                left.join(", "),
+                shown(&left),
+                event.run
+            ));
+        }
+        let over = left.is_empty() && displaced.further.is_empty();
+        if !displaced.further.is_empty() {
+            self.say(&format!(
+                "{}: {} more files stand where run {} displaced some; the next run goes on with them",
+                agent.name,
+                displaced.further.len(),
                 event.run
             ));
         }
@@ -488,7 +507,7 @@ impl Run<'_> {
             ),
             (false, false) => (
                 "interrupted before the memory was replaced",
-                !event.late.is_empty() || !own && left.is_empty(),
+                !event.late.is_empty() || !own && over,
             ),
         };
         if recorded || !swapped && own {
@@ -503,7 +522,7 @@ impl Run<'_> {
         }
         // Of what is archived and recorded already it is enough to say that its
         // file is gone now.
-        if tell || recorded && found && left.is_empty() {
+        if tell || recorded && found && over {
             notes.insert(0, note.to_string());
         }
         for note in &notes {
@@ -513,7 +532,7 @@ impl Run<'_> {
             event.note = Some(notes.join("; "));
             self.engine.record_all(vec![event])?;
         }
-        if left.is_empty() {
+        if over {
             self.end_transaction(record);
         }
         Ok(())
@@ -532,9 +551,9 @@ impl Run<'_> {
             self.keep_record(agent, record, transaction, &why);
             return Ok(None);
         }
-        if let Some(then) = &transaction.way
-            && Some(then) != way(agent).as_ref()
-        {
+        // A host may be called what this machine is.
+        if transaction.way != way(agent) {
+            let then = transaction.way.as_deref().unwrap_or("this machine");
             let why = format!("that was on {then}");
             self.keep_record(agent, record, transaction, &why);
             return Ok(None);
@@ -633,9 +652,20 @@ impl Run<'_> {
             return Ok(None);
         }
         let names = folder.displaced_names(staged)?;
+        if remote && new.is_some() {
+            // There is no memory, and no new file that could take its place: the old
+            // one is better than none.
+            let mut asides = names.iter().filter(|name| **name != new_name);
+            if let (Some(aside), None) = (asides.next(), asides.next()) {
+                folder.give_back(aside)?;
+                return Ok(None);
+            }
+        }
         Ok(match names.first() {
             Some(_) if new.is_none() => Some(Method::Remove),
             Some(name) if *name != new_name => Some(Method::TakeAway),
+            // A host exchanges nothing: that is the new file, half of it.
+            Some(_) if remote => None,
             Some(_) => Some(Method::Exchange),
             // Nothing is displaced where nothing stood. Where something did,
             // the new file was never made, whatever the agent saved since.

@@ -128,7 +128,7 @@ impl Connection {
         parts.collect()
     }
 
-    /// What three answers of [`look_at`] say of a memory.
+    /// What the answers to [`look_at`] say of a memory.
     pub(super) fn object(
         &self,
         memory: &Path,

@@ -476,6 +476,16 @@ impl Folder for SftpFolder {
         self.remove_run_folder(staged)
     }
 
+    fn give_back(&self, displaced: &str) -> Result<(), TransportError> {
+        self.put_back(displaced)
+    }
+
+    fn shown(&self, name: &str) -> String {
+        let path = self.at(name);
+        let inside = path.strip_prefix(&self.path).unwrap_or(&path);
+        inside.display().to_string()
+    }
+
     fn take_over(&self, staged: &str, names: &[String]) -> Result<(), TransportError> {
         self.take_folder_over(staged, names)
     }

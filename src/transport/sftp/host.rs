@@ -26,6 +26,9 @@ use crate::transport::{
 /// How long a host that did not answer is left alone, at first; it doubles.
 const PAUSE: Duration = Duration::from_secs(2);
 
+/// A session that ended earlier counts as a try that failed, but for the first.
+const LASTING: Duration = Duration::from_secs(30);
+
 /// The longest that it is left alone.
 const LONGEST: Duration = Duration::from_secs(120);
 
@@ -65,6 +68,10 @@ struct State {
     leash: Option<Leash>,
     /// A session that ended, until the next begins.
     lost: Option<Arc<Connection>>,
+    /// When the session began.
+    begun: Option<Instant>,
+    /// Sessions in a row that did not last.
+    short: u32,
 }
 
 /// What is going on.
@@ -101,10 +108,12 @@ impl Sftp {
         self.0.leave();
     }
 
-    /// Whether its process is gone; after [`Sftp::leave`].
+    /// Whether its process is gone, and none is being started; after
+    /// [`Sftp::leave`].
     pub(super) fn has_left(&self) -> bool {
         let state = self.0.state();
-        state.leash.as_ref().is_none_or(Leash::has_ended)
+        let connecting = matches!(state.phase, Phase::Connecting(_));
+        !connecting && state.leash.as_ref().is_none_or(Leash::has_ended)
     }
 
     /// Ends its process in any case.
@@ -138,6 +147,17 @@ impl Line {
             state.leash.iter().for_each(Leash::terminate);
             state.turn(Reach::of(why.cause), &*self.clock);
             state.error = Some(why);
+            let now = self.clock.instant();
+            let short = |begun: Instant| now.duration_since(begun) < LASTING;
+            state.short = match state.begun.take().is_some_and(short) {
+                true => state.short.saturating_add(1),
+                false => 0,
+            };
+            // Whoever lets us in and hangs up is left alone as well.
+            if state.short > 1 {
+                state.failures = state.short - 1;
+                state.phase = self.paused(state.failures);
+            }
         }
         state
     }
@@ -238,19 +258,16 @@ impl Line {
                 state.turn(Reach::Up, &*self.clock);
                 state.failures = 0;
                 state.error = None;
+                state.begun = Some(self.clock.instant());
             }
             Err(why) => {
-                // Where the dial itself says no, there is nothing to be spared.
-                let pause = match self.dial.bars(&self.host) {
-                    true => Duration::ZERO,
+                state.phase = match self.dial.bars(&self.host) {
+                    // Where the dial itself says no, there is nothing to be spared.
+                    true => self.pausing(Duration::ZERO),
                     false => {
                         state.failures = state.failures.saturating_add(1);
-                        self.pause(state.failures)
+                        self.paused(state.failures)
                     }
-                };
-                state.phase = Phase::Paused {
-                    until: self.clock.instant() + pause,
-                    next: self.clock.now() + pause,
                 };
                 state.turn(Reach::of(why.cause), &*self.clock);
                 state.error = Some(why.clone());
@@ -265,6 +282,18 @@ impl Line {
     /// How long connecting, and a reply, may take.
     fn limit(&self) -> Duration {
         Duration::from_secs(self.host.timeout.max(1).into())
+    }
+
+    /// It is left alone for a while, after so many failures.
+    fn paused(&self, failures: u32) -> Phase {
+        self.pausing(self.pause(failures))
+    }
+
+    fn pausing(&self, pause: Duration) -> Phase {
+        Phase::Paused {
+            until: self.clock.instant() + pause,
+            next: self.clock.now() + pause,
+        }
     }
 
     /// How long it is left alone after so many failures: the same for nobody else,
@@ -388,6 +417,8 @@ impl Transport for Sftp {
                 contact.abilities = abilities(&connection.extensions);
                 contact.limits = limits(connection.limits.as_ref());
             }
+            // No time ends that.
+            Phase::Paused { .. } if self.0.dial.bars(&self.0.host) => {}
             Phase::Paused { until, next } => {
                 contact.until = Some(*until);
                 contact.next = Some(*next);

@@ -269,8 +269,19 @@ impl SftpFolder {
             // What was looked at before may have been changed by it.
             self.looked.take();
             let stands = |place: usize| answers.get(place).and_then(attrs).is_some();
+            let is_folder = answers.get(2).and_then(attrs).and_then(kind) == Some(DIRECTORY);
             match answers.first().and_then(code) {
-                Some(status::OK) if stands(2) => break,
+                Some(status::OK) if is_folder => break,
+                // What is no folder is not the run's, and a link would lead
+                // elsewhere: it gets its name back.
+                Some(status::OK) if stands(2) => {
+                    let back = [self.rename(&to, &from), lstat(&to)];
+                    let answers = self.host.ask(back.to_vec())?;
+                    if answers.get(1).and_then(code) != Some(status::NO_SUCH_FILE) {
+                        let why = "what stands there is no folder";
+                        return Err(self.host.refused("take over", &to, why));
+                    }
+                }
                 Some(status::NO_SUCH_FILE) if !stands(1) => {}
                 Some(status::OK | status::NO_SUCH_FILE) | None => {
                     return Err(self.host.odd_answer("take over", &from));

@@ -4,8 +4,11 @@ use super::frames::INIT;
 use super::scene::{
     ACTS, Act, Count, Scene, each, good, judge, requests, run, some, there_is_a_server,
 };
+use memory_shepherd::engine::Outcome;
+
 use crate::remote::engine;
 use crate::servers::{Between, Fate, Judge};
+use crate::world::BASELINE;
 
 /// Lost at this request; later sessions are not.
 fn cut(point: usize, behind: bool, reached: &Count) -> Judge {
@@ -126,4 +129,30 @@ fn a_host_that_says_nothing_any_more_is_waited_for_as_long_as_configured() {
         scene.settles(&said);
     });
     println!("silent from {count} points on, losses 0");
+}
+
+#[test]
+fn what_a_cut_run_did_not_do_is_not_recorded_as_done() {
+    if !there_is_a_server() {
+        return;
+    }
+    let asked = requests(Act::Create);
+    let point = asked.iter().position(|it| *it == "write").unwrap();
+    let scene = Scene::new(Act::Create);
+    let report = scene.run(Between::new(good(), cut_for_good(point, false)));
+    assert_eq!(report.results[0].outcome, Outcome::Failed, "{report:?}");
+    assert_eq!(scene.memory(), None);
+    // What the next contact finds: half a new file and no memory.
+    scene.world.set_baseline(super::scene::AGENT, BASELINE);
+    let next = engine(&scene.world, good());
+    let plan = next
+        .plan_unseen(&[super::scene::AGENT.to_string()], false)
+        .unwrap();
+    run(&next, &plan);
+    let of_cut = scene.world.records().into_iter();
+    let of_cut: Vec<_> = of_cut.filter(|it| it.what.run == report.run).collect();
+    assert!(
+        of_cut.iter().all(|it| it.what.outcome != Outcome::Ok),
+        "no memory was made, and the ledger says so: {of_cut:?}"
+    );
 }

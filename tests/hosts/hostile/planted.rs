@@ -5,6 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use memory_shepherd::engine::Outcome;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::scene::{
@@ -188,4 +189,160 @@ fn what_an_agent_plants_at_any_moment_harms_nobody_else() {
     });
     println!("{count} points, planted at {}, losses 0", planted.get());
     assert!(planted.get() > count / 3);
+}
+
+/// Runs a reset that is lost right behind the exchange of names; the folder of it.
+fn interrupted(scene: &Scene) -> PathBuf {
+    let asked = requests(Act::Reset);
+    let point = asked.iter().position(|it| *it == "hardlink").unwrap();
+    scene.run(Between::new(good(), super::cuts::cut_for_good(point, true)));
+    let folder = scene.world.folder(AGENT);
+    let mut names = names(&folder).into_iter();
+    let run = names.find(|name| name.starts_with(".shepherd-")).unwrap();
+    folder.join(run)
+}
+
+#[test]
+fn what_was_displaced_is_settled_however_much_is_planted_beside_it() {
+    if !there_is_a_server() {
+        return;
+    }
+    let scene = Scene::new(Act::Reset);
+    let run_folder = interrupted(&scene);
+    let old = names(&run_folder)
+        .into_iter()
+        .find(|name| name.starts_with("old"))
+        .unwrap();
+    let mut late = OpenOptions::new()
+        .append(true)
+        .open(run_folder.join(&old))
+        .unwrap();
+    std::io::Write::write_all(&mut late, b"a late note\n").unwrap();
+    drop(late);
+    // Names as a run gives them, all before the true one.
+    let (head, digits) = old.split_at(old.len() - 32);
+    assert_eq!(digits.len(), 32);
+    for number in 0..40 {
+        fs::write(run_folder.join(format!("{head}{number:032}")), PLANTED).unwrap();
+    }
+    for _ in 0..4 {
+        let next = engine(&scene.world, good());
+        let plan = next.plan_unseen(&[AGENT.to_string()], false).unwrap();
+        run(&next, &plan);
+    }
+    let archive = scene.world.archive().join(AGENT);
+    assert!(
+        contains(&archive, b"a late note\n") || !scene.world.pending().is_empty(),
+        "nobody knows any more of {:?}",
+        scene.world.litter(AGENT)
+    );
+    assert!(contains(&archive, b"a late note\n"));
+}
+
+#[test]
+fn a_folder_that_is_kept_is_where_the_ledger_says() {
+    if !there_is_a_server() {
+        return;
+    }
+    let scene = Scene::new(Act::Reset);
+    let memory = scene.world.memory(AGENT);
+    fs::remove_file(&memory).unwrap();
+    fs::create_dir(&memory).unwrap();
+    fs::write(memory.join("inside"), NOTE).unwrap();
+    interrupted(&scene);
+    let next = engine(&scene.world, good());
+    let plan = next.plan_unseen(&[AGENT.to_string()], false).unwrap();
+    let report = run(&next, &plan);
+    let notes: Vec<String> = scene
+        .world
+        .records()
+        .into_iter()
+        .filter_map(|record| record.what.note)
+        .collect();
+    let kept = notes
+        .iter()
+        .find_map(|note| note.split("is kept as ").nth(1))
+        .and_then(|rest| rest.split(',').next());
+    let kept = kept.unwrap_or_else(|| panic!("{notes:?} {report:?}"));
+    assert!(
+        scene.world.folder(AGENT).join(kept).join("inside").exists(),
+        "{kept} is not there; {:?} is",
+        scene.world.litter(AGENT)
+    );
+}
+
+#[test]
+fn a_link_in_place_of_the_folder_of_a_run_is_not_followed() {
+    if !there_is_a_server() {
+        return;
+    }
+    let scene = Scene::new(Act::Reset);
+    let run_folder = interrupted(&scene);
+    let away = scene.world.root.join("away");
+    fs::create_dir(&away).unwrap();
+    fs::rename(&run_folder, scene.world.root.join("taken")).unwrap();
+    let old = format!("old.shepherd-{}", "0".repeat(32));
+    for name in ["new", old.as_str()] {
+        fs::write(away.join(name), PLANTED).unwrap();
+    }
+    symlink(&away, &run_folder).unwrap();
+    let next = engine(&scene.world, good());
+    let plan = next.plan_unseen(&[AGENT.to_string()], false).unwrap();
+    let report = run(&next, &plan);
+    let mut expected = vec!["new".to_string(), old];
+    expected.sort();
+    assert_eq!(names(&away), expected, "{report:?}");
+    let archive = scene.world.archive().join(AGENT);
+    assert!(!contains(&archive, PLANTED), "{report:?}");
+    assert_eq!(scene.memory().as_deref(), Some(BASELINE.as_bytes()));
+}
+
+#[test]
+fn a_memory_whose_new_file_is_gone_is_put_back() {
+    if !there_is_a_server() {
+        return;
+    }
+    for gone in [false, true] {
+        is_put_back(gone);
+    }
+}
+
+fn is_put_back(gone: bool) {
+    let scene = Scene::new(Act::Reset);
+    let asked = requests(Act::Reset);
+    let point = asked.iter().position(|it| *it == "hardlink").unwrap();
+    scene.run(Between::new(
+        good(),
+        super::cuts::cut_for_good(point, false),
+    ));
+    assert_eq!(scene.memory(), None);
+    let folder = scene.world.folder(AGENT);
+    let mut inside = names(&folder).into_iter();
+    let run_folder = inside.find(|name| name.starts_with(".shepherd-")).unwrap();
+    // As a power cut leaves it where the server lacks fsync.
+    let new = folder.join(run_folder).join("new");
+    match gone {
+        true => fs::remove_file(new).unwrap(),
+        false => fs::write(new, "").unwrap(),
+    }
+    // It is not to be reset now; what was left is settled all the same.
+    let mut world = scene.world.without(AGENT);
+    let memory = world.memory(AGENT);
+    let lines = format!(
+        "remote_host = box\nremote_memory = {}\nprotect = readonly",
+        memory.display()
+    );
+    world.add(AGENT, &lines);
+    let next = engine(&world, good());
+    let plan = next.plan_unseen(&[AGENT.to_string()], false).unwrap();
+    let report = run(&next, &plan);
+    let records = world.records();
+    assert!(
+        memory.exists(),
+        "the memory is absent: {report:?} {records:?}"
+    );
+    assert_eq!(fs::read(&memory).ok(), scene.before);
+    assert!(records.iter().all(|it| it.what.outcome != Outcome::Ok));
+    assert_eq!(world.litter(AGENT), Vec::<String>::new());
+    assert_eq!(world.pending(), Vec::<String>::new());
 }

@@ -248,23 +248,34 @@ fn a_deadline_that_moves_nearer_wakes_who_waits_for_version() {
     drop(theirs);
 }
 
-#[test]
-fn replies_that_are_all_late_do_not_hold_anybody_for_ever() {
+/// Answers some requests, each in time, and tells how many before the session ends.
+fn answered_late(skip: usize) -> (usize, Why) {
     let patience = Duration::from_secs(2);
     let (session, mut peer) = session(patience);
     let pending = session.ask(vec![lstat("a"); MOST_IN_FLIGHT]);
     let asked: Vec<Asked> = (0..MOST_IN_FLIGHT).map(|_| peer.next()).collect();
-    // Each in time, and all of them together in a quarter of an hour.
     let mut given = 0;
-    for asked in &asked {
+    for asked in &asked[skip..] {
         if peer.has_left_within(patience / 2) {
             break;
         }
         peer.status(asked, 2);
         given += 1;
     }
+    (given, broken(&pending.wait()[MOST_IN_FLIGHT - 1]).why)
+}
+
+#[test]
+fn replies_that_are_all_late_do_not_hold_anybody_for_ever() {
+    // All of them would take a quarter of an hour.
+    let (given, why) = answered_late(0);
     assert!(given < 16, "{given} replies");
-    let answers = pending.wait();
-    let why = broken(&answers[MOST_IN_FLIGHT - 1]).why;
-    assert_eq!(why, Why::NoAnswer(patience * 4));
+    assert_eq!(why, Why::NoAnswer(Duration::from_secs(8)));
+}
+
+#[test]
+fn a_reply_that_is_left_out_ends_the_session_whatever_else_is_answered() {
+    let (given, why) = answered_late(1);
+    assert!(given < 16, "{given} replies");
+    assert_eq!(why, Why::NoAnswer(Duration::from_secs(8)));
 }
