@@ -31,6 +31,7 @@ use crate::demo;
 use crate::digest::Digest;
 use crate::engine::{Engine, Setup, Trigger, UndoMode};
 use crate::error::{Error, Kind, Result};
+use crate::transport::Transports;
 use crate::transport::local::Local;
 use crate::transport::sftp::Everywhere;
 use crate::transport::sftp::askpass::Desk;
@@ -532,17 +533,16 @@ impl Context<'_> {
         let folders = world.runtime.iter().chain([&world.temp]).cloned();
         let desk = Desk::new(world.program.clone(), folders.collect(), events);
         let group = archive_group(&config, world.group)?;
-        let make = {
-            let desk = desk.clone();
-            let user = world.user.clone();
-            let demo = host.clone();
-            move |config: Config, group: Option<u32>| {
-                let dial: Arc<dyn Dial> = match &demo {
-                    Some(host) => host.clone(),
-                    None => Arc::new(Ssh::new(Arc::new(clock::System)).asking(desk.clone())),
-                };
-                engine_of(config, Trigger::Console, &user, group, dial)
-            }
+        let dial: Arc<dyn Dial> = match &host {
+            Some(host) => host.clone(),
+            None => Arc::new(Ssh::new(Arc::new(clock::System)).asking(desk.clone())),
+        };
+        // A changed config keeps the connections to hosts that it still names.
+        let transports = everywhere(dial);
+        let user = world.user.clone();
+        let make = move |config: Config, group: Option<u32>| {
+            let transports = Arc::clone(&transports);
+            engine_of(config, Trigger::Console, &user, group, transports)
         };
         let engine = make(config, group);
         let rebuild = move |config: Config| {
@@ -632,13 +632,13 @@ impl Context<'_> {
     /// An engine whose ssh asks nobody.
     fn engine(&self, config: Config) -> Result<Engine> {
         let group = archive_group(&config, self.world.group)?;
-        let dial = Arc::clone(&self.dial);
+        let transports = everywhere(Arc::clone(&self.dial));
         Ok(engine_of(
             config,
             Trigger::Cli,
             &self.world.user,
             group,
-            dial,
+            transports,
         ))
     }
 
@@ -649,19 +649,24 @@ impl Context<'_> {
     }
 }
 
+/// This machine, and hosts by this dial.
+fn everywhere(dial: Arc<dyn Dial>) -> Arc<dyn Transports> {
+    let clock = Arc::new(clock::System);
+    let here = Arc::new(Local::new(clock.clone()));
+    Arc::new(Everywhere::new(here, dial, clock))
+}
+
 fn engine_of(
     config: Config,
     trigger: Trigger,
     user: &str,
     archive_group: Option<u32>,
-    dial: Arc<dyn Dial>,
+    transports: Arc<dyn Transports>,
 ) -> Engine {
-    let clock = Arc::new(clock::System);
-    let here = Arc::new(Local::new(clock.clone()));
     Engine::new(Setup {
         config,
-        transports: Arc::new(Everywhere::new(here, dial, clock.clone())),
-        clock,
+        transports,
+        clock: Arc::new(clock::System),
         user: user.to_string(),
         trigger,
         archive_group,

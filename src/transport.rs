@@ -100,6 +100,9 @@ pub trait Transports: Send + Sync {
     /// connects when it is used; whoever asks for the same host shares a session.
     fn to(&self, host: Option<&Host>) -> Arc<dyn Transport>;
 
+    /// Ends the connections to all hosts but these, which may have been left before.
+    fn leave_others(&self, _kept: &[&Host]) {}
+
     /// Ends all connections, and the processes that carry them, whether or not
     /// somebody still waits for an answer. There are none afterwards.
     fn leave(&self) {}

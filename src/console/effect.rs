@@ -59,8 +59,6 @@ pub struct Runner {
     host: Option<Arc<demo::host::Host>>,
     /// How many engines there were before this one.
     engines: u64,
-    /// Those who leave the hosts of earlier engines.
-    leaving: Vec<JoinHandle<()>>,
     known: Known,
 }
 
@@ -115,7 +113,6 @@ impl Runner {
             rebuild,
             host,
             engines: 0,
-            leaving: Vec::new(),
             known: Known::default(),
         };
         (runner, inbox)
@@ -211,10 +208,8 @@ impl Runner {
         let info = info(&config);
         let read_only = config.general.protect == Protect::ReadOnly;
         let new = Arc::new((self.rebuild)(config));
-        let old = std::mem::replace(&mut self.engine, new);
-        // Its hosts may take a moment to be left.
-        self.leaving.retain(|leaving| !leaving.is_finished());
-        self.leaving.push(thread::spawn(move || old.leave()));
+        self.engine = new;
+        self.engine.leave_others();
         self.engines += 1;
         let first = self.engines * GENERATIONS;
         self.workers = Workers::start(&self.engine, first, &self.messages);
@@ -232,10 +227,6 @@ impl Runner {
         self.wait_for_run();
         // Whoever waits for a host need not be waited for.
         self.engine.leave();
-        for leaving in std::mem::take(&mut self.leaving) {
-            // It takes as long as that at most.
-            let _ = leaving.join();
-        }
         // Only a convenience: an archive that cannot be written has none.
         let _ = self.engine.remember(seen);
     }

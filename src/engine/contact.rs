@@ -82,6 +82,14 @@ impl Engine {
         drop(self.setup.transports.to(Some(host)).probe(&[]));
     }
 
+    /// Ends the connections to hosts that the config does not name, where another
+    /// engine had them before.
+    pub fn leave_others(&self) {
+        let agents = self.config().agents.iter();
+        let kept: Vec<&Host> = agents.filter_map(|agent| agent.place.host()).collect();
+        self.setup.transports.leave_others(&kept);
+    }
+
     /// Ends all connections to hosts. They are not made again.
     pub fn leave(&self) {
         self.setup.transports.leave();

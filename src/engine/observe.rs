@@ -431,7 +431,12 @@ impl Engine {
                 why,
             });
         }
-        if let Some(holder) = lock::holder(self.archive(), &agent.name) {
+        let holder = lock::holder(self.archive(), &agent.name);
+        if holder.is_none() && self.is_unsettled(&agent.name) {
+            // No state of its own: what stands there is as it was judged.
+            conditions.push((State::Clean, UNSETTLED.to_string()));
+        }
+        if let Some(holder) = holder {
             let why = match holder.as_str() {
                 "" => "locked by another run".to_string(),
                 holder => format!("locked by {holder}"),
@@ -656,6 +661,9 @@ impl Engine {
         why
     }
 }
+
+/// That a run was interrupted, or could not end, and nobody is at it.
+const UNSETTLED: &str = "a run left something unsettled; the next reset settles it";
 
 /// Why an agent whose memory is another one's, too, is an error.
 pub(super) fn shares(other: &str) -> String {

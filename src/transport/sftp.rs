@@ -90,6 +90,14 @@ impl Transports for Everywhere {
         new
     }
 
+    fn leave_others(&self, kept: &[&Host]) {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        hosts.retain(|host, it| !(kept.contains(&host) && it.is_left()));
+        // They stay among the others: who still asks for one must not connect again.
+        let others = hosts.iter().filter(|(host, _)| !kept.contains(host));
+        others.for_each(|(_, it)| it.leave());
+    }
+
     fn leave(&self) {
         let hosts: Vec<Arc<Sftp>> = {
             let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);

@@ -387,3 +387,46 @@ fn two_agents_with_one_memory_on_a_host_are_told_and_not_reset() {
         assert_eq!(result.outcome, Outcome::Refused, "{:?}", ran.report);
     }
 }
+
+#[test]
+fn what_was_on_one_host_is_not_put_back_on_another() {
+    let Some(server) = sftp_server() else { return };
+    let mut world = world().without("scout");
+    world.write_scratch("ranger", "a note of the first host\n");
+    let ran = world.reset_by(&engine(&world, server));
+    assert_eq!(
+        ran.report.results[0].outcome,
+        Outcome::Ok,
+        "{:?}",
+        ran.report
+    );
+    let undo = |world: &World| {
+        let engine = engine(world, sftp_server().unwrap());
+        let target = UndoTarget::Agents(vec!["ranger".to_string()]);
+        engine.plan_undo(&target, UndoMode::Refuse, false).unwrap()
+    };
+    let memory = world.memory("ranger");
+    let other = world.folder("ranger").join("OTHER.md");
+    let mut refused = |lines: String, now: &str| {
+        world.add("ranger", &lines);
+        let plan = undo(&world);
+        assert!(plan.steps.is_empty(), "{plan:?}");
+        let why = &plan.skipped[0].why;
+        assert!(why.contains("it was about box:"), "{why}");
+        assert!(why.contains(now), "{why}");
+    };
+    refused(
+        format!("remote_host = other\nremote_memory = {}", memory.display()),
+        "is on other:",
+    );
+    refused(
+        format!("remote_host = box\nremote_memory = {}", other.display()),
+        "OTHER.md now",
+    );
+    refused(
+        format!("memory_file = {}", memory.display()),
+        "is on local now",
+    );
+    add_remote(&mut world, "ranger", "box");
+    assert_eq!(undo(&world).steps.len(), 1);
+}

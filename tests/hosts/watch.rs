@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
 use memory_shepherd::clock::{Clock, System};
-use memory_shepherd::config::Host;
-use memory_shepherd::engine::{Engine, Fleet, FleetEvent, HostStatus, Observation, Reach, State};
+use memory_shepherd::config::{Config, Host};
+use memory_shepherd::engine::{
+    Engine, Fleet, FleetEvent, HostStatus, Observation, Reach, Setup, State, Trigger,
+};
 use memory_shepherd::error::{Error, Kind};
 use memory_shepherd::transport::sftp::session::Link;
 use memory_shepherd::transport::sftp::ssh::{Carrier, Dial, Dialed};
@@ -584,4 +586,42 @@ fn a_host_is_connected_to_once_whatever_times_its_agents_have() {
     look(&engine);
     assert_eq!((wire.dials(), engine.hosts().len()), (1, 1));
     engine.leave();
+}
+
+#[test]
+fn a_changed_config_keeps_the_connections_to_hosts_that_it_still_names() {
+    let Some((wire, end)) = wired() else { return };
+    let mut world = herd(1);
+    let alone = world.config();
+    add_remote(&mut world, "elsewhere", "other");
+    world.write_scratch("elsewhere", "a note\n");
+    let both = world.config();
+    let clock = world.clock.clone();
+    let everywhere = Everywhere::new(world.local(), Arc::new(end), clock.clone());
+    let everywhere: Arc<dyn Transports> = Arc::new(everywhere);
+    let engine = |config: &Config| {
+        Engine::new(Setup {
+            config: config.clone(),
+            clock: clock.clone(),
+            transports: Arc::clone(&everywhere),
+            user: "tester".to_string(),
+            trigger: Trigger::Console,
+            archive_group: None,
+        })
+    };
+    let first = engine(&both);
+    assert_eq!(look(&first), [State::Scratch; 2]);
+    assert_eq!(wire.dials(), 2);
+    let second = engine(&alone);
+    second.leave_others();
+    assert_eq!(look(&second), [State::Scratch]);
+    assert_eq!(wire.dials(), 2, "the connection is the same");
+    // Whoever still looks for the former engine does not connect again.
+    let elsewhere = first.observe(first.agent("elsewhere").unwrap());
+    assert_eq!((elsewhere.state, wire.dials()), (State::Unreach, 2));
+    let third = engine(&both);
+    third.leave_others();
+    assert_eq!(look(&third), [State::Scratch; 2]);
+    assert_eq!(wire.dials(), 3);
+    third.leave();
 }

@@ -177,6 +177,13 @@ impl Engine {
         Ok(records.into_iter().map(|(_, record)| record).collect())
     }
 
+    /// Whether a run of this agent has not come to its end. Who cannot look does not
+    /// know.
+    pub(in crate::engine) fn is_unsettled(&self, agent: &str) -> bool {
+        let records = self.transactions().unwrap_or_default();
+        records.iter().any(|(name, _)| name == agent)
+    }
+
     /// All transaction records, with their agents.
     pub(super) fn transactions(&self) -> Result<Vec<(String, PathBuf)>> {
         let path = self.archive().own("tx");

@@ -559,11 +559,14 @@ impl SftpFolder {
     /// Gives what was taken aside the memory's name again, where none stands.
     pub(super) fn put_back(&self, aside: &str) -> Result<(), TransportError> {
         let (from, to) = (bytes(&self.at(aside)), bytes(&self.memory));
-        let linked = self.ask_one(Request::HardLink {
+        let link = Request::HardLink {
             from: from.clone(),
             to: to.clone(),
-        })?;
-        if code(&linked) == Some(status::OK) {
+        };
+        let answers = self.host.ask(vec![link, lstat(&self.memory)])?;
+        // Before its other name goes, it has to be there.
+        let stands = answers.get(1).and_then(attrs).is_some();
+        if answers.first().and_then(code) == Some(status::OK) && stands {
             return self.remove(aside);
         }
         // It replaces nothing, either.

@@ -108,6 +108,11 @@ impl Sftp {
         self.0.leave();
     }
 
+    /// Whether it was left.
+    pub(super) fn is_left(&self) -> bool {
+        self.0.state().left
+    }
+
     /// Whether its process is gone, and none is being started; after
     /// [`Sftp::leave`].
     pub(super) fn has_left(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use super::frames::INIT;
 use super::scene::{
-    ACTS, Act, Count, Scene, each, good, judge, requests, run, some, there_is_a_server,
+    ACTS, AGENT, Act, Count, Scene, each, good, judge, requests, run, some, there_is_a_server,
 };
 use memory_shepherd::engine::Outcome;
 
@@ -55,6 +55,36 @@ fn a_connection_that_is_cut_at_any_request_loses_nothing() {
     println!("cut at {count} points, losses 0");
     // Whether the last handles are given back before the end is not told.
     assert!(reached.get() > count * 9 / 10);
+}
+
+#[test]
+fn a_run_that_left_something_is_told_of_until_it_is_settled() {
+    if !there_is_a_server() {
+        return;
+    }
+    let told = Count::default();
+    let points: Vec<usize> = (1..requests(Act::Reset).len()).step_by(3).collect();
+    let count = each(points, 8, |point| {
+        let scene = Scene::new(Act::Reset);
+        let report = scene.run(Between::new(good(), cut_for_good(point, true)));
+        let next = engine(&scene.world, good());
+        let look = || {
+            let seen = next.observe(next.agent(AGENT).unwrap());
+            seen.why.contains("unsettled")
+        };
+        let left = !scene.world.pending().is_empty();
+        assert_eq!(look(), left, "cut at {point}: {report:?}");
+        if left {
+            told.add();
+        }
+        scene.settles(&format!("cut at {point}"));
+        assert!(!look(), "cut at {point}");
+    });
+    assert!(
+        (1..count).contains(&told.get()),
+        "{} of {count}",
+        told.get()
+    );
 }
 
 #[test]

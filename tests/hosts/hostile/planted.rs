@@ -194,7 +194,7 @@ fn what_an_agent_plants_at_any_moment_harms_nobody_else() {
 /// Runs a reset that is lost right behind the exchange of names; the folder of it.
 fn interrupted(scene: &Scene) -> PathBuf {
     let asked = requests(Act::Reset);
-    let point = asked.iter().position(|it| *it == "hardlink").unwrap();
+    let point = asked.iter().rposition(|it| *it == "hardlink").unwrap();
     scene.run(Between::new(good(), super::cuts::cut_for_good(point, true)));
     let folder = scene.world.folder(AGENT);
     let mut names = names(&folder).into_iter();
@@ -310,7 +310,7 @@ fn a_memory_whose_new_file_is_gone_is_put_back() {
 fn is_put_back(gone: bool) {
     let scene = Scene::new(Act::Reset);
     let asked = requests(Act::Reset);
-    let point = asked.iter().position(|it| *it == "hardlink").unwrap();
+    let point = asked.iter().rposition(|it| *it == "hardlink").unwrap();
     scene.run(Between::new(
         good(),
         super::cuts::cut_for_good(point, false),
