@@ -148,6 +148,10 @@ pub struct Content {
     pub hidden: Hidden,
 }
 
+/// Files that are read together. All of them are open at once, and servers allow for
+/// so many.
+const TOGETHER: usize = 256;
+
 /// How many of these are read together.
 fn portion(files: &[(usize, File)]) -> usize {
     let mut sum = 0_u64;
@@ -155,7 +159,7 @@ fn portion(files: &[(usize, File)]) -> usize {
         sum = sum.saturating_add(file.stamp.size);
         sum <= PORTION
     };
-    files.iter().take_while(fits).count().max(1)
+    files.iter().take(TOGETHER).take_while(fits).count().max(1)
 }
 
 /// A content that was judged, with what it was judged by: as long as none of

@@ -90,6 +90,14 @@ impl<'p> Pump<'p> {
         batch
     }
 
+    /// How many bytes they ask for.
+    pub(super) fn asked(&self) -> u64 {
+        self.asked
+            .iter()
+            .map(|(_, length)| u64::from(*length))
+            .sum()
+    }
+
     /// Takes the answers to them. At the end of the file, its attributes.
     pub(super) fn take(
         &mut self,

@@ -1,6 +1,7 @@
 //! Reads many memories of a host at the same time: one round trip opens all of
 //! them, the next reads what is not long.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,6 +14,10 @@ use crate::transport::{File, Object, Pieces, TransportError};
 /// How long all of it may take: a server may answer each question in time, and
 /// take for ever all the same.
 pub(super) const LONGEST: Duration = Duration::from_secs(60);
+
+/// Bytes that are asked for in one round. More than a probe's sizes come to is only
+/// asked for where memories have grown since, or a host makes up sizes as it goes.
+const ROUND: u64 = 16 << 20;
 
 /// How a memory was found to be: what it is now, or why it was not read.
 type Read = Result<File, TransportError>;
@@ -79,14 +84,22 @@ fn pump_all(
         number: *number,
         pump: Pump::new(handle, &paths[*number], files[*number].1.stamp.size),
     });
-    let mut pumped: Vec<Pumped<'_>> = pumped.collect();
-    while !pumped.is_empty() {
-        let batches: Vec<Vec<Request>> = pumped.iter_mut().map(|it| it.pump.next()).collect();
+    let mut waiting: VecDeque<Pumped<'_>> = pumped.collect();
+    while !waiting.is_empty() {
+        let mut pumped: Vec<Pumped<'_>> = Vec::new();
+        let mut batches: Vec<Vec<Request>> = Vec::new();
+        let mut asked = 0;
+        while asked < ROUND
+            && let Some(mut next) = waiting.pop_front()
+        {
+            batches.push(next.pump.next());
+            asked += next.pump.asked();
+            pumped.push(next);
+        }
         let counts: Vec<usize> = batches.iter().map(Vec::len).collect();
         let answers = host.ask(batches.into_iter().flatten().collect())?;
         let mut left = answers.as_slice();
         let late = !in_time();
-        let mut rest = Vec::new();
         for (mut it, count) in pumped.into_iter().zip(counts) {
             let (mine, others) = left.split_at(count.min(left.len()));
             left = others;
@@ -100,12 +113,11 @@ fn pump_all(
                     let why = "it takes more than a minute";
                     done[number] = Some(Err(host.refused("read", path, why)));
                 }
-                Ok(None) => rest.push(it),
+                Ok(None) => waiting.push_back(it),
                 Ok(Some(after)) => done[number] = Some(found(host, path, files[number].1, &after)),
                 Err(error) => done[number] = Some(Err(error)),
             }
         }
-        pumped = rest;
     }
     Ok(())
 }
