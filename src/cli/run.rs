@@ -42,6 +42,9 @@ impl Document for DryRun {
             ]);
         }
         page.table(&rows)?;
+        for text in plan.weaker() {
+            page.line(&[(Role::Warn, "weaker: "), (Role::Plain, text)])?;
+        }
         let rows: Vec<_> = plan
             .skipped
             .iter()

@@ -159,6 +159,9 @@ pub struct Step {
     pub typed: bool,
     /// What is worth knowing before it is confirmed.
     pub notes: Vec<String>,
+    /// What it promises less than on this machine.
+    #[serde(default)]
+    pub weaker: Vec<String>,
     /// What an undo puts back; none in a reset.
     pub undo: Option<UndoOf>,
 }
@@ -184,6 +187,7 @@ impl Step {
             new_size: 0,
             typed: false,
             notes: Vec::new(),
+            weaker: Vec::new(),
             undo: None,
         }
     }
@@ -249,6 +253,17 @@ impl Plan {
     /// Whether nothing was looked at.
     pub fn is_unseen(&self) -> bool {
         self.hash.is_empty()
+    }
+
+    /// What the steps promise less than on this machine, each once.
+    pub fn weaker(&self) -> Vec<&str> {
+        let mut told = Vec::new();
+        for text in self.steps.iter().flat_map(|step| &step.weaker) {
+            if !told.contains(&text.as_str()) {
+                told.push(text);
+            }
+        }
+        told
     }
 
     /// Whether this plan answers to a hash, which may be shortened to eight
@@ -402,7 +417,10 @@ impl Engine {
         let boundary = found.and_then(|found| found.boundary);
         let mut notes = Vec::new();
         let folder = self.open(agent)?;
-        notes.extend(weaker::accepted(agent, folder.as_ref()).map_err(with_hints)?);
+        let mut weaker = weaker::accepted(agent, folder.as_ref()).map_err(with_hints)?;
+        if agent.place.host().is_some() {
+            weaker.insert(0, weaker::ELSEWHERE.to_string());
+        }
         match folder.outlook() {
             Outlook::Clear => {}
             Outlook::InPlace => notes.push(IN_PLACE.to_string()),
@@ -438,6 +456,7 @@ impl Engine {
             typed: !intact && action != Action::Create
                 || seen.observation.protect == Protection::Typed,
             notes,
+            weaker,
             undo: None,
         })
     }

@@ -444,7 +444,8 @@ fn where_a_host_lacks_something_and_that_is_accepted_plan_and_run_name_it() {
                 .iter()
                 .all(|it| text.contains(&format!("lacks {it}@")))
         };
-        assert!(named(&plan.steps[0].notes.join("; ")), "{plan:?}");
+        assert!(named(&plan.steps[0].weaker.join("; ")), "{plan:?}");
+        assert!(plan.weaker()[0].starts_with("on other hosts"), "{plan:?}");
         let ran = apply(&engine, &plan);
         let result = &ran.report.results[0];
         assert_eq!(result.outcome, Outcome::Ok, "{result:?}");

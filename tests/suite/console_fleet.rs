@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 use memory_shepherd::archive::EntryKind;
-use memory_shepherd::config::{self, Env, Host};
+use memory_shepherd::config::{self, Env, Extension, Host};
 use memory_shepherd::console::first_model;
 use memory_shepherd::console::keymap::{self, Key};
 use memory_shepherd::console::model::{Form, Model, Moment, Request, RunSummary, Stage};
@@ -370,15 +370,12 @@ pub fn host(name: &str, reach: Reach, agents: &[&str]) -> HostStatus {
         name,
         there,
         without,
+        relied_on: true,
     };
     let abilities = [
         ("posix-rename@openssh.com", true, ""),
         ("hardlink@openssh.com", true, ""),
-        (
-            "fsync@openssh.com",
-            false,
-            "a new memory may not be on the disk there when a run ends",
-        ),
+        ("fsync@openssh.com", false, Extension::Fsync.without()),
     ];
     HostStatus {
         host: Host {
@@ -527,6 +524,7 @@ pub fn step(name: &str, state: State) -> Step {
         new_size: 11_100,
         typed: whole,
         notes: vec!["separator at line 85, 1 of 1".to_string()],
+        weaker: Vec::new(),
         undo: None,
     }
 }

@@ -52,7 +52,7 @@ fn about(report: &mut Report, engine: &Engine, status: &HostStatus) {
     }
     for ability in contact.abilities.iter().filter(|it| !it.there) {
         report.warn(
-            format!("{name} lacks {}: {}", ability.name, ability.without),
+            format!("{name} lacks {}", ability.lacking()),
             "OpenSSH's SFTP server has it, unless sshd_config denies it",
         );
     }

@@ -16,7 +16,7 @@ use super::ssh::{Carrier, Dial, Dialed, Leash, explain};
 use super::together;
 use super::wire::{Extensions, Limits};
 use crate::clock::{Clock, System};
-use crate::config::Host;
+use crate::config::{Extension, Host};
 use crate::error::{Error, Kind};
 use crate::transport::{
     Ability, Cause, Contact, File, Folder, Object, Pieces, Reach, Setting, Transport,
@@ -415,15 +415,18 @@ impl Transport for Sftp {
 
 /// What the server announced, and what is weaker where it did not.
 fn abilities(has: &Extensions) -> Vec<Ability> {
-    let nothing = "what an agent puts in the memory's place in that instant may be lost, so nothing is reset there unless accept_weaker allows it";
     let all = [
-        ("posix-rename@openssh.com", has.posix_rename, nothing),
-        ("hardlink@openssh.com", has.hardlink, nothing),
         (
-            "fsync@openssh.com",
-            has.fsync,
-            "a power cut there may leave a new memory empty, so nothing is reset there unless accept_weaker allows it",
+            "posix-rename@openssh.com",
+            has.posix_rename,
+            Extension::PosixRename.without(),
         ),
+        (
+            "hardlink@openssh.com",
+            has.hardlink,
+            Extension::Hardlink.without(),
+        ),
+        ("fsync@openssh.com", has.fsync, Extension::Fsync.without()),
         (
             "statvfs@openssh.com",
             has.statvfs,
@@ -435,10 +438,11 @@ fn abilities(has: &Extensions) -> Vec<Ability> {
             "it does not tell its limits; the protocol's smallest are kept to",
         ),
     ];
-    let ability = |(name, there, without)| Ability {
+    let ability = |(name, there, without): (&'static str, bool, &'static str)| Ability {
         name,
         there,
         without,
+        relied_on: Extension::ALL.iter().any(|it| name.starts_with(it.word())),
     };
     all.map(ability).to_vec()
 }
