@@ -200,7 +200,10 @@ impl Context<'_> {
         let absent = detail.observation.content.is_none() && detail.observation.was_read();
         if let Some(why) = detail.error.as_ref().filter(|_| !absent) {
             let message = format!("{} could not be read: {why}", agent.name);
-            return Err(Error::new(Kind::Host, message).into());
+            return Err(match &detail.observation.block {
+                Some(block) => block.error(message).with_kind(Kind::Host).into(),
+                None => Error::new(Kind::Host, message).into(),
+            });
         }
         if detail.more > 0 {
             self.out.warning(&format!(

@@ -186,6 +186,9 @@ impl Context<'_> {
                 .trouble(&format!("{} could not be read: {}", row.agent, row.why));
             kind = Some(Kind::Host);
         }
+        let unread = status.agents.iter().filter(|row| !row.read);
+        let blocks = unread.filter_map(|row| row.blocked.as_ref());
+        self.out.hints(blocks.flat_map(|block| &block.hints));
         Ok(kind)
     }
 }

@@ -47,6 +47,28 @@ pub struct Block {
     pub kind: Kind,
     /// A sentence.
     pub why: String,
+    /// What can be done about it.
+    #[serde(default)]
+    pub hints: Vec<String>,
+}
+
+impl Block {
+    /// An error that keeps an agent from being reset.
+    pub(super) fn of(error: &Error) -> Block {
+        Block {
+            kind: error.kind(),
+            why: error.to_string(),
+            hints: error.hints().to_vec(),
+        }
+    }
+
+    /// The same as an error, to be told with another sentence.
+    pub fn error(&self, message: impl Into<String>) -> Error {
+        let error = Error::new(self.kind, message);
+        self.hints
+            .iter()
+            .fold(error, |error, hint| error.hint(hint))
+    }
 }
 
 /// The last run of an agent.
@@ -381,10 +403,7 @@ impl Engine {
                 Refusal::Unusable(_) => State::Error,
             };
             conditions.push((state, error.to_string()));
-            blocks.push(Block {
-                kind: error.kind(),
-                why: error.to_string(),
-            });
+            blocks.push(Block::of(error));
         }
         match look {
             Ok(Look::Absent) => {
@@ -417,30 +436,22 @@ impl Engine {
                     _ => State::Error,
                 };
                 conditions.push((state, error.to_string()));
-                blocks.push(Block {
-                    kind: error.kind(),
-                    why: error.to_string(),
-                });
+                blocks.push(Block::of(&error.into()));
             }
         }
         if let Some(other) = self.shares_memory(agent) {
-            let why = shares(other);
-            conditions.push((State::Error, why.clone()));
-            blocks.push(Block {
-                kind: Kind::Conflict,
-                why,
-            });
+            let error = Error::new(Kind::Conflict, shares(other));
+            conditions.push((State::Error, error.to_string()));
+            blocks.push(Block::of(&error));
         }
         if let Some(holder) = lock::holder(self.archive(), &agent.name) {
             let why = match holder.as_str() {
                 "" => "locked by another run".to_string(),
                 holder => format!("locked by {holder}"),
             };
-            conditions.push((State::Busy, why.clone()));
-            blocks.push(Block {
-                kind: Kind::Busy,
-                why,
-            });
+            let error = Error::new(Kind::Busy, why);
+            conditions.push((State::Busy, error.to_string()));
+            blocks.push(Block::of(&error));
         }
         conditions.sort_by_key(|(state, _)| *state);
         observation.state = conditions.first().map_or(State::Clean, |(state, _)| *state);

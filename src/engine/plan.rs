@@ -204,6 +204,40 @@ pub struct Skipped {
     pub why: String,
     /// The kind of the refusal; none when there is simply nothing to do.
     pub kind: Option<Kind>,
+    /// What can be done about it.
+    #[serde(default)]
+    pub hints: Vec<String>,
+}
+
+impl Skipped {
+    /// An agent that is refused.
+    fn refused(agent: &Agent, state: State, error: &Error) -> Skipped {
+        Skipped {
+            agent: agent.name.clone(),
+            state,
+            why: error.to_string(),
+            kind: Some(error.kind()),
+            hints: error.hints().to_vec(),
+        }
+    }
+
+    /// The refusal, if it is one.
+    pub(super) fn error(&self) -> Option<Error> {
+        let error = Error::new(self.kind?, &self.why);
+        let hints = self.hints.iter();
+        Some(hints.fold(error, |error, hint| error.hint(hint)))
+    }
+
+    /// An agent that there is nothing to do for.
+    fn idle(agent: &Agent, state: State) -> Skipped {
+        Skipped {
+            agent: agent.name.clone(),
+            state,
+            why: EQUAL.to_string(),
+            kind: None,
+            hints: Vec::new(),
+        }
+    }
 }
 
 /// What would be done, to whom.
@@ -273,12 +307,6 @@ impl Plan {
     }
 }
 
-/// A plan has no room for hints, and nobody wants to guess the command.
-fn with_hints(error: Error) -> Error {
-    let why = format!("{}; {}", error.message(), error.hints().join("; "));
-    Error::new(error.kind(), why)
-}
-
 impl Engine {
     /// What a reset of these agents would do. With `unlocked`, agents that are
     /// protected as read-only are planned like others.
@@ -291,13 +319,12 @@ impl Engine {
         let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
         let plan = |agent| {
             let seen = self.see(agent, &shelf);
-            let step = self.reset_step(agent, &seen, unlocked);
-            step.map_err(|(kind, why)| Skipped {
-                agent: agent.name.clone(),
-                state: seen.observation.state,
-                why,
-                kind,
-            })
+            let state = seen.observation.state;
+            match self.reset_step(agent, &seen, unlocked) {
+                Ok(Some(step)) => Ok(step),
+                Ok(None) => Err(Skipped::idle(agent, state)),
+                Err(error) => Err(Skipped::refused(agent, state, &error)),
+            }
         };
         let mut steps = Vec::new();
         let mut skipped = Vec::new();
@@ -333,19 +360,12 @@ impl Engine {
             let agent = self.agent(name)?;
             let protect = Protection::from(agent.protect);
             let refused = match self.shares_memory(agent) {
-                Some(other) => Some((Kind::Conflict, shares(other))),
-                None if protect == Protection::ReadOnly && !unlocked => {
-                    Some((Kind::Conflict, READ_ONLY.to_string()))
-                }
+                Some(other) => Some(shares(other)),
+                None if protect == Protection::ReadOnly && !unlocked => Some(READ_ONLY.to_string()),
                 _ => None,
             };
-            match refused {
-                Some((kind, why)) => skipped.push(Skipped {
-                    agent: agent.name.clone(),
-                    state: State::Error,
-                    why,
-                    kind: Some(kind),
-                }),
+            match refused.map(|why| Error::new(Kind::Conflict, why)) {
+                Some(error) => skipped.push(Skipped::refused(agent, State::Error, &error)),
                 None => steps.push(Step::unseen(agent)),
             }
         }
@@ -355,30 +375,21 @@ impl Engine {
         })
     }
 
-    fn reset_step(
-        &self,
-        agent: &Agent,
-        seen: &Seen,
-        unlocked: bool,
-    ) -> Result<Step, (Option<Kind>, String)> {
+    /// None where there is nothing to do.
+    fn reset_step(&self, agent: &Agent, seen: &Seen, unlocked: bool) -> Result<Option<Step>> {
         if let Some(block) = &seen.observation.block {
-            return Err((Some(block.kind), block.why.clone()));
+            return Err(block.error(&block.why));
         }
         if seen.observation.state == State::Clean {
-            return Err((None, EQUAL.to_string()));
+            return Ok(None);
         }
         if seen.observation.protect == Protection::ReadOnly && !unlocked {
-            return Err((Some(Kind::Conflict), READ_ONLY.to_string()));
+            return Err(Error::new(Kind::Conflict, READ_ONLY));
         }
         let Some(baseline) = &seen.baseline else {
-            return Err((
-                Some(Kind::Internal),
-                "its baseline was not read".to_string(),
-            ));
+            return Err(Error::new(Kind::Internal, "its baseline was not read"));
         };
-        let mut step = self
-            .step(agent, seen, baseline.digest())
-            .map_err(|error| (Some(error.kind()), error.to_string()))?;
+        let mut step = self.step(agent, seen, baseline.digest())?;
         step.new_size = baseline.bytes().len() as u64;
         if step.state == State::Drifted {
             step.notes
@@ -388,7 +399,7 @@ impl Engine {
             step.notes
                 .push("no boundary: the whole file is archived, then replaced".to_string());
         }
-        Ok(step)
+        Ok(Some(step))
     }
 
     /// A step that installs `content`, with the figures of what is there now.
@@ -399,7 +410,11 @@ impl Engine {
             (None, Some(found)) => Memory::File(found.boundary, &seen.head),
             (None, None) if seen.observation.absent => Memory::Absent,
             (None, None) => {
-                return Err(Error::new(Kind::Host, seen.observation.why.clone()));
+                let why = seen.observation.why.clone();
+                return Err(match &seen.observation.block {
+                    Some(block) => block.error(why),
+                    None => Error::new(Kind::Host, why),
+                });
             }
         };
         let intact = found
@@ -417,14 +432,14 @@ impl Engine {
         let boundary = found.and_then(|found| found.boundary);
         let mut notes = Vec::new();
         let folder = self.open(agent)?;
-        let mut weaker = weaker::accepted(agent, folder.as_ref()).map_err(with_hints)?;
+        let mut weaker = weaker::accepted(agent, folder.as_ref())?;
         if agent.place.host().is_some() {
             weaker.insert(0, weaker::ELSEWHERE.to_string());
         }
         match folder.outlook() {
             Outlook::Clear => {}
             Outlook::InPlace => notes.push(IN_PLACE.to_string()),
-            Outlook::Refused(error) => return Err(with_hints(error)),
+            Outlook::Refused(error) => return Err(error),
         }
         if let Some(odd) = &seen.odd {
             notes.push(format!(
@@ -495,12 +510,7 @@ impl Engine {
             let seen = self.see(agent, &shelf);
             let record = undone.get(&agent.name).copied().flatten();
             let step = self.undo_step(agent, &seen, record, &records, mode, unlocked);
-            step.map_err(|error| Skipped {
-                agent: agent.name.clone(),
-                state: seen.observation.state,
-                why: error.to_string(),
-                kind: Some(error.kind()),
-            })
+            step.map_err(|error| Skipped::refused(agent, seen.observation.state, &error))
         };
         let mut steps = Vec::new();
         let mut skipped = Vec::new();
@@ -535,7 +545,7 @@ impl Engine {
             .as_ref()
             .filter(|block| block.kind == Kind::Busy)
         {
-            return Err(Error::new(Kind::Busy, block.why.clone()));
+            return Err(block.error(&block.why));
         }
         let source = undo::source(self, agent, record)?;
         let mut step = self.step(agent, seen, source.digest())?;

@@ -419,7 +419,8 @@ fn where_a_host_lacks_something_nothing_is_changed_unless_that_is_accepted() {
             );
             assert!(text.contains(&key), "{text}");
         };
-        told(&plan.skipped[0].why);
+        let skipped = &plan.skipped[0];
+        told(&format!("{}; {}", skipped.why, skipped.hints.join("; ")));
         // Whoever resets without a look is told the same.
         let unseen = engine.plan_unseen(&names, false).unwrap();
         let ran = engine.apply(&unseen, false, &AtomicBool::new(false), &mut |_| {});

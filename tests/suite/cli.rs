@@ -7,6 +7,7 @@ mod doctor;
 mod exit_code;
 mod goldens;
 mod hostile;
+mod hosts;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

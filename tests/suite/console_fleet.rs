@@ -475,6 +475,10 @@ pub fn seen(name: &str, state: State) -> Observation {
         block: block.map(|kind| Block {
             kind,
             why: why.to_string(),
+            hints: match state {
+                State::Unreach => vec!["try `ssh box`".to_string()],
+                _ => Vec::new(),
+            },
         }),
         protect: Protection::None,
         read: morning(),
@@ -571,6 +575,7 @@ pub fn skipped(name: &str, state: State, why: &str) -> Skipped {
         state,
         why: why.to_string(),
         kind: Some(Kind::Integrity),
+        hints: Vec::new(),
     }
 }
 

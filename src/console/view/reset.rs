@@ -83,9 +83,9 @@ fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     let columns = Columns::new(plan, canvas.width());
     heads(canvas, &columns, plan.act);
     let total = plan.steps.len() + plan.skipped.len();
-    let most = list_height(canvas).saturating_sub(total.clamp(1, LEAST));
-    let weaker = weaker(plan, usize::from(canvas.width()) - 2, most);
-    let height = list_height(canvas) - weaker.len();
+    let foot = foot(model, view, canvas, total.clamp(1, LEAST));
+    // The first of its lines has a place in any case.
+    let height = list_height(canvas) - foot.len().saturating_sub(1);
     let from = first(model.reset.cursor, total, height);
     for index in from..total.min(from + height) {
         let y = 3 + (index - from) as u16;
@@ -114,11 +114,10 @@ fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
         }
     }
     let y = canvas.area.height - FOOT;
-    canvas.rule(y - weaker.len() as u16);
-    for (text, y) in weaker.iter().rev().zip((0..=y).rev()) {
-        canvas.put(1, y, text, Role::Warn);
+    canvas.rule(y - (foot.len() as u16).saturating_sub(1));
+    for ((text, role), y) in foot.iter().rev().zip((0..=y + 1).rev()) {
+        canvas.put(1, y, text, *role);
     }
-    notes(model, view, canvas, y + 1);
     if !plan.steps.is_empty() {
         let command = cut(
             &same_as(model, view),
@@ -130,22 +129,32 @@ fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     confirmation(model, view, canvas, y + 3);
 }
 
+/// What is told below the list, of which `rows` stay in sight.
+fn foot(model: &Model, view: &PlanView, canvas: &Canvas<'_>, rows: usize) -> Vec<(String, Role)> {
+    let room = usize::from(canvas.width()) - 2;
+    let most = list_height(canvas).saturating_sub(rows) + 1;
+    let (text, role) = note(model, view);
+    let mut note = wrapped(&text, room);
+    // The text that has no room is cut in its last line.
+    if note.len() > most {
+        note.truncate(most);
+        if let Some(last) = note.last_mut() {
+            *last = clip(&format!("{last} …"), room);
+        }
+    }
+    let weaker = weaker(&view.plan, room, most - note.len());
+    let weaker = weaker.into_iter().map(|text| (text, Role::Warn));
+    weaker
+        .chain(note.into_iter().map(|text| (text, role)))
+        .collect()
+}
+
 /// What a plan promises less than on this machine, whole; beyond `most` lines it is
 /// said how many there are.
 fn weaker(plan: &Plan, room: usize, most: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
+    let mut lines = Vec::new();
     for text in plan.weaker() {
-        let text = untrusted::line(text);
-        let mut rest = text.as_str();
-        while !rest.is_empty() {
-            let (first, more) = match split(rest, room) {
-                // A word that is longer than the line is cut.
-                ("", _) => (rest, ""),
-                parts => parts,
-            };
-            lines.push(clip(first, room));
-            rest = more;
-        }
+        lines.extend(wrapped(text, room));
     }
     if lines.len() > most {
         let more = count((lines.len() - most + 1) as u64, "line");
@@ -153,6 +162,23 @@ fn weaker(plan: &Plan, room: usize, most: usize) -> Vec<String> {
         lines.push(format!(
             "… and {more} more of what is weaker: --dry-run prints all"
         ));
+    }
+    lines
+}
+
+/// Foreign text in lines that are not longer than `room`.
+fn wrapped(text: &str, room: usize) -> Vec<String> {
+    let text = untrusted::line(text);
+    let mut lines = Vec::new();
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let (first, more) = match split(rest, room) {
+            // A word that is longer than the line is cut.
+            ("", _) => (rest, ""),
+            parts => parts,
+        };
+        lines.push(clip(first, room));
+        rest = more;
     }
     lines
 }
@@ -274,31 +300,22 @@ fn plan_row(canvas: &mut Canvas<'_>, y: u16, number: usize, step: &PlanStep, col
 }
 
 /// What has to be known before this is confirmed.
-fn notes(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16) {
+fn note(model: &Model, view: &PlanView) -> (String, Role) {
     if !view.hidden.is_empty() {
         let text = format!(
             "the filter hides {}: {}   h keeps them in the plan, v drops them",
             count(view.hidden.len() as u64, "marked agent"),
             view.hidden.join(" ")
         );
-        canvas.put(
-            1,
-            y,
-            &cut(&text, usize::from(canvas.width()) - 2),
-            Role::Warn,
-        );
-        return;
+        return (text, Role::Warn);
     }
     let skipped = model.reset.cursor.checked_sub(view.plan.steps.len());
     if let Some(skipped) = skipped.and_then(|index| view.plan.skipped.get(index)) {
-        let text = format!("{} skipped: {}", skipped.agent, skipped.why);
-        canvas.put(
-            1,
-            y,
-            &cut(&text, usize::from(canvas.width()) - 2),
-            Role::Text,
-        );
-        return;
+        let mut text = format!("{} skipped: {}", skipped.agent, skipped.why);
+        for hint in &skipped.hints {
+            text.push_str(&format!("; {hint}"));
+        }
+        return (text, Role::Text);
     }
     let under = view.plan.steps.get(model.reset.cursor);
     let told = under.into_iter().chain(&view.plan.steps).find_map(|step| {
@@ -315,15 +332,7 @@ fn notes(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16) {
         format!("then retention deletes {entries}")
     });
     let told: Vec<String> = deletes.into_iter().chain(told).collect();
-    if !told.is_empty() {
-        let text = told.join("; ");
-        canvas.put(
-            1,
-            y,
-            &cut(&text, usize::from(canvas.width()) - 2),
-            Role::Text,
-        );
-    }
+    (told.join("; "), Role::Text)
 }
 
 /// The command that does the same.
