@@ -62,6 +62,15 @@ impl Block {
         }
     }
 
+    /// What it means for the exit code that a memory was not read, which this is the
+    /// reason of, if there is a reason: as for whoever would reset it.
+    pub fn unread(block: Option<&Block>) -> Kind {
+        match block.map(|block| block.kind) {
+            Some(Kind::Integrity) => Kind::Integrity,
+            _ => Kind::Host,
+        }
+    }
+
     /// The same as an error, to be told with another sentence.
     pub fn error(&self, message: impl Into<String>) -> Error {
         let error = Error::new(self.kind, message);

@@ -78,3 +78,34 @@ fn a_dry_run_calls_who_cannot_be_reached_unreachable() {
         .says("box cannot be reached")
         .warns("hint: try `ssh box`");
 }
+
+#[test]
+fn another_host_key_ends_every_command_like_other_breaches_of_integrity() {
+    let site = far(&[("scout", "box"), ("ranger", "crate")]);
+    // One host shows another key, the other one does not answer.
+    let script = "case \"$*\" in
+        *box*) echo '@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @' >&2 ;;
+        *) echo 'ssh: connect to host crate port 22: Connection refused' >&2 ;;
+        esac; exit 255";
+    ssh(&site, script);
+    for arguments in [
+        &["status"][..],
+        &["status", "scout"],
+        &["diff", "scout"],
+        &["reset", "scout", "--dry-run"],
+        &["reset", "scout"],
+        &["reset", "--all"],
+        &["doctor"],
+    ] {
+        let ran = site.ran(command(&site).args(arguments)).code(4);
+        let told = format!("{}{}", ran.out, ran.err);
+        assert!(told.contains("find out why before anything else"), "{told}");
+    }
+    for arguments in [
+        &["status", "ranger"],
+        &["diff", "ranger"],
+        &["reset", "ranger"],
+    ] {
+        let _ = site.ran(command(&site).args(arguments)).code(3);
+    }
+}
