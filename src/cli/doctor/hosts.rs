@@ -1,17 +1,79 @@
 //! Hosts: whether they let us in, what ssh makes of its configuration for them,
 //! and what is weaker there.
 
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
 use super::Report;
 use crate::cli::output::count;
 use crate::engine::{Engine, HostStatus, Reach};
-use crate::error::{Error, Kind};
+use crate::error::{self, Error, Kind};
 
-/// Connects to all hosts at the same time, and tells what came of it.
-pub(super) fn about_hosts(report: &mut Report, engine: &Engine) {
-    for status in engine.greet() {
-        about(report, engine, &status);
+/// Connects to all hosts at the same time, and tells what came of it. The keys of
+/// the config are ours if they belong to `uid`.
+pub(super) fn about_hosts(report: &mut Report, engine: &Engine, uid: u32) {
+    let hosts = engine.greet();
+    about_keys(report, &hosts, uid);
+    for status in &hosts {
+        about(report, engine, status);
     }
     engine.leave();
+}
+
+/// Keys of the config, each once: ssh passes over one that it cannot use.
+fn about_keys(report: &mut Report, hosts: &[HostStatus], uid: u32) {
+    let mut keys: BTreeMap<&Path, Vec<&str>> = BTreeMap::new();
+    for status in hosts {
+        if let Some(key) = &status.host.identity_file {
+            keys.entry(key).or_default().push(&status.host.name);
+        }
+    }
+    for (key, hosts) in keys {
+        if let Some((fault, hint)) = fault(key, uid) {
+            let hosts = hosts.join(" and ");
+            let text = format!("identity_file {} of {hosts} {fault}", key.display());
+            report.warn(text, &hint);
+        }
+    }
+}
+
+/// What is wrong with a key, and what to do about it.
+fn fault(key: &Path, uid: u32) -> Option<(String, String)> {
+    let elsewhere =
+        "write the path of a private key, or leave it out for what the SSH configuration says";
+    let no_file = |what: &str| Some((format!("is {what}"), elsewhere.to_string()));
+    let refused = |fault: &io::Error| {
+        let cause = error::cause(fault);
+        (format!("cannot be read: {cause}"), elsewhere.to_string())
+    };
+    let meta = match fs::metadata(key) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Some(("does not exist".to_string(), elsewhere.to_string()));
+        }
+        Err(error) => return Some(refused(&error)),
+    };
+    let kind = meta.file_type();
+    if kind.is_dir() {
+        return no_file("a folder");
+    } else if kind.is_fifo() {
+        return no_file("a pipe");
+    } else if !kind.is_file() {
+        return no_file("no regular file");
+    }
+    // A public half stands for a key that an agent has. What belongs to somebody else
+    // ssh takes as it is.
+    let public = key.extension().is_some_and(|it| it == "pub");
+    if !public && meta.uid() == uid && meta.mode() & 0o077 != 0 {
+        return Some((
+            format!("can be read by others (mode {:04o})", meta.mode() & 0o7777),
+            format!("ssh does not use it like that: chmod 600 {}", key.display()),
+        ));
+    }
+    File::open(key).err().map(|error| refused(&error))
 }
 
 fn about(report: &mut Report, engine: &Engine, status: &HostStatus) {

@@ -226,7 +226,7 @@ impl Line {
         &self,
         connected: Result<Connection, TransportError>,
     ) -> Result<Arc<Connection>, TransportError> {
-        let connected = connected.map(Arc::new);
+        let connected = connected.map(Arc::new).map_err(|why| self.without_key(why));
         let mut state = self.state();
         let connected = match connected {
             Ok(_) if state.left => Err(self.gone()),
@@ -260,6 +260,19 @@ impl Line {
         drop(state);
         self.changed.notify_all();
         connected
+    }
+
+    /// Why there is no connection, with the key that is not there: ssh says nothing
+    /// of it, and goes on without one.
+    fn without_key(&self, why: TransportError) -> TransportError {
+        let key = self.host.identity_file.iter();
+        let mut absent = key.filter(|key| matches!(key.try_exists(), Ok(false)));
+        match (why.cause, absent.next()) {
+            (Cause::Refused, Some(key)) => {
+                why.hint(format!("identity_file {} does not exist", key.display()))
+            }
+            _ => why,
+        }
     }
 
     /// How long connecting, and a reply, may take.

@@ -109,3 +109,57 @@ fn another_host_key_ends_every_command_like_other_breaches_of_integrity() {
         let _ = site.ran(command(&site).args(arguments)).code(3);
     }
 }
+
+/// Adds lines to the config's last section.
+fn add(site: &Site, lines: &str) {
+    site.append("memory-shepherd.conf", format!("{lines}\n"));
+}
+
+#[test]
+fn a_key_that_ssh_cannot_use_is_told_by_doctor_and_one_that_is_missing_by_everybody() {
+    let refused = "echo 'ops@box: Permission denied (publickey).' >&2; exit 255";
+    let with_key = || {
+        let site = far(&[("scout", "box")]);
+        add(&site, "identity_file=keys/id");
+        ssh(&site, refused);
+        site
+    };
+    let told = |site: &Site, what: &str| {
+        let path = site.path("keys/id");
+        let text = format!("identity_file {} of box {what}", path.display());
+        let ran = run(site, ["doctor"]).code(1).says(&text);
+        assert_eq!(ran.out.matches("identity_file /").count(), 1, "{}", ran.out);
+    };
+    let site = with_key();
+    told(&site, "does not exist");
+    let missing = format!(
+        "hint: identity_file {} does not",
+        site.dir.join("keys/id").display()
+    );
+    let _ = run(&site, ["status"]).code(3).warns(&missing);
+
+    let site = with_key();
+    fs::create_dir_all(site.path("keys/id")).unwrap();
+    told(&site, "is a folder");
+    let ran = run(&site, ["status"]).code(3);
+    assert!(!ran.err.contains("does not exist"), "{}", ran.err);
+
+    // Nobody waits for a key from a pipe.
+    let site = with_key();
+    fs::create_dir(site.path("keys")).unwrap();
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, site.path("keys/id"), kind, mode, 0).unwrap();
+    told(&site, "is a pipe");
+
+    let site = with_key();
+    site.write("keys/id", "a key");
+    let mode = |mode| {
+        fs::set_permissions(site.path("keys/id"), PermissionsExt::from_mode(mode)).unwrap();
+    };
+    mode(0o644);
+    told(&site, "can be read by others (mode 0644)");
+    mode(0o600);
+    let ran = run(&site, ["doctor"]).code(1);
+    assert!(!ran.out.contains("identity_file /"), "{}", ran.out);
+}
