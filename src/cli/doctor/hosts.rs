@@ -18,7 +18,17 @@ pub(super) fn about_hosts(report: &mut Report, engine: &Engine, uid: u32) {
     let hosts = engine.greet();
     about_keys(report, &hosts, uid);
     for status in &hosts {
-        about(report, engine, status);
+        let trouble = status.contact.error.as_ref();
+        // One that is the same everywhere is told once, for all whom it concerns.
+        let same = |it: &&HostStatus| it.contact.error.as_ref() == trouble;
+        match hosts.iter().find(same) {
+            Some(first) if trouble.is_some() && first.host != status.host => {}
+            _ => {
+                let all = hosts.iter().filter(same).map(|it| it.agents.len());
+                contact(report, status, all.sum());
+            }
+        }
+        setup(report, engine, status);
     }
     engine.leave();
 }
@@ -76,12 +86,12 @@ fn fault(key: &Path, uid: u32) -> Option<(String, String)> {
     File::open(key).err().map(|error| refused(&error))
 }
 
-fn about(report: &mut Report, engine: &Engine, status: &HostStatus) {
-    let name = &status.host.name;
-    let agents = count(status.agents.len(), "agent");
+/// Whether a host lets us in; what keeps us from it keeps us from so many agents.
+fn contact(report: &mut Report, status: &HostStatus, out_of_reach: usize) {
     let contact = &status.contact;
     match &contact.error {
         Some(error) => {
+            let agents = count(out_of_reach, "agent");
             let hint = error.hints().first().map_or("", |hint| hint);
             match contact.reach {
                 Reach::HostKey => {
@@ -92,12 +102,19 @@ fn about(report: &mut Report, engine: &Engine, status: &HostStatus) {
             }
         }
         None => {
+            let (name, agents) = (&status.host.name, count(status.agents.len(), "agent"));
             let limits = contact.limits.iter();
             let limits = limits.map(|(name, limit)| format!(", {name} {limit}"));
             let limits: String = limits.collect();
             report.ok(format!("host {name}, {agents}: SFTP answers{limits}"));
         }
     }
+}
+
+/// What ssh makes of its configuration for a host, and what is weaker there.
+fn setup(report: &mut Report, engine: &Engine, status: &HostStatus) {
+    let name = &status.host.name;
+    let contact = &status.contact;
     match engine.settings(&status.host) {
         Ok(settings) if settings.is_empty() => {}
         Ok(settings) => {
@@ -107,6 +124,8 @@ fn about(report: &mut Report, engine: &Engine, status: &HostStatus) {
             let each: Vec<String> = each.collect();
             report.ok(format!("ssh for {name}: {}", each.join(", ")));
         }
+        // It was told already.
+        Err(error) if contact.error.as_ref().is_some_and(|it| it.is(&error)) => {}
         Err(error) => report.warn(
             error.message(),
             error.hints().first().map_or("", |hint| hint),

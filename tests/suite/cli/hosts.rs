@@ -163,3 +163,22 @@ fn a_key_that_ssh_cannot_use_is_told_by_doctor_and_one_that_is_missing_by_everyb
     let ran = run(&site, ["doctor"]).code(1);
     assert!(!ran.out.contains("identity_file /"), "{}", ran.out);
 }
+
+#[test]
+fn doctor_tells_one_trouble_once() {
+    let site = far(&[("scout", "box"), ("ranger", "crate"), ("rover", "crate")]);
+    let ran = run(&site, ["doctor"]).code(1);
+    let said = ran.out.matches("ssh is not installed here").count();
+    assert_eq!(said, 1, "{}", ran.out);
+    let _ = ran.says("3 agents out of reach: ssh is not installed here");
+    // What differs is told of each.
+    ssh(
+        &site,
+        "for host; do test $host = crate && break; host=box; done
+        echo \"ssh: connect to host $host port 22: Connection refused\" >&2; exit 255",
+    );
+    let _ = run(&site, ["doctor"])
+        .code(1)
+        .says("1 agent out of reach: box cannot be reached")
+        .says("2 agents out of reach: crate cannot be reached");
+}
