@@ -689,3 +689,12 @@ pub(super) fn host(agent: &Agent) -> String {
         Place::Remote { host, .. } => host.name.clone(),
     }
 }
+
+/// How an agent's host is reached, where that may lead elsewhere one day: another
+/// user has another home, another port may be another host's.
+pub(super) fn way(agent: &Agent) -> Option<String> {
+    let host = agent.place.host()?;
+    let user = host.user.iter().map(|user| format!("{user}@"));
+    let port = host.port.iter().map(|port| format!(" port {port}"));
+    Some(user.chain([host.name.clone()]).chain(port).collect())
+}

@@ -11,7 +11,7 @@ use super::hosts;
 use super::judge::WINDOW;
 use super::ledger::{Act, Standing};
 use super::memory::{Boundary, Rule};
-use super::observe::{Protection, Seen, host, shares};
+use super::observe::{Protection, Seen, host, shares, way};
 use super::state::State;
 use super::{Engine, Record, Records, Retention, undo, weaker};
 use crate::archive::EntryKind;
@@ -47,6 +47,8 @@ pub enum Action {
 /// of it: an agent that never stops writing can still be reset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bound {
+    /// Where the memory is: the way to its host, if it is on one, and its path.
+    pub place: String,
     /// Digest of the content to be installed; zeros when none is.
     pub content: Digest,
     /// How the boundary was found, or why there is none.
@@ -56,7 +58,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    pub(super) fn new(content: Digest, memory: &Memory<'_>) -> Bound {
+    pub(super) fn new(agent: &Agent, content: Digest, memory: &Memory<'_>) -> Bound {
         let (rule, above) = match memory {
             Memory::Absent => ("absent".to_string(), Digest::ZERO),
             Memory::Odd => ("odd".to_string(), Digest::ZERO),
@@ -78,7 +80,12 @@ impl Bound {
                 (rule, above)
             }
         };
+        let path = agent.place.memory().display();
         Bound {
+            place: match way(agent) {
+                Some(way) => format!("{way} {path}"),
+                None => path.to_string(),
+            },
             content,
             rule,
             above,
@@ -175,6 +182,7 @@ impl Step {
             state: State::Loading,
             action: Action::Replace,
             bound: Bound {
+                place: String::new(),
                 content: Digest::ZERO,
                 rule: String::new(),
                 above: Digest::ZERO,
@@ -267,11 +275,13 @@ impl Plan {
         let mut text = format!("{act:?}\n");
         for step in &steps {
             let Bound {
+                place,
                 content,
                 rule,
                 above,
             } = &step.bound;
-            text.push_str(&format!("{}\0{content}\0{rule}\0{above}\n", step.agent));
+            let agent = &step.agent;
+            text.push_str(&format!("{agent}\0{place}\0{content}\0{rule}\0{above}\n"));
         }
         Plan {
             act,
@@ -457,7 +467,7 @@ impl Engine {
             host: host(agent),
             state: seen.observation.state,
             action,
-            bound: Bound::new(content, &memory),
+            bound: Bound::new(agent, content, &memory),
             entry,
             scratch_lines: found.map_or(0, |found| found.scratch_lines),
             archive_bytes: match entry {

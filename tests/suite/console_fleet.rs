@@ -512,6 +512,7 @@ pub fn step(name: &str, state: State) -> Step {
             _ => Action::Replace,
         },
         bound: Bound {
+            place: format!("/srv/{name}/MEMORY.md"),
             content: Digest::of(b"baseline"),
             rule: "intact".to_string(),
             above: Digest::ZERO,
