@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use memory_shepherd::config::Extension;
+use memory_shepherd::demo::host::{Abilities, Host};
 use memory_shepherd::transport::sftp::ssh::Dial;
 use rustix::process::Signal;
 
@@ -33,15 +35,22 @@ struct Site {
 
 impl Site {
     fn new(ssh: &str) -> Site {
+        Site::of(&["ranger"], "", ssh)
+    }
+
+    /// The same with these agents, each with lines of its own.
+    fn of(agents: &[&str], lines: &str, ssh: &str) -> Site {
         let mut world = World::new(&[]);
-        let memory = world.memory("ranger");
-        let lines = format!(
-            "remote_host = box\nremote_timeout = 3600\nremote_memory = {}",
-            memory.display()
-        );
-        world.add("ranger", &lines);
-        world.set_baseline("ranger", BASELINE);
-        world.write_scratch("ranger", "a note\n");
+        for agent in agents {
+            let memory = world.memory(agent);
+            let lines = format!(
+                "remote_host = box\nremote_timeout = 3600\nremote_memory = {}\n{lines}",
+                memory.display()
+            );
+            world.add(agent, &lines);
+            world.set_baseline(agent, BASELINE);
+            world.write_scratch(agent, "a note\n");
+        }
         let config = world.config().path;
         let bin = world.root.join("bin");
         fs::create_dir(&bin).unwrap();
@@ -201,6 +210,39 @@ fn a_host_that_cannot_be_written_to_is_told_with_its_reason() {
         }
         assert_eq!(site.world.read("ranger"), before);
         assert!(site.world.litter("ranger").is_empty());
+    }
+}
+
+#[test]
+fn a_dry_run_names_all_that_is_weaker_on_a_host_and_each_once() {
+    if !Path::new("/bin/bash").exists() {
+        return println!("skipped: there is no bash");
+    }
+    let lacks = Abilities {
+        posix_rename: false,
+        hardlink: false,
+        fsync: false,
+        statvfs: true,
+        limits: true,
+    };
+    let door = Door::to(Host::start(Path::new("/"), lacks).unwrap());
+    let accepts = "accept_weaker = posix-rename, hardlink, fsync";
+    let site = Site::of(&["ranger", "scout"], accepts, &door.ssh());
+    let done = site.run(&["reset", "--all", "--dry-run"]);
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    let said = String::from_utf8(done.stdout).unwrap();
+    let lines: Vec<&str> = said
+        .lines()
+        .filter(|it| it.starts_with("weaker: "))
+        .collect();
+    assert_eq!(lines.len(), 4, "{said}");
+    assert!(lines[0].contains("on other hosts a memory is absent for a moment"));
+    for (line, lacks) in lines[1..].iter().zip(Extension::ALL) {
+        let (name, without) = (lacks.word(), lacks.without());
+        assert_eq!(
+            *line,
+            format!("weaker: box lacks {name}@openssh.com: {without}")
+        );
     }
 }
 
