@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use memory_shepherd::config::Extension;
 use memory_shepherd::demo::host::{Abilities, Host};
 use memory_shepherd::transport::sftp::ssh::Dial;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::hostile::frames::{answer, called, changes, status};
 use super::servers::{Between, Fate, Judge, Said, host, packet, sftp_server};
@@ -287,9 +287,14 @@ sleep 600
         console.wait_for_exit();
         let end = Instant::now() + BOUND;
         // Nobody need have waited for it yet.
-        while state(pid).is_some_and(|it| it != 'Z') {
-            assert!(Instant::now() < end, "ssh is left, by key: {by_key}");
+        let is_left = || state(pid).is_some_and(|it| it != 'Z');
+        while is_left() && Instant::now() < end {
             thread::park_timeout(Duration::from_millis(5));
         }
+        let left = is_left();
+        if left && let Some(group) = Pid::from_raw(pid.cast_signed()) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        assert!(!left, "ssh is left, by key: {by_key}");
     }
 }
