@@ -45,7 +45,7 @@ Exit codes:
     1  some agents failed, or there are differences or findings
     2  the command line or the config is wrong
     3  a host or file could not be reached or read
-    4  integrity: a tampered baseline, a broken seal or ledger
+    4  integrity: a tampered baseline, another host key, a broken seal or ledger
     5  another run holds the lock
     6  the plan no longer holds, or the act was refused for safety
   130  interrupted

@@ -406,6 +406,19 @@ impl Extension {
             Extension::Fsync => "fsync",
         }
     }
+
+    /// What is weaker without it, wherever that is told.
+    pub const fn without(self) -> &'static str {
+        match self {
+            Extension::PosixRename => {
+                "what an agent puts in the memory's place in that very instant may be lost"
+            }
+            Extension::Hardlink => {
+                "a memory that an agent makes anew in that very instant may be written over"
+            }
+            Extension::Fsync => "a power cut there may leave the new memory empty or half written",
+        }
+    }
 }
 
 impl Place {

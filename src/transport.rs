@@ -516,6 +516,11 @@ impl TransportError {
         }
     }
 
+    /// Whether the sentence is the same.
+    pub fn is(&self, error: &Error) -> bool {
+        self.error.message() == error.message()
+    }
+
     /// What the operator can do, in the order in which it was added.
     pub fn hints(&self) -> &[String] {
         self.error.hints()

@@ -16,7 +16,7 @@ use crate::baseline::Shelf;
 use crate::config::Agent;
 use crate::diff::{self, Diff, DiffLine, Op};
 use crate::digest::Digest;
-use crate::engine::{Detail, Engine, WINDOW};
+use crate::engine::{Block, Detail, Engine, WINDOW};
 use crate::error::{Error, Kind, Result};
 use crate::untrusted::View;
 
@@ -200,7 +200,12 @@ impl Context<'_> {
         let absent = detail.observation.content.is_none() && detail.observation.was_read();
         if let Some(why) = detail.error.as_ref().filter(|_| !absent) {
             let message = format!("{} could not be read: {why}", agent.name);
-            return Err(Error::new(Kind::Host, message).into());
+            let block = detail.observation.block.as_ref();
+            let kind = Block::unread(block);
+            return Err(match block {
+                Some(block) => block.error(message).with_kind(kind).into(),
+                None => Error::new(kind, message).into(),
+            });
         }
         if detail.more > 0 {
             self.out.warning(&format!(

@@ -142,7 +142,7 @@ impl Context<'_> {
             match self.engine(config) {
                 Ok(engine) => {
                     about_the_archive(&mut report, &engine, self.world);
-                    hosts::about_hosts(&mut report, &engine);
+                    hosts::about_hosts(&mut report, &engine, self.world.env.uid);
                 }
                 Err(error) => report.error(&error),
             }

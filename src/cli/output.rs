@@ -293,6 +293,17 @@ impl Output {
         self.aside(Role::Ours, "hint", text);
     }
 
+    /// What can be done about several things, each hint once.
+    pub fn hints<'h>(&mut self, hints: impl IntoIterator<Item = &'h String>) {
+        let mut told: Vec<&String> = Vec::new();
+        for hint in hints {
+            if !told.contains(&hint) {
+                told.push(hint);
+                self.hint(hint);
+            }
+        }
+    }
+
     /// A line on standard error: "label: text".
     fn aside(&mut self, role: Role, label: &str, text: &str) {
         let color = self.err.color;

@@ -17,8 +17,8 @@ use super::status::state_role;
 use super::{Context, Ended, ResetArgs, UndoArgs};
 use crate::archive::EntryKind;
 use crate::engine::{
-    Act, Action, AgentResult, Engine, Outcome, Plan, Progress, Queue, Report, Step, UndoMode,
-    UndoTarget,
+    Act, Action, AgentResult, Engine, Outcome, Plan, Progress, Queue, Report, State, Step,
+    UndoMode, UndoTarget,
 };
 use crate::error::{Error, Kind, Result};
 
@@ -42,13 +42,17 @@ impl Document for DryRun {
             ]);
         }
         page.table(&rows)?;
+        for text in plan.weaker() {
+            page.line(&[(Role::Warn, "weaker: "), (Role::Plain, text)])?;
+        }
         let rows: Vec<_> = plan
             .skipped
             .iter()
             .map(|skipped| {
-                let (role, word) = match skipped.kind {
-                    Some(_) => (Role::Bad, "refused"),
-                    None => (Role::Dim, "nothing to do"),
+                let (role, word) = match (skipped.kind, skipped.state) {
+                    (None, _) => (Role::Dim, "nothing to do"),
+                    (Some(_), State::Unreach) => (Role::Bad, "unreachable"),
+                    (Some(_), _) => (Role::Bad, "refused"),
                 };
                 vec![
                     cell(state_role(skipped.state), skipped.state.word()),
@@ -201,7 +205,13 @@ impl Context<'_> {
         let kinds = skipped.chain(refused.map(|_| Kind::Conflict));
         let kind = kinds.reduce(Kind::worst);
         let tell = plan.steps.iter().any(refuses);
+        let hints = plan
+            .skipped
+            .iter()
+            .flat_map(|skipped| skipped.hints.clone());
+        let hints: Vec<String> = hints.collect();
         self.out.document(&DryRun { plan })?;
+        self.out.hints(&hints);
         if tell {
             self.tell_of_modes();
         }
@@ -252,14 +262,9 @@ impl Context<'_> {
             self.out
                 .trouble(&format!("interrupted before it came to {agents}"));
         }
-        let mut told: Vec<&str> = Vec::new();
         let beside = report.trouble.iter().flat_map(Error::hints);
-        for hint in report.results.iter().flat_map(|it| &it.hints).chain(beside) {
-            if !told.contains(&hint.as_str()) {
-                told.push(hint);
-                self.out.hint(hint);
-            }
-        }
+        let hints = report.results.iter().flat_map(|it| &it.hints).chain(beside);
+        self.out.hints(hints);
         Ok(())
     }
 

@@ -180,13 +180,15 @@ impl Context<'_> {
             self.out.warning(&format!("LAST is not known: {error}"));
         }
         self.out.document(&status)?;
-        let mut kind = None;
-        for row in status.agents.iter().filter(|row| !row.read) {
+        let unread = || status.agents.iter().filter(|row| !row.read);
+        for row in unread() {
             self.out
                 .trouble(&format!("{} could not be read: {}", row.agent, row.why));
-            kind = Some(Kind::Host);
         }
-        Ok(kind)
+        let blocks = unread().filter_map(|row| row.blocked.as_ref());
+        self.out.hints(blocks.flat_map(|block| &block.hints));
+        let kinds = unread().map(|row| Block::unread(row.blocked.as_ref()));
+        Ok(kinds.reduce(Kind::worst))
     }
 }
 

@@ -32,6 +32,7 @@ pub(super) enum Shape {
     Text,
     /// Goes into the arguments of `ssh` and the like.
     Word,
+    Host,
     Separator,
     Folder,
     File,
@@ -155,7 +156,7 @@ pub(super) const KEYS: &[KeyDoc] = &[
     required(Scope::Local, "memory_file", Shape::File, "the agent's memory; on another machine: remote_host and remote_memory"),
     required(Scope::Agent, "baseline", Shape::Baseline, "the baseline's file name inside baseline_dir"),
     key(Scope::Agent, "archive_subdir", Shape::Subdir, "", "folder inside archive_dir; default: the agent's name"),
-    required(Scope::Remote, "remote_host", Shape::Word, "the host that remote_memory is on, or a Host alias of the SSH config"),
+    required(Scope::Remote, "remote_host", Shape::Host, "the host that remote_memory is on, or a Host alias of the SSH config"),
     key(Scope::Remote, "remote_user", Shape::Word, "", "the SSH user"),
     required(Scope::Remote, "remote_memory", Shape::RemoteFile, "the agent's memory on remote_host"),
     key(Scope::Remote, "remote_port", Shape::Number(1, 65_535, Unit::Port), "", "the SSH port"),
@@ -244,6 +245,7 @@ impl Base<'_> {
         let value = match shape {
             Shape::Text => Ok(Value::Text(text.to_string())),
             Shape::Word => word(text),
+            Shape::Host => host(text),
             Shape::Separator => separator(text),
             Shape::Folder => self.local(text),
             Shape::File => names_a_file(text).and_then(|()| self.local(text)),
@@ -271,15 +273,34 @@ impl Base<'_> {
                     );
                 }
             },
-            Some(_) => {
-                return fault(
-                    format!("is `{text}`, and only `~/` can be expanded"),
-                    "write the full path, or ./~… for a name that starts with `~`",
-                );
-            }
+            Some(_) => return of_another(text),
         };
         Ok(Value::Path(tidy(&path)))
     }
+}
+
+/// The home of another user.
+fn of_another<T>(text: &str) -> Result<T, Fault> {
+    fault(
+        format!("is `{text}`, and only `~/` can be expanded"),
+        "write the full path, or ./~… for a name that starts with `~`",
+    )
+}
+
+/// A path on another host, as it was written.
+fn remote(text: &str) -> Result<Value, Fault> {
+    if text.starts_with('~') && !text.starts_with("~/") {
+        return of_another(text);
+    }
+    let path = Path::new(text);
+    if path.components().any(|part| part == Component::ParentDir) {
+        return fault(
+            format!("is `{text}`, and what `..` leads to depends on links there"),
+            "write the path without `..`",
+        );
+    }
+    fits(path)?;
+    Ok(Value::Path(path.to_path_buf()))
 }
 
 /// `config show` prints values that mean the same when they are read: without
@@ -336,13 +357,6 @@ fn fits(path: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A path on another host, as it is written.
-fn remote(text: &str) -> Result<Value, Fault> {
-    let path = PathBuf::from(text);
-    fits(&path)?;
-    Ok(Value::Path(path))
-}
-
 fn subdir(text: &str) -> Result<Value, Fault> {
     let value = inside(text, "archive_dir")?;
     let path = value.to_string();
@@ -375,6 +389,41 @@ fn word(text: &str) -> Result<Value, Fault> {
     Ok(Value::Text(text.to_string()))
 }
 
+/// The longest name that the domain name system has, and the longest of a host.
+const LONGEST_HOST: usize = 255;
+
+/// A host as `ssh` takes it: without port, brackets or scheme, which have other
+/// places.
+fn host(text: &str) -> Result<Value, Fault> {
+    let alone = |name: &str| format!("write the host alone, `{name}`, without brackets");
+    let and_port = |name: &str, port: &str| match port.parse::<u16>() {
+        Ok(port) => format!("write remote_host = {name} and remote_port = {port}"),
+        Err(_) => format!("write remote_host = {name}; a port goes into remote_port"),
+    };
+    let (what, hint) = if text.len() > LONGEST_HOST {
+        let what = format!("has more than {LONGEST_HOST} bytes");
+        return fault(
+            what,
+            "write a shorter one, such as a Host alias of the SSH config",
+        );
+    } else if let Some((scheme, rest)) = text.split_once("://") {
+        let rest = rest.split('/').next().unwrap_or_default();
+        let (name, port) = rest.rsplit_once(':').unwrap_or((rest, ""));
+        (format!("has the scheme {scheme}"), and_port(name, port))
+    } else if let Some((name, rest)) = text.strip_prefix('[').and_then(|it| it.split_once(']')) {
+        let hint = match rest.strip_prefix(':') {
+            Some(port) => and_port(name, port),
+            None => alone(name),
+        };
+        ("has brackets".to_string(), hint)
+    } else if let Some((name, port)) = text.split_once(':').filter(|(_, it)| !it.contains(':')) {
+        ("has a port".to_string(), and_port(name, port))
+    } else {
+        return word(text);
+    };
+    fault(format!("{what}, and must be a host alone: `{text}`"), hint)
+}
+
 fn separator(text: &str) -> Result<Value, Fault> {
     if text.is_empty() {
         return fault(
@@ -396,19 +445,21 @@ fn number(text: &str, min: u64, max: u64, unit: Unit) -> Result<Value, Fault> {
     match text.parse::<u64>() {
         Ok(number) if plain && (min..=max).contains(&number) => Ok(Value::Number(number)),
         _ => {
-            let name = match unit {
-                Unit::Bytes => "bytes",
-                Unit::Days => "days",
-                Unit::Seconds => "seconds",
-                Unit::Port => "a port",
+            let (name, example) = match unit {
+                Unit::Bytes => ("bytes", "16384"),
+                Unit::Days => ("days", "30"),
+                Unit::Seconds => ("seconds", "15"),
+                Unit::Port => ("a port", "22"),
             };
             let meant =
                 with_suffix(text, unit).filter(|number| !plain && (min..=max).contains(number));
-            let hint = meant.map(|number| format!("write {name}: {number}"));
-            Err((
+            fault(
                 format!("must be a whole number from {min} to {max}, not `{text}`"),
-                hint,
-            ))
+                match meant {
+                    Some(number) => format!("write {name}: {number}"),
+                    None => format!("write {name} in digits, such as {example}"),
+                },
+            )
         }
     }
 }

@@ -320,23 +320,33 @@ impl Reader<'_> {
 
     /// Where the agent lives, judged by its keys.
     fn place(&mut self, slots: &Slots) -> Scope {
-        if let (Some(Slot::Set(_, memory)), Some(Slot::Set(_, host))) =
-            (slots.get("memory_file"), slots.get("remote_host"))
-        {
-            let spot = if memory.line > host.line {
-                memory
-            } else {
-                host
-            };
-            let message = "the agent has both `memory_file` and `remote_host`, and can live in one place only";
+        let spot = |key| match slots.get(key) {
+            Some(Slot::Set(_, spot)) => Some(spot),
+            _ => None,
+        };
+        let remote = ["remote_host", "remote_memory"];
+        let there = remote.into_iter().find_map(|key| Some((key, spot(key)?)));
+        if let (Some(here), Some((key, there))) = (spot("memory_file"), there) {
+            let later = if here.line > there.line { here } else { there };
+            let message = format!(
+                "the agent has both `memory_file` and `{key}`, and can live in one place only"
+            );
             let hint = "keep memory_file for an agent on this machine, remote_host and remote_memory for another";
-            self.report.error(spot, message, Some(hint.to_string()));
+            self.report.error(later, message, Some(hint.to_string()));
         }
-        let host = given(slots, "remote_host");
-        if host && given(slots, "memory_file") {
-            // That is the fault; asking for remote_memory as well is no help.
+        if let Some(Slot::Set(Value::Text(host), _)) = slots.get("remote_host")
+            && let Some((_, name)) = host.rsplit_once('@')
+            && let Some(user) = spot("remote_user")
+        {
+            let message = "`remote_host` names a user, too, who does not count";
+            let hint = format!("write remote_host = {name}, or leave out remote_user");
+            self.report.warn(user, message, Some(hint));
+        }
+        let elsewhere = remote.into_iter().any(|key| given(slots, key));
+        if elsewhere && given(slots, "memory_file") {
+            // That is the fault; asking for what else belongs to a host is no help.
             Scope::Agent
-        } else if host || given(slots, "remote_memory") {
+        } else if elsewhere {
             Scope::Remote
         } else {
             Scope::Local

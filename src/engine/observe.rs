@@ -47,6 +47,37 @@ pub struct Block {
     pub kind: Kind,
     /// A sentence.
     pub why: String,
+    /// What can be done about it.
+    #[serde(default)]
+    pub hints: Vec<String>,
+}
+
+impl Block {
+    /// An error that keeps an agent from being reset.
+    pub(super) fn of(error: &Error) -> Block {
+        Block {
+            kind: error.kind(),
+            why: error.to_string(),
+            hints: error.hints().to_vec(),
+        }
+    }
+
+    /// What it means for the exit code that a memory was not read, which this is the
+    /// reason of, if there is a reason: as for whoever would reset it.
+    pub fn unread(block: Option<&Block>) -> Kind {
+        match block.map(|block| block.kind) {
+            Some(Kind::Integrity) => Kind::Integrity,
+            _ => Kind::Host,
+        }
+    }
+
+    /// The same as an error, to be told with another sentence.
+    pub fn error(&self, message: impl Into<String>) -> Error {
+        let error = Error::new(self.kind, message);
+        self.hints
+            .iter()
+            .fold(error, |error, hint| error.hint(hint))
+    }
 }
 
 /// The last run of an agent.
@@ -385,10 +416,7 @@ impl Engine {
                 Refusal::Unusable(_) => State::Error,
             };
             conditions.push((state, error.to_string()));
-            blocks.push(Block {
-                kind: error.kind(),
-                why: error.to_string(),
-            });
+            blocks.push(Block::of(error));
         }
         match look {
             Ok(Look::Absent) => {
@@ -421,19 +449,13 @@ impl Engine {
                     _ => State::Error,
                 };
                 conditions.push((state, error.to_string()));
-                blocks.push(Block {
-                    kind: error.kind(),
-                    why: error.to_string(),
-                });
+                blocks.push(Block::of(&error.into()));
             }
         }
         if let Some(other) = self.shares_memory(agent) {
-            let why = shares(other);
-            conditions.push((State::Error, why.clone()));
-            blocks.push(Block {
-                kind: Kind::Conflict,
-                why,
-            });
+            let error = Error::new(Kind::Conflict, shares(other));
+            conditions.push((State::Error, error.to_string()));
+            blocks.push(Block::of(&error));
         }
         let holder = lock::holder(self.archive(), &agent.name);
         if holder.is_none() && self.is_unsettled(&agent.name) {
@@ -445,11 +467,9 @@ impl Engine {
                 "" => "locked by another run".to_string(),
                 holder => format!("locked by {holder}"),
             };
-            conditions.push((State::Busy, why.clone()));
-            blocks.push(Block {
-                kind: Kind::Busy,
-                why,
-            });
+            let error = Error::new(Kind::Busy, why);
+            conditions.push((State::Busy, error.to_string()));
+            blocks.push(Block::of(&error));
         }
         conditions.sort_by_key(|(state, _)| *state);
         observation.state = conditions.first().map_or(State::Clean, |(state, _)| *state);
@@ -685,4 +705,13 @@ pub(super) fn host(agent: &Agent) -> String {
         Place::Local { .. } => "local".to_string(),
         Place::Remote { host, .. } => host.name.clone(),
     }
+}
+
+/// How an agent's host is reached, where that may lead elsewhere one day: another
+/// user has another home, another port may be another host's.
+pub(super) fn way(agent: &Agent) -> Option<String> {
+    let host = agent.place.host()?;
+    let user = host.user.iter().map(|user| format!("{user}@"));
+    let port = host.port.iter().map(|port| format!(" port {port}"));
+    Some(user.chain([host.name.clone()]).chain(port).collect())
 }

@@ -11,7 +11,7 @@ use super::hosts;
 use super::judge::WINDOW;
 use super::ledger::{Act, Standing};
 use super::memory::{Boundary, Rule};
-use super::observe::{Protection, Seen, host, shares};
+use super::observe::{Protection, Seen, host, shares, way};
 use super::state::State;
 use super::{Engine, Record, Records, Retention, undo, weaker};
 use crate::archive::EntryKind;
@@ -47,6 +47,8 @@ pub enum Action {
 /// of it: an agent that never stops writing can still be reset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bound {
+    /// Where the memory is: the way to its host, if it is on one, and its path.
+    pub place: String,
     /// Digest of the content to be installed; zeros when none is.
     pub content: Digest,
     /// How the boundary was found, or why there is none.
@@ -56,7 +58,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    pub(super) fn new(content: Digest, memory: &Memory<'_>) -> Bound {
+    pub(super) fn new(agent: &Agent, content: Digest, memory: &Memory<'_>) -> Bound {
         let (rule, above) = match memory {
             Memory::Absent => ("absent".to_string(), Digest::ZERO),
             Memory::Odd => ("odd".to_string(), Digest::ZERO),
@@ -78,7 +80,12 @@ impl Bound {
                 (rule, above)
             }
         };
+        let path = agent.place.memory().display();
         Bound {
+            place: match way(agent) {
+                Some(way) => format!("{way} {path}"),
+                None => path.to_string(),
+            },
             content,
             rule,
             above,
@@ -159,6 +166,9 @@ pub struct Step {
     pub typed: bool,
     /// What is worth knowing before it is confirmed.
     pub notes: Vec<String>,
+    /// What it promises less than on this machine.
+    #[serde(default)]
+    pub weaker: Vec<String>,
     /// What an undo puts back; none in a reset.
     pub undo: Option<UndoOf>,
 }
@@ -172,6 +182,7 @@ impl Step {
             state: State::Loading,
             action: Action::Replace,
             bound: Bound {
+                place: String::new(),
                 content: Digest::ZERO,
                 rule: String::new(),
                 above: Digest::ZERO,
@@ -184,6 +195,7 @@ impl Step {
             new_size: 0,
             typed: false,
             notes: Vec::new(),
+            weaker: Vec::new(),
             undo: None,
         }
     }
@@ -200,6 +212,40 @@ pub struct Skipped {
     pub why: String,
     /// The kind of the refusal; none when there is simply nothing to do.
     pub kind: Option<Kind>,
+    /// What can be done about it.
+    #[serde(default)]
+    pub hints: Vec<String>,
+}
+
+impl Skipped {
+    /// An agent that is refused.
+    fn refused(agent: &Agent, state: State, error: &Error) -> Skipped {
+        Skipped {
+            agent: agent.name.clone(),
+            state,
+            why: error.to_string(),
+            kind: Some(error.kind()),
+            hints: error.hints().to_vec(),
+        }
+    }
+
+    /// The refusal, if it is one.
+    pub(super) fn error(&self) -> Option<Error> {
+        let error = Error::new(self.kind?, &self.why);
+        let hints = self.hints.iter();
+        Some(hints.fold(error, |error, hint| error.hint(hint)))
+    }
+
+    /// An agent that there is nothing to do for.
+    fn idle(agent: &Agent, state: State) -> Skipped {
+        Skipped {
+            agent: agent.name.clone(),
+            state,
+            why: EQUAL.to_string(),
+            kind: None,
+            hints: Vec::new(),
+        }
+    }
 }
 
 /// What would be done, to whom.
@@ -229,11 +275,13 @@ impl Plan {
         let mut text = format!("{act:?}\n");
         for step in &steps {
             let Bound {
+                place,
                 content,
                 rule,
                 above,
             } = &step.bound;
-            text.push_str(&format!("{}\0{content}\0{rule}\0{above}\n", step.agent));
+            let agent = &step.agent;
+            text.push_str(&format!("{agent}\0{place}\0{content}\0{rule}\0{above}\n"));
         }
         Plan {
             act,
@@ -251,17 +299,22 @@ impl Plan {
         self.hash.is_empty()
     }
 
+    /// What the steps promise less than on this machine, each once.
+    pub fn weaker(&self) -> Vec<&str> {
+        let mut told = Vec::new();
+        for text in self.steps.iter().flat_map(|step| &step.weaker) {
+            if !told.contains(&text.as_str()) {
+                told.push(text);
+            }
+        }
+        told
+    }
+
     /// Whether this plan answers to a hash, which may be shortened to eight
     /// digits.
     pub fn answers_to(&self, hash: &str) -> bool {
         hash.len() >= 8 && self.hash.starts_with(&hash.to_ascii_lowercase())
     }
-}
-
-/// A plan has no room for hints, and nobody wants to guess the command.
-fn with_hints(error: Error) -> Error {
-    let why = format!("{}; {}", error.message(), error.hints().join("; "));
-    Error::new(error.kind(), why)
 }
 
 impl Engine {
@@ -276,13 +329,12 @@ impl Engine {
         let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
         let plan = |agent| {
             let seen = self.see(agent, &shelf);
-            let step = self.reset_step(agent, &seen, unlocked);
-            step.map_err(|(kind, why)| Skipped {
-                agent: agent.name.clone(),
-                state: seen.observation.state,
-                why,
-                kind,
-            })
+            let state = seen.observation.state;
+            match self.reset_step(agent, &seen, unlocked) {
+                Ok(Some(step)) => Ok(step),
+                Ok(None) => Err(Skipped::idle(agent, state)),
+                Err(error) => Err(Skipped::refused(agent, state, &error)),
+            }
         };
         let mut steps = Vec::new();
         let mut skipped = Vec::new();
@@ -318,19 +370,12 @@ impl Engine {
             let agent = self.agent(name)?;
             let protect = Protection::from(agent.protect);
             let refused = match self.shares_memory(agent) {
-                Some(other) => Some((Kind::Conflict, shares(other))),
-                None if protect == Protection::ReadOnly && !unlocked => {
-                    Some((Kind::Conflict, READ_ONLY.to_string()))
-                }
+                Some(other) => Some(shares(other)),
+                None if protect == Protection::ReadOnly && !unlocked => Some(READ_ONLY.to_string()),
                 _ => None,
             };
-            match refused {
-                Some((kind, why)) => skipped.push(Skipped {
-                    agent: agent.name.clone(),
-                    state: State::Error,
-                    why,
-                    kind: Some(kind),
-                }),
+            match refused.map(|why| Error::new(Kind::Conflict, why)) {
+                Some(error) => skipped.push(Skipped::refused(agent, State::Error, &error)),
                 None => steps.push(Step::unseen(agent)),
             }
         }
@@ -340,30 +385,21 @@ impl Engine {
         })
     }
 
-    fn reset_step(
-        &self,
-        agent: &Agent,
-        seen: &Seen,
-        unlocked: bool,
-    ) -> Result<Step, (Option<Kind>, String)> {
+    /// None where there is nothing to do.
+    fn reset_step(&self, agent: &Agent, seen: &Seen, unlocked: bool) -> Result<Option<Step>> {
         if let Some(block) = &seen.observation.block {
-            return Err((Some(block.kind), block.why.clone()));
+            return Err(block.error(&block.why));
         }
         if seen.observation.state == State::Clean {
-            return Err((None, EQUAL.to_string()));
+            return Ok(None);
         }
         if seen.observation.protect == Protection::ReadOnly && !unlocked {
-            return Err((Some(Kind::Conflict), READ_ONLY.to_string()));
+            return Err(Error::new(Kind::Conflict, READ_ONLY));
         }
         let Some(baseline) = &seen.baseline else {
-            return Err((
-                Some(Kind::Internal),
-                "its baseline was not read".to_string(),
-            ));
+            return Err(Error::new(Kind::Internal, "its baseline was not read"));
         };
-        let mut step = self
-            .step(agent, seen, baseline.digest())
-            .map_err(|error| (Some(error.kind()), error.to_string()))?;
+        let mut step = self.step(agent, seen, baseline.digest())?;
         step.new_size = baseline.bytes().len() as u64;
         if step.state == State::Drifted {
             step.notes
@@ -373,7 +409,7 @@ impl Engine {
             step.notes
                 .push("no boundary: the whole file is archived, then replaced".to_string());
         }
-        Ok(step)
+        Ok(Some(step))
     }
 
     /// A step that installs `content`, with the figures of what is there now.
@@ -384,7 +420,11 @@ impl Engine {
             (None, Some(found)) => Memory::File(found.boundary, &seen.head),
             (None, None) if seen.observation.absent => Memory::Absent,
             (None, None) => {
-                return Err(Error::new(Kind::Host, seen.observation.why.clone()));
+                let why = seen.observation.why.clone();
+                return Err(match &seen.observation.block {
+                    Some(block) => block.error(why),
+                    None => Error::new(Kind::Host, why),
+                });
             }
         };
         let intact = found
@@ -402,11 +442,14 @@ impl Engine {
         let boundary = found.and_then(|found| found.boundary);
         let mut notes = Vec::new();
         let folder = self.open(agent)?;
-        notes.extend(weaker::accepted(agent, folder.as_ref()).map_err(with_hints)?);
+        let mut weaker = weaker::accepted(agent, folder.as_ref())?;
+        if agent.place.host().is_some() {
+            weaker.insert(0, weaker::ELSEWHERE.to_string());
+        }
         match folder.outlook() {
             Outlook::Clear => {}
             Outlook::InPlace => notes.push(IN_PLACE.to_string()),
-            Outlook::Refused(error) => return Err(with_hints(error)),
+            Outlook::Refused(error) => return Err(error),
         }
         if let Some(odd) = &seen.odd {
             notes.push(format!(
@@ -424,7 +467,7 @@ impl Engine {
             host: host(agent),
             state: seen.observation.state,
             action,
-            bound: Bound::new(content, &memory),
+            bound: Bound::new(agent, content, &memory),
             entry,
             scratch_lines: found.map_or(0, |found| found.scratch_lines),
             archive_bytes: match entry {
@@ -438,6 +481,7 @@ impl Engine {
             typed: !intact && action != Action::Create
                 || seen.observation.protect == Protection::Typed,
             notes,
+            weaker,
             undo: None,
         })
     }
@@ -476,12 +520,7 @@ impl Engine {
             let seen = self.see(agent, &shelf);
             let record = undone.get(&agent.name).copied().flatten();
             let step = self.undo_step(agent, &seen, record, &records, mode, unlocked);
-            step.map_err(|error| Skipped {
-                agent: agent.name.clone(),
-                state: seen.observation.state,
-                why: error.to_string(),
-                kind: Some(error.kind()),
-            })
+            step.map_err(|error| Skipped::refused(agent, seen.observation.state, &error))
         };
         let mut steps = Vec::new();
         let mut skipped = Vec::new();
@@ -516,7 +555,7 @@ impl Engine {
             .as_ref()
             .filter(|block| block.kind == Kind::Busy)
         {
-            return Err(Error::new(Kind::Busy, block.why.clone()));
+            return Err(block.error(&block.why));
         }
         let source = undo::source(self, agent, record)?;
         let mut step = self.step(agent, seen, source.digest())?;

@@ -70,10 +70,7 @@ impl Engine {
             },
             Err(error) => Retention {
                 entries: Vec::new(),
-                blocked: Some(Block {
-                    kind: error.kind(),
-                    why: error.to_string(),
-                }),
+                blocked: Some(Block::of(&error)),
             },
         }
     }
@@ -172,7 +169,7 @@ impl Engine {
         shown: &Retention,
     ) -> Result<(Vec<PathBuf>, Vec<Error>)> {
         if let Some(block) = &shown.blocked {
-            return Err(Error::new(block.kind, block.why.clone()));
+            return Err(block.error(&block.why));
         }
         if shown.entries.is_empty() {
             return Ok((Vec::new(), Vec::new()));

@@ -5,7 +5,12 @@ use crate::config::{Agent, Extension};
 use crate::error::{Error, Kind, Result};
 use crate::transport::Folder;
 
-/// What changing this agent's memory promises less, for people.
+/// What is weaker wherever a memory is reached over SFTP, whoever serves it.
+pub(super) const ELSEWHERE: &str = "on other hosts a memory is absent for a moment, loses extended \
+     attributes and access lists, and two looks take the place of a lease on open files";
+
+/// What changing this agent's memory promises less because of what its host lacks,
+/// for people.
 ///
 /// # Errors
 /// Something that the config does not accept.
@@ -18,9 +23,9 @@ pub(super) fn accepted(agent: &Agent, folder: &dyn Folder) -> Result<Vec<String>
             each.join(", ")
         };
         let message = format!(
-            "its host's SFTP server lacks {}, without which {}",
+            "its host's SFTP server, or the file system there, lacks {}, without which {}",
             list(&|it| format!("{}@openssh.com", it.word())),
-            list(&|it| consequence(*it).to_string()),
+            list(&|it| it.without().to_string()),
         );
         let hint = format!(
             "OpenSSH's server has them, unless sshd_config denies them; `accept_weaker = {}` in [{}] accepts it",
@@ -29,24 +34,10 @@ pub(super) fn accepted(agent: &Agent, folder: &dyn Folder) -> Result<Vec<String>
         );
         return Err(Error::new(Kind::Host, message).hint(hint));
     }
+    let host = agent.place.host().map_or("it", |host| &host.name);
     let note = |it: &Extension| {
-        format!(
-            "its host lacks {}@openssh.com: {}",
-            it.word(),
-            consequence(*it)
-        )
+        let (name, without) = (it.word(), it.without());
+        format!("{host} lacks {name}@openssh.com: {without}")
     };
     Ok(lacks.iter().map(note).collect())
-}
-
-fn consequence(lacks: Extension) -> &'static str {
-    match lacks {
-        Extension::PosixRename => {
-            "what an agent puts in the memory's place in that very instant may be lost"
-        }
-        Extension::Hardlink => {
-            "a memory that an agent makes anew in that very instant may be written over"
-        }
-        Extension::Fsync => "a power cut there may leave the new memory empty or half written",
-    }
 }

@@ -87,6 +87,19 @@ pub struct Ability {
     pub there: bool,
     /// What is weaker without it.
     pub without: &'static str,
+    /// Replacing a memory relies on it, so that needs the operator's consent.
+    pub relied_on: bool,
+}
+
+impl Ability {
+    /// What it means that this one cannot.
+    pub fn lacking(&self) -> String {
+        let consent = match self.relied_on {
+            true => "; nothing is reset there unless accept_weaker allows it",
+            false => "",
+        };
+        format!("{}: {}{consent}", self.name, self.without)
+    }
 }
 
 /// One setting of the way to a host; the value may be anything.

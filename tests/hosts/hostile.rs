@@ -7,7 +7,7 @@
 //! `cargo test` tries a part of the points, `HARNESS=full` all of them.
 
 mod cuts;
-mod frames;
+pub mod frames;
 mod late;
 mod lies;
 mod looks;

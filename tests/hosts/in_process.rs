@@ -419,7 +419,8 @@ fn where_a_host_lacks_something_nothing_is_changed_unless_that_is_accepted() {
             );
             assert!(text.contains(&key), "{text}");
         };
-        told(&plan.skipped[0].why);
+        let skipped = &plan.skipped[0];
+        told(&format!("{}; {}", skipped.why, skipped.hints.join("; ")));
         // Whoever resets without a look is told the same.
         let unseen = engine.plan_unseen(&names, false).unwrap();
         let ran = engine.apply(&unseen, false, &AtomicBool::new(false), &mut |_| {});
@@ -444,7 +445,8 @@ fn where_a_host_lacks_something_and_that_is_accepted_plan_and_run_name_it() {
                 .iter()
                 .all(|it| text.contains(&format!("lacks {it}@")))
         };
-        assert!(named(&plan.steps[0].notes.join("; ")), "{plan:?}");
+        assert!(named(&plan.steps[0].weaker.join("; ")), "{plan:?}");
+        assert!(plan.weaker()[0].starts_with("on other hosts"), "{plan:?}");
         let ran = apply(&engine, &plan);
         let result = &ran.report.results[0];
         assert_eq!(result.outcome, Outcome::Ok, "{result:?}");

@@ -76,6 +76,7 @@ mod hostile;
 mod in_process;
 mod interop;
 mod over_ssh;
+mod program;
 mod remote;
 mod servers;
 mod session;

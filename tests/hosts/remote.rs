@@ -313,6 +313,48 @@ fn what_was_left_on_a_host_is_not_looked_for_on_another_way() {
     assert!(world.litter("ranger").is_empty());
 }
 
+#[test]
+fn a_plan_for_one_host_is_not_carried_out_on_another() {
+    // User, path and content may be the same.
+    for way in [
+        "remote_host = crate",
+        "remote_host = box\nremote_port = 2222",
+    ] {
+        let (Some(server), Some(other)) = (sftp_server(), sftp_server()) else {
+            return;
+        };
+        let mut world = world().without("scout");
+        world.write_scratch("ranger", "a note\n");
+        let before = world.read("ranger");
+        let names = ["ranger".to_string()];
+        let first = engine(&world, server);
+        let memory = world.memory("ranger");
+        world.add(
+            "ranger",
+            &format!("{way}\nremote_memory = {}", memory.display()),
+        );
+        let second = engine(&world, other);
+        let plan = first.plan_reset(&names, false).unwrap();
+        assert_ne!(second.plan_reset(&names, false).unwrap().hash, plan.hash);
+        let ran = apply(&second, &plan);
+        let result = &ran.report.results[0];
+        assert_eq!(result.kind, Some(Kind::Conflict), "{result:?}");
+        assert_eq!(world.read("ranger"), before);
+        // An undo is bound in the same way.
+        let ran = apply(&first, &plan);
+        assert_eq!(ran.report.count(Outcome::Ok), 1, "{:?}", ran.report);
+        let undo = |engine: &Engine| {
+            let target = UndoTarget::Agents(names.to_vec());
+            engine.plan_undo(&target, UndoMode::Refuse, false).unwrap()
+        };
+        let plan = undo(&first);
+        assert_ne!(undo(&second).hash, plan.hash);
+        let ran = apply(&second, &plan);
+        assert_eq!(ran.report.results[0].kind, Some(Kind::Conflict));
+        assert_eq!(world.read("ranger"), BASELINE.as_bytes());
+    }
+}
+
 /// A small file system of its own at an agent's folder, as long as this lives.
 struct Small(std::path::PathBuf);
 

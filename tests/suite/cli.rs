@@ -7,6 +7,7 @@ mod doctor;
 mod exit_code;
 mod goldens;
 mod hostile;
+mod hosts;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -230,6 +231,28 @@ mod plan {
         let ran = site.run(["reset", "--all", "--plan", &hash]).code(6);
         let _ = ran.warns("no longer holds").warns("--dry-run");
         assert_eq!(site.tree(), before);
+    }
+
+    #[test]
+    fn one_for_another_memory_is_refused() {
+        let site = busy();
+        let old = hash(&site);
+        // The same bytes in another place.
+        site.write("agents/other/MEMORY.md", site.read(REVIEWER));
+        let config = site.read("memory-shepherd.conf");
+        let moved = config.replace("agents/code-reviewer/", "agents/other/");
+        site.write("memory-shepherd.conf", moved);
+        let _ = site.run(["reset", "--all", "--plan", &old]).code(6);
+        assert_ne!(hash(&site), old);
+        site.write("memory-shepherd.conf", config);
+        let _ = site.run(["reset", "--all", "--plan", &old]).code(0);
+        let undo = || site.run(["undo", "code-reviewer", "--dry-run", "--json"]);
+        let put_back = undo().code(0).json()["plan"]["hash"].clone();
+        let config = site.read("memory-shepherd.conf");
+        let moved = config.replace("agents/code-reviewer/", "agents/other/");
+        site.write("agents/other/MEMORY.md", site.read(REVIEWER));
+        site.write("memory-shepherd.conf", moved);
+        assert_ne!(undo().code(0).json()["plan"]["hash"], put_back);
     }
 
     #[test]

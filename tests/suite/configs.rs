@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memory_shepherd::config::{self, Diagnostic, Env, Level};
+use memory_shepherd::config::{self, Diagnostic, Env, Extension, Level};
 
 use crate::fixture::Site;
 
@@ -86,6 +86,18 @@ fn invalid_configs_say_everything_that_is_wrong_and_nothing_else() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_readme_tells_what_is_weaker_in_the_words_of_plans() {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
+    let readme = fs::read_to_string(readme).unwrap();
+    let readme: Vec<&str> = readme.split_whitespace().collect();
+    let readme = readme.join(" ");
+    for lacks in Extension::ALL {
+        let told = format!("without `{}`, {}", lacks.word(), lacks.without());
+        assert!(readme.contains(&told), "the README lacks: {told}");
+    }
 }
 
 /// The longest name that a config may give an agent serves for all that is done

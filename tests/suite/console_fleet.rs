@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 use memory_shepherd::archive::EntryKind;
-use memory_shepherd::config::{self, Env, Host};
+use memory_shepherd::config::{self, Env, Extension, Host};
 use memory_shepherd::console::first_model;
 use memory_shepherd::console::keymap::{self, Key};
 use memory_shepherd::console::model::{Form, Model, Moment, Request, RunSummary, Stage};
@@ -370,15 +370,12 @@ pub fn host(name: &str, reach: Reach, agents: &[&str]) -> HostStatus {
         name,
         there,
         without,
+        relied_on: true,
     };
     let abilities = [
         ("posix-rename@openssh.com", true, ""),
         ("hardlink@openssh.com", true, ""),
-        (
-            "fsync@openssh.com",
-            false,
-            "a new memory may not be on the disk there when a run ends",
-        ),
+        ("fsync@openssh.com", false, Extension::Fsync.without()),
     ];
     HostStatus {
         host: Host {
@@ -478,6 +475,10 @@ pub fn seen(name: &str, state: State) -> Observation {
         block: block.map(|kind| Block {
             kind,
             why: why.to_string(),
+            hints: match state {
+                State::Unreach => vec!["try `ssh box`".to_string()],
+                _ => Vec::new(),
+            },
         }),
         protect: Protection::None,
         read: morning(),
@@ -511,6 +512,7 @@ pub fn step(name: &str, state: State) -> Step {
             _ => Action::Replace,
         },
         bound: Bound {
+            place: format!("/srv/{name}/MEMORY.md"),
             content: Digest::of(b"baseline"),
             rule: "intact".to_string(),
             above: Digest::ZERO,
@@ -527,6 +529,7 @@ pub fn step(name: &str, state: State) -> Step {
         new_size: 11_100,
         typed: whole,
         notes: vec!["separator at line 85, 1 of 1".to_string()],
+        weaker: Vec::new(),
         undo: None,
     }
 }
@@ -573,6 +576,7 @@ pub fn skipped(name: &str, state: State, why: &str) -> Skipped {
         state,
         why: why.to_string(),
         kind: Some(Kind::Integrity),
+        hints: Vec::new(),
     }
 }
 

@@ -456,6 +456,50 @@ fn plan_of_the_whole_fleet() {
     });
 }
 
+/// What three hosts lack, in all.
+const WEAKER: [&str; 4] = [
+    "on other hosts a memory is absent for a moment, loses extended attributes and access lists, and two looks take the place of a lease on open files",
+    "box lacks posix-rename@openssh.com: what an agent puts in the memory's place in that very instant may be lost",
+    "box lacks hardlink@openssh.com: a memory that an agent makes anew in that very instant may be written over",
+    "box lacks fsync@openssh.com: a power cut there may leave the new memory empty or half written",
+];
+
+#[test]
+fn plan_for_hosts_that_lack_something() {
+    let make = |console: &mut Console| {
+        let mut made = plan(&[
+            ("code-reviewer", State::Drifted),
+            ("docs-writer", State::Scratch),
+            ("monitor-bot", State::Scratch),
+        ]);
+        for step in &mut made.steps[1..] {
+            step.host = "box".to_string();
+            step.weaker = WEAKER.map(str::to_string).to_vec();
+        }
+        planned(console, "X", made);
+    };
+    picture("plan_weaker", make);
+    for (columns, rows) in SIZES {
+        let mut console = herd();
+        console.send(Msg::Resize(columns, rows));
+        make(&mut console);
+        let shown = drawn(&console, "terminal");
+        let shown: Vec<&str> = shown.split_whitespace().collect();
+        for text in WEAKER {
+            assert!(shown.join(" ").contains(text), "{text}\n{shown:?}");
+        }
+    }
+    // Where there is no room for all of it, that is said.
+    let mut console = herd();
+    console.send(Msg::Resize(60, 15));
+    let mut made = plan(&[("docs-writer", State::Scratch)]);
+    made.steps[0].weaker = WEAKER.map(str::to_string).to_vec();
+    planned(&mut console, "X", made);
+    let shown = drawn(&console, "terminal");
+    assert!(shown.contains("lines more of what is weaker"), "{shown}");
+    assert!(shown.contains("docs-writer"), "{shown}");
+}
+
 #[test]
 fn plan_with_nothing_to_run() {
     picture("plan_nothing", |console| {

@@ -1,25 +1,97 @@
 //! Hosts: whether they let us in, what ssh makes of its configuration for them,
 //! and what is weaker there.
 
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
 use super::Report;
 use crate::cli::output::count;
 use crate::engine::{Engine, HostStatus, Reach};
-use crate::error::{Error, Kind};
+use crate::error::{self, Error, Kind};
 
-/// Connects to all hosts at the same time, and tells what came of it.
-pub(super) fn about_hosts(report: &mut Report, engine: &Engine) {
-    for status in engine.greet() {
-        about(report, engine, &status);
+/// Connects to all hosts at the same time, and tells what came of it. The keys of
+/// the config are ours if they belong to `uid`.
+pub(super) fn about_hosts(report: &mut Report, engine: &Engine, uid: u32) {
+    let hosts = engine.greet();
+    about_keys(report, &hosts, uid);
+    for status in &hosts {
+        let trouble = status.contact.error.as_ref();
+        // One that is the same everywhere is told once, for all whom it concerns.
+        let same = |it: &&HostStatus| it.contact.error.as_ref() == trouble;
+        match hosts.iter().find(same) {
+            Some(first) if trouble.is_some() && first.host != status.host => {}
+            _ => {
+                let all = hosts.iter().filter(same).map(|it| it.agents.len());
+                contact(report, status, all.sum());
+            }
+        }
+        setup(report, engine, status);
     }
     engine.leave();
 }
 
-fn about(report: &mut Report, engine: &Engine, status: &HostStatus) {
-    let name = &status.host.name;
-    let agents = count(status.agents.len(), "agent");
+/// Keys of the config, each once: ssh passes over one that it cannot use.
+fn about_keys(report: &mut Report, hosts: &[HostStatus], uid: u32) {
+    let mut keys: BTreeMap<&Path, Vec<&str>> = BTreeMap::new();
+    for status in hosts {
+        if let Some(key) = &status.host.identity_file {
+            keys.entry(key).or_default().push(&status.host.name);
+        }
+    }
+    for (key, hosts) in keys {
+        if let Some((fault, hint)) = fault(key, uid) {
+            let hosts = hosts.join(" and ");
+            let text = format!("identity_file {} of {hosts} {fault}", key.display());
+            report.warn(text, &hint);
+        }
+    }
+}
+
+/// What is wrong with a key, and what to do about it.
+fn fault(key: &Path, uid: u32) -> Option<(String, String)> {
+    let elsewhere =
+        "write the path of a private key, or leave it out for what the SSH configuration says";
+    let no_file = |what: &str| Some((format!("is {what}"), elsewhere.to_string()));
+    let refused = |fault: &io::Error| {
+        let cause = error::cause(fault);
+        (format!("cannot be read: {cause}"), elsewhere.to_string())
+    };
+    let meta = match fs::metadata(key) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Some(("does not exist".to_string(), elsewhere.to_string()));
+        }
+        Err(error) => return Some(refused(&error)),
+    };
+    let kind = meta.file_type();
+    if kind.is_dir() {
+        return no_file("a folder");
+    } else if kind.is_fifo() {
+        return no_file("a pipe");
+    } else if !kind.is_file() {
+        return no_file("no regular file");
+    }
+    // A public half stands for a key that an agent has. What belongs to somebody else
+    // ssh takes as it is.
+    let public = key.extension().is_some_and(|it| it == "pub");
+    if !public && meta.uid() == uid && meta.mode() & 0o077 != 0 {
+        return Some((
+            format!("can be read by others (mode {:04o})", meta.mode() & 0o7777),
+            format!("ssh does not use it like that: chmod 600 {}", key.display()),
+        ));
+    }
+    File::open(key).err().map(|error| refused(&error))
+}
+
+/// Whether a host lets us in; what keeps us from it keeps us from so many agents.
+fn contact(report: &mut Report, status: &HostStatus, out_of_reach: usize) {
     let contact = &status.contact;
     match &contact.error {
         Some(error) => {
+            let agents = count(out_of_reach, "agent");
             let hint = error.hints().first().map_or("", |hint| hint);
             match contact.reach {
                 Reach::HostKey => {
@@ -30,12 +102,19 @@ fn about(report: &mut Report, engine: &Engine, status: &HostStatus) {
             }
         }
         None => {
+            let (name, agents) = (&status.host.name, count(status.agents.len(), "agent"));
             let limits = contact.limits.iter();
             let limits = limits.map(|(name, limit)| format!(", {name} {limit}"));
             let limits: String = limits.collect();
             report.ok(format!("host {name}, {agents}: SFTP answers{limits}"));
         }
     }
+}
+
+/// What ssh makes of its configuration for a host, and what is weaker there.
+fn setup(report: &mut Report, engine: &Engine, status: &HostStatus) {
+    let name = &status.host.name;
+    let contact = &status.contact;
     match engine.settings(&status.host) {
         Ok(settings) if settings.is_empty() => {}
         Ok(settings) => {
@@ -45,6 +124,8 @@ fn about(report: &mut Report, engine: &Engine, status: &HostStatus) {
             let each: Vec<String> = each.collect();
             report.ok(format!("ssh for {name}: {}", each.join(", ")));
         }
+        // It was told already.
+        Err(error) if contact.error.as_ref().is_some_and(|it| it.is(&error)) => {}
         Err(error) => report.warn(
             error.message(),
             error.hints().first().map_or("", |hint| hint),
@@ -52,7 +133,7 @@ fn about(report: &mut Report, engine: &Engine, status: &HostStatus) {
     }
     for ability in contact.abilities.iter().filter(|it| !it.there) {
         report.warn(
-            format!("{name} lacks {}: {}", ability.name, ability.without),
+            format!("{name} lacks {}", ability.lacking()),
             "OpenSSH's SFTP server has it, unless sshd_config denies it",
         );
     }

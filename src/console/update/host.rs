@@ -27,8 +27,12 @@ pub(super) fn stands(model: &mut Model, status: HostStatus) {
             Level::Error,
             format!("{name} shows another host key; nothing is read or sent there. 8 tells more"),
         ),
-        Reach::Refused => model.say(Level::Error, format!("{name} lets nobody in: {reason}")),
-        Reach::Away => model.say(Level::Warn, format!("{name} went away: {reason}")),
+        // It may be our own setup that keeps us out.
+        Reach::Refused => model.say(Level::Error, format!("{name} cannot be used: {reason}")),
+        Reach::Away if before == Reach::Up => {
+            model.say(Level::Warn, format!("{name} went away: {reason}"));
+        }
+        Reach::Away => model.say(Level::Warn, format!("{name} cannot be reached: {reason}")),
         Reach::Up if before.is_trouble() => model.say(Level::Info, format!("{name} is back")),
         Reach::Up | Reach::Unknown => {}
     }

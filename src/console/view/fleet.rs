@@ -460,7 +460,14 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         text.push_str(&format!("; {next}"));
     }
     let room = usize::from(canvas.width()) - 2;
-    let shown = untrusted::line(&text);
+    let hints = seen.block.iter().flat_map(|block| &block.hints);
+    let hints: Vec<String> = hints.map(untrusted::line).collect();
+    let hint = hints.join("; ");
+    let mut shown = untrusted::line(&text);
+    // Where it has no line of its own, it follows.
+    if !hint.is_empty() && (!tall || shown.width() > room) {
+        shown.push_str(&format!("; {hint}"));
+    }
     let (first, rest) = match tall {
         true => split(&shown, room),
         false => (shown.as_str(), ""),
@@ -469,6 +476,7 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     canvas.put(1, y, &cut(&row.name, room), of_state(row.state()));
     if tall && !said {
         match rest {
+            "" if !hint.is_empty() => canvas.put(1, y + 1, &clip(&hint, room), Role::Text),
             "" => canvas.put(1, y + 1, next_step(seen), Role::Dim),
             rest => canvas.put(1, y + 1, &clip(rest, room), Role::Text),
         };

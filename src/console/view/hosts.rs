@@ -187,7 +187,7 @@ fn details(model: &Model, canvas: &mut Canvas<'_>, y: u16, status: &HostStatus) 
     if !contact.abilities.is_empty() {
         parts.push(("can", names.join(" "), Role::Text));
     }
-    let lacks = able(false).map(|it| ("lacks", format!("{}: {}", it.name, it.without), Role::Warn));
+    let lacks = able(false).map(|it| ("lacks", it.lacking(), Role::Warn));
     parts.extend(lacks);
     let limits = contact.limits.iter().map(|(name, limit)| match *name {
         "handles" => format!("{limit} {name}"),

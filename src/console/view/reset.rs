@@ -3,15 +3,21 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::fleet::{clock, fleet_name};
-use super::{Canvas, count, cut, message, shorten, size};
-use crate::console::model::{Form, Model, PlanView, Request, ResultView, RunView, SMALLEST, Stage};
+use super::{Canvas, clip, count, cut, message, shorten, size, split};
+use crate::console::model::{
+    Form, Model, PlanView, Request, ResultView, Row, RunView, SMALLEST, Stage,
+};
 use crate::console::theme::{Role, of_outcome, of_state};
 use crate::engine::{
     Act, Action, Outcome, Plan, Stage as Step, Step as PlanStep, UndoMode, UndoTarget,
 };
+use crate::untrusted;
 
 /// Lines below the list: a rule, three lines, and the hints.
 const FOOT: u16 = 5;
+
+/// Agents of a plan that are in sight whatever else there is to be told.
+const LEAST: usize = 3;
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     match &model.reset.stage {
@@ -76,8 +82,10 @@ fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     canvas.rule(1);
     let columns = Columns::new(plan, canvas.width());
     heads(canvas, &columns, plan.act);
-    let height = list_height(canvas);
     let total = plan.steps.len() + plan.skipped.len();
+    let foot = foot(model, view, canvas, total.clamp(1, LEAST));
+    // The first of its lines has a place in any case.
+    let height = list_height(canvas) - foot.len().saturating_sub(1);
     let from = first(model.reset.cursor, total, height);
     for index in from..total.min(from + height) {
         let y = 3 + (index - from) as u16;
@@ -97,6 +105,8 @@ fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
                     skipped.state.word(),
                     of_state(skipped.state),
                 );
+                let seen = model.row(&skipped.agent).and_then(Row::best);
+                columns.host(canvas, y, seen.map_or("", |seen| &seen.host), Role::Dim);
                 let x = canvas.put(columns.archive, y, "skipped: ", Role::Dim);
                 let room = usize::from(canvas.width().saturating_sub(x));
                 canvas.put(x, y, &cut(&skipped.why, room), Role::Text);
@@ -104,8 +114,10 @@ fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
         }
     }
     let y = canvas.area.height - FOOT;
-    canvas.rule(y);
-    notes(model, view, canvas, y + 1);
+    canvas.rule(y - (foot.len() as u16).saturating_sub(1));
+    for ((text, role), y) in foot.iter().rev().zip((0..=y + 1).rev()) {
+        canvas.put(1, y, text, *role);
+    }
     if !plan.steps.is_empty() {
         let command = cut(
             &same_as(model, view),
@@ -117,10 +129,65 @@ fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     confirmation(model, view, canvas, y + 3);
 }
 
-/// Columns of a plan: where state, archive, restore and checks begin.
+/// What is told below the list, of which `rows` stay in sight.
+fn foot(model: &Model, view: &PlanView, canvas: &Canvas<'_>, rows: usize) -> Vec<(String, Role)> {
+    let room = usize::from(canvas.width()) - 2;
+    let most = list_height(canvas).saturating_sub(rows) + 1;
+    let (text, role) = note(model, view);
+    let mut note = wrapped(&text, room);
+    // The text that has no room is cut in its last line.
+    if note.len() > most {
+        note.truncate(most);
+        if let Some(last) = note.last_mut() {
+            *last = clip(&format!("{last} …"), room);
+        }
+    }
+    let weaker = weaker(&view.plan, room, most - note.len());
+    let weaker = weaker.into_iter().map(|text| (text, Role::Warn));
+    weaker
+        .chain(note.into_iter().map(|text| (text, role)))
+        .collect()
+}
+
+/// What a plan promises less than on this machine, whole; beyond `most` lines it is
+/// said how many there are.
+fn weaker(plan: &Plan, room: usize, most: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    for text in plan.weaker() {
+        lines.extend(wrapped(text, room));
+    }
+    if lines.len() > most {
+        let more = count((lines.len() - most + 1) as u64, "line");
+        lines.truncate(most.saturating_sub(1));
+        lines.push(format!(
+            "… and {more} more of what is weaker: --dry-run prints all"
+        ));
+    }
+    lines
+}
+
+/// Foreign text in lines that are not longer than `room`.
+fn wrapped(text: &str, room: usize) -> Vec<String> {
+    let text = untrusted::line(text);
+    let mut lines = Vec::new();
+    let mut rest = text.as_str();
+    while !rest.is_empty() {
+        let (first, more) = match split(rest, room) {
+            // A word that is longer than the line is cut.
+            ("", _) => (rest, ""),
+            parts => parts,
+        };
+        lines.push(clip(first, room));
+        rest = more;
+    }
+    lines
+}
+
+/// Columns of a plan: where each begins.
 struct Columns {
     name: u16,
     state: u16,
+    host: Option<u16>,
     archive: u16,
     restore: u16,
     checks: Option<u16>,
@@ -134,14 +201,29 @@ impl Columns {
             .max();
         let name = 5;
         let state = name + (longest.unwrap_or(0) as u16 + 2).clamp(12, width / 4);
-        let archive = state + 10;
+        let wide = width >= 110;
+        let hosts = plan.steps.iter().map(|step| step.host.width());
+        let host = wide.then_some(state + 10);
+        let archive = match host {
+            None => state + 10,
+            Some(host) => host + (hosts.max().unwrap_or(0) as u16 + 2).clamp(7, width / 8),
+        };
         let restore = archive + 24;
         Columns {
             name,
             state,
+            host,
             archive,
             restore,
-            checks: (width >= 110).then_some(restore + 27),
+            checks: wide.then_some(restore + 27),
+        }
+    }
+
+    /// Puts a host into its column, if there is one.
+    fn host(&self, canvas: &mut Canvas<'_>, y: u16, name: &str, role: Role) {
+        if let Some(x) = self.host {
+            let room = usize::from(self.archive - x) - 1;
+            canvas.put(x, y, &shorten(name, room), role);
         }
     }
 }
@@ -149,6 +231,7 @@ impl Columns {
 fn heads(canvas: &mut Canvas<'_>, columns: &Columns, act: Act) {
     canvas.put(columns.name, 2, "AGENT", Role::Heading);
     canvas.put(columns.state, 2, "STATE", Role::Heading);
+    columns.host(canvas, 2, "HOST", Role::Heading);
     canvas.put(columns.archive, 2, "ARCHIVE", Role::Heading);
     let what = if act == Act::Undo {
         "PUT BACK"
@@ -167,6 +250,7 @@ fn plan_row(canvas: &mut Canvas<'_>, y: u16, number: usize, step: &PlanStep, col
     let name = shorten(&step.agent, room(columns.name, columns.state));
     canvas.put(columns.name, y, &name, Role::Text);
     canvas.put(columns.state, y, step.state.word(), of_state(step.state));
+    columns.host(canvas, y, &step.host, Role::Text);
     let archive = match (step.action, step.entry) {
         (Action::Create, _) => "nothing (no file)".to_string(),
         (_, None) => "nothing of its own".to_string(),
@@ -216,31 +300,22 @@ fn plan_row(canvas: &mut Canvas<'_>, y: u16, number: usize, step: &PlanStep, col
 }
 
 /// What has to be known before this is confirmed.
-fn notes(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16) {
+fn note(model: &Model, view: &PlanView) -> (String, Role) {
     if !view.hidden.is_empty() {
         let text = format!(
             "the filter hides {}: {}   h keeps them in the plan, v drops them",
             count(view.hidden.len() as u64, "marked agent"),
             view.hidden.join(" ")
         );
-        canvas.put(
-            1,
-            y,
-            &cut(&text, usize::from(canvas.width()) - 2),
-            Role::Warn,
-        );
-        return;
+        return (text, Role::Warn);
     }
     let skipped = model.reset.cursor.checked_sub(view.plan.steps.len());
     if let Some(skipped) = skipped.and_then(|index| view.plan.skipped.get(index)) {
-        let text = format!("{} skipped: {}", skipped.agent, skipped.why);
-        canvas.put(
-            1,
-            y,
-            &cut(&text, usize::from(canvas.width()) - 2),
-            Role::Text,
-        );
-        return;
+        let mut text = format!("{} skipped: {}", skipped.agent, skipped.why);
+        for hint in &skipped.hints {
+            text.push_str(&format!("; {hint}"));
+        }
+        return (text, Role::Text);
     }
     let under = view.plan.steps.get(model.reset.cursor);
     let told = under.into_iter().chain(&view.plan.steps).find_map(|step| {
@@ -257,15 +332,7 @@ fn notes(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16) {
         format!("then retention deletes {entries}")
     });
     let told: Vec<String> = deletes.into_iter().chain(told).collect();
-    if !told.is_empty() {
-        let text = told.join("; ");
-        canvas.put(
-            1,
-            y,
-            &cut(&text, usize::from(canvas.width()) - 2),
-            Role::Text,
-        );
-    }
+    (told.join("; "), Role::Text)
 }
 
 /// The command that does the same.

@@ -315,8 +315,14 @@ impl Drop for Permit<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use crate::clock::{Clock, System};
+    use crate::config::{self, Env};
+    use crate::engine::{Setup, Trigger};
+    use crate::transport::Only;
+    use crate::transport::local::Local;
 
     fn round(polls: &[(&str, u64)]) -> Round {
         let host = Host {
@@ -379,6 +385,46 @@ mod tests {
         round.looked(&round.ready(later), &up(), later, later);
         assert_eq!(round.next(), Some(start + seconds(20)));
         assert_eq!(round.ready(start + seconds(30)).len(), 3);
+    }
+
+    #[test]
+    fn the_config_says_for_each_agent_how_often_that_is() {
+        let agent = |name: &str, lines: &str| {
+            format!("[{name}]\nremote_host=box\nremote_memory=M.md\nbaseline=b.md\n{lines}\n")
+        };
+        let text = [
+            "[general]\nremote_poll=30\n".to_string(),
+            agent("slow", ""),
+            agent("quick", "remote_poll=5"),
+            agent("slowest", "remote_poll=3600"),
+        ];
+        let env = Env {
+            cwd: "/".into(),
+            home: None,
+            xdg_config_home: None,
+            config_variable: None,
+            uid: 0,
+        };
+        let config = config::parse(text.concat().as_bytes(), Path::new("/a.conf"), &env);
+        let engine = Engine::new(Setup {
+            config: config.unwrap(),
+            clock: Arc::new(System),
+            transports: Arc::new(Only(Arc::new(Local::new(Arc::new(System))))),
+            user: "tester".to_string(),
+            trigger: Trigger::Console,
+            archive_group: None,
+        });
+        let hosts = engine.hosts();
+        assert_eq!(hosts.len(), 1, "they share a session");
+        let mut round = Round::new(&engine, hosts[0].clone());
+        let start = System.instant();
+        round.want(&ask(&["slow", "quick", "slowest"], true), start);
+        round.looked(&round.ready(start), &up(), start, start);
+        assert!(round.ready(start + seconds(4)).is_empty());
+        assert_eq!(round.ready(start + seconds(5)), ["quick"]);
+        assert_eq!(round.ready(start + seconds(30)), ["slow", "quick"]);
+        let all = ["slow", "quick", "slowest"];
+        assert_eq!(round.ready(start + seconds(3600)), all);
     }
 
     #[test]

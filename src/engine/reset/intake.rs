@@ -122,7 +122,7 @@ impl<'a> Run<'a> {
         {
             return Ok(None);
         }
-        if self.bound && Bound::new(content, &memory) != step.bound {
+        if self.bound && Bound::new(agent, content, &memory) != step.bound {
             return Err(Error::new(
                 Kind::Conflict,
                 format!("{} is no longer what the plan saw", agent.name),

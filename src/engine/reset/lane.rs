@@ -118,14 +118,10 @@ impl<'r, 'a> Lane<'r, 'a> {
     /// Ends agents that were asked for and are not to be changed.
     pub(super) fn skip(&mut self, skipped: &[Skipped]) {
         for skipped in skipped.chunks(BATCH) {
-            for Skipped {
-                agent, kind, why, ..
-            } in skipped
-            {
-                match kind {
-                    Some(kind) => {
-                        self.refused(Error::new(*kind, why.clone()), self.run.event(agent), None)
-                    }
+            for skipped in skipped {
+                let Skipped { agent, why, .. } = skipped;
+                match skipped.error() {
+                    Some(error) => self.refused(error, self.run.event(agent), None),
                     None => {
                         self.run.say(&format!("{agent}: {why}"));
                         let note = Some(why.clone());

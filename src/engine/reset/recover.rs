@@ -17,6 +17,7 @@ use crate::durable::{self, NewFile, Unsynced};
 use crate::engine::Engine;
 use crate::engine::ledger::{Act, Event, Outcome, Record, Standing};
 use crate::engine::observe::host;
+use crate::engine::observe::way;
 use crate::engine::undo::Parts;
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::transport::{Cause, Folder, Method, Object, Odd, Reader, Settled, TransportError};
@@ -143,15 +144,6 @@ pub(super) enum Back {
 
 /// How long a displaced file on a host is looked at.
 const TWICE: Duration = Duration::from_secs(2);
-
-/// How an agent's host is reached, where that may lead elsewhere one day: another
-/// user has another home, another port may be another host's.
-pub(super) fn way(agent: &Agent) -> Option<String> {
-    let host = agent.place.host()?;
-    let user = host.user.iter().map(|user| format!("{user}@"));
-    let port = host.port.iter().map(|port| format!(" port {port}"));
-    Some(user.chain([host.name.clone()]).chain(port).collect())
-}
 
 fn is_file(standing: &Standing) -> bool {
     matches!(standing, Standing::File { .. })

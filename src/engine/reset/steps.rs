@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use super::intake::Taken;
-use super::recover::{RecordFile, Transaction, way};
+use super::recover::{RecordFile, Transaction};
 use super::{Run, Stage};
 use crate::archive::Written;
 use crate::config::Agent;
@@ -12,6 +12,7 @@ use crate::digest::Digest;
 use crate::durable;
 use crate::engine::ledger::{Event, Standing};
 use crate::engine::lock::{self, Holder, Lock};
+use crate::engine::observe::way;
 use crate::engine::plan::Step;
 use crate::engine::undo::Parts;
 use crate::engine::weaker;

@@ -16,7 +16,7 @@ use super::ssh::{Carrier, Dial, Dialed, Leash, explain};
 use super::together;
 use super::wire::{Extensions, Limits};
 use crate::clock::{Clock, System};
-use crate::config::Host;
+use crate::config::{Extension, Host};
 use crate::error::{Error, Kind};
 use crate::transport::{
     Ability, Cause, Contact, File, Folder, Object, Pieces, Reach, Setting, Transport,
@@ -251,7 +251,7 @@ impl Line {
         &self,
         connected: Result<Connection, TransportError>,
     ) -> Result<Arc<Connection>, TransportError> {
-        let connected = connected.map(Arc::new);
+        let connected = connected.map(Arc::new).map_err(|why| self.without_key(why));
         let mut state = self.state();
         let connected = match connected {
             Ok(_) if state.left => Err(self.gone()),
@@ -282,6 +282,19 @@ impl Line {
         drop(state);
         self.changed.notify_all();
         connected
+    }
+
+    /// Why there is no connection, with the key that is not there: ssh says nothing
+    /// of it, and goes on without one.
+    fn without_key(&self, why: TransportError) -> TransportError {
+        let key = self.host.identity_file.iter();
+        let mut absent = key.filter(|key| matches!(key.try_exists(), Ok(false)));
+        match (why.cause, absent.next()) {
+            (Cause::Refused, Some(key)) => {
+                why.hint(format!("identity_file {} does not exist", key.display()))
+            }
+            _ => why,
+        }
     }
 
     /// How long connecting, and a reply, may take.
@@ -451,15 +464,18 @@ impl Transport for Sftp {
 
 /// What the server announced, and what is weaker where it did not.
 fn abilities(has: &Extensions) -> Vec<Ability> {
-    let nothing = "what an agent puts in the memory's place in that instant may be lost, so nothing is reset there unless accept_weaker allows it";
     let all = [
-        ("posix-rename@openssh.com", has.posix_rename, nothing),
-        ("hardlink@openssh.com", has.hardlink, nothing),
         (
-            "fsync@openssh.com",
-            has.fsync,
-            "a power cut there may leave a new memory empty, so nothing is reset there unless accept_weaker allows it",
+            "posix-rename@openssh.com",
+            has.posix_rename,
+            Extension::PosixRename.without(),
         ),
+        (
+            "hardlink@openssh.com",
+            has.hardlink,
+            Extension::Hardlink.without(),
+        ),
+        ("fsync@openssh.com", has.fsync, Extension::Fsync.without()),
         (
             "statvfs@openssh.com",
             has.statvfs,
@@ -471,10 +487,11 @@ fn abilities(has: &Extensions) -> Vec<Ability> {
             "it does not tell its limits; the protocol's smallest are kept to",
         ),
     ];
-    let ability = |(name, there, without)| Ability {
+    let ability = |(name, there, without): (&'static str, bool, &'static str)| Ability {
         name,
         there,
         without,
+        relied_on: Extension::ALL.iter().any(|it| name.starts_with(it.word())),
     };
     all.map(ability).to_vec()
 }

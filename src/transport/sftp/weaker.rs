@@ -1,11 +1,11 @@
 //! What a memory is replaced with, and what takes its place where the server
-//! lacks it.
+//! lacks it. What that costs is told by [`Extension::without`].
 //!
-//! | without | instead | which promises less |
+//! | without | instead | which is weaker, because |
 //! |---|---|---|
 //! | `posix-rename` | the protocol's own rename | servers make a link and remove the name: what comes to stand there in between goes with it |
 //! | `hardlink`, or a file system that has such links | the same | it is not to replace anything, and some servers do all the same |
-//! | `fsync` | nothing | a power cut there may leave the new file empty |
+//! | `fsync` | nothing | what was written may be in memory only |
 
 use std::path::Path;
 

@@ -4,6 +4,8 @@ use memory_shepherd::console::command::{Command, enabled};
 use memory_shepherd::console::model::{Level, Screen};
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::{Reach, Setting, State};
+use memory_shepherd::error::{Error, Kind};
+use memory_shepherd::transport::{Cause, TransportError};
 
 use super::{BASELINE, MEMORY, MINUTE, SECOND, dirties, order};
 use crate::console_fleet::{Console, ago, fleet, four, host, plan, seen};
@@ -83,13 +85,35 @@ fn it_is_said_once_when_a_host_goes_and_once_when_it_is_back() {
         log(&console)[0],
         (
             Level::Error,
-            "box lets nobody in: Permission denied (publickey)"
+            "box cannot be used: Permission denied (publickey)"
         )
     );
     stands(&mut console, Reach::HostKey);
     assert_eq!(log(&console)[0].0, Level::Error);
     assert!(log(&console)[0].1.starts_with("box shows another host key"));
     assert_eq!(log(&console).len(), 4);
+}
+
+#[test]
+fn a_host_that_was_never_reached_does_not_go_away() {
+    let mut console = four();
+    console.send(Msg::Hosts(vec![host("box", Reach::Away, &["alpha"])]));
+    assert_eq!(
+        log(&console),
+        [(Level::Warn, "box cannot be reached: No route to host")]
+    );
+}
+
+#[test]
+fn trouble_of_our_own_setup_is_not_laid_upon_a_host() {
+    let mut console = four();
+    let mut status = host("box", Reach::Refused, &["alpha"]);
+    let why = "ssh is not installed here, and agents on other hosts are reached by it";
+    let error = Error::new(Kind::Host, why);
+    status.contact.error = Some(TransportError::new(Cause::Refused, error));
+    console.send(Msg::Hosts(vec![status]));
+    let said = format!("box cannot be used: {why}");
+    assert_eq!(log(&console), [(Level::Error, said.as_str())]);
 }
 
 #[test]

@@ -1,0 +1,300 @@
+//! The real program with agents on a host, which a script in place of ssh leads to.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use memory_shepherd::config::Extension;
+use memory_shepherd::demo::host::{Abilities, Host};
+use memory_shepherd::transport::sftp::ssh::Dial;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::hostile::frames::{answer, called, changes, status};
+use super::servers::{Between, Fate, Judge, Said, host, packet, sftp_server};
+use super::terminal::{self, Terminal};
+use super::world::{BASELINE, World};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_memory-shepherd");
+
+/// How long anything that surely happens may take.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// A fleet of one agent on a host, and a folder for an ssh.
+struct Site {
+    world: World,
+    config: PathBuf,
+    bin: PathBuf,
+}
+
+impl Site {
+    fn new(ssh: &str) -> Site {
+        Site::of(&["ranger"], "", ssh)
+    }
+
+    /// The same with these agents, each with lines of its own.
+    fn of(agents: &[&str], lines: &str, ssh: &str) -> Site {
+        let mut world = World::new(&[]);
+        for agent in agents {
+            let memory = world.memory(agent);
+            let lines = format!(
+                "remote_host = box\nremote_timeout = 3600\nremote_memory = {}\n{lines}",
+                memory.display()
+            );
+            world.add(agent, &lines);
+            world.set_baseline(agent, BASELINE);
+            world.write_scratch(agent, "a note\n");
+        }
+        let config = world.config().path;
+        let bin = world.root.join("bin");
+        fs::create_dir(&bin).unwrap();
+        fs::write(bin.join("ssh"), ssh).unwrap();
+        fs::set_permissions(bin.join("ssh"), PermissionsExt::from_mode(0o755)).unwrap();
+        Site { world, config, bin }
+    }
+
+    fn path(&self) -> String {
+        format!("{}:/usr/bin:/bin", self.bin.display())
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(PROGRAM);
+        command.env_clear().env("PATH", self.path());
+        command.env("HOME", self.world.root.join("home"));
+        command.arg("--config").arg(&self.config).args(arguments);
+        command.output().unwrap()
+    }
+
+    fn open(&self) -> Terminal {
+        let mut command = terminal::command(Path::new(PROGRAM), &self.world.root.join("home"));
+        command.env("PATH", self.path());
+        command.args(["--config", self.config.to_str().unwrap()]);
+        Terminal::start(command, (120, 36))
+    }
+}
+
+/// A port behind which there is a host, for an ssh in another process.
+struct Door {
+    port: u16,
+    closed: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Door {
+    fn to(dial: impl Dial + 'static) -> Door {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let closed = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&closed);
+        let thread = thread::spawn(move || {
+            for stream in listener.incoming() {
+                if over.load(Ordering::SeqCst) {
+                    return;
+                }
+                lead(&stream.unwrap(), &dial);
+            }
+        });
+        Door {
+            port,
+            closed,
+            thread: Some(thread),
+        }
+    }
+
+    /// A script that leads through it.
+    fn ssh(&self) -> String {
+        format!(
+            "#!/bin/bash\nexec 3<>/dev/tcp/127.0.0.1/{}\ncat <&3 &\ncat >&3\nkill $!\n",
+            self.port
+        )
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.closed.store(true, Ordering::SeqCst);
+        // It looks up when somebody comes.
+        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Carries bytes between a stream and a host, until either ends.
+fn lead(stream: &TcpStream, dial: &impl Dial) {
+    let link = dial.dial(&host("box")).unwrap().link;
+    let (mut there, mut back) = (File::from(link.input), File::from(link.output));
+    let (mut asks, mut hears) = (stream.try_clone().unwrap(), stream.try_clone().unwrap());
+    thread::spawn(move || {
+        carry(&mut asks, &mut there);
+        // The two ends of the link are one socket.
+        let _ = rustix::net::shutdown(&there, rustix::net::Shutdown::Both);
+    });
+    thread::spawn(move || {
+        carry(&mut back, &mut hears);
+        let _ = hears.shutdown(Shutdown::Both);
+    });
+}
+
+fn carry(from: &mut impl Read, to: &mut impl Write) {
+    let mut piece = [0; 4096];
+    while let Ok(count @ 1..) = from.read(&mut piece) {
+        if to.write_all(&piece[..count]).is_err() {
+            return;
+        }
+    }
+}
+
+/// Where numbers of an answer to statvfs are.
+const AVAILABLE: usize = 4;
+const FLAGS: usize = 9;
+
+#[test]
+fn a_host_that_cannot_be_written_to_is_told_with_its_reason() {
+    if !Path::new("/bin/bash").exists() {
+        return println!("skipped: there is no bash");
+    }
+    const FAILURE: u32 = 4;
+    const DENIED: u32 = 3;
+    for (code, number, value, hint) in [
+        (
+            FAILURE,
+            FLAGS,
+            1,
+            Some("the file system there is read-only"),
+        ),
+        (FAILURE, AVAILABLE, 0, Some("the file system there is full")),
+        // A quota does not show there.
+        (FAILURE, AVAILABLE, 1_000_000, None),
+        (DENIED, FLAGS, 0, None),
+    ] {
+        let Some(server) = sftp_server() else { return };
+        let judge: Judge = Arc::new(move |_, frame| match changes(frame) {
+            true => Fate::Answer(packet(&status(frame, code))),
+            false => Fate::Pass,
+        });
+        let between = Between::new(server, judge).hearing(Arc::new(move |asked, frame| {
+            if asked.number > 0 && called(&asked.frame) == "statvfs" {
+                // Of a disk with room for everything.
+                let mut numbers = [1_000_000_u64; 11];
+                (numbers[0], numbers[1], numbers[FLAGS]) = (4096, 4096, 0);
+                numbers[number] = value;
+                let numbers = numbers.iter().flat_map(|it| it.to_be_bytes());
+                *frame = answer(201, &asked.frame);
+                frame.extend(numbers);
+            }
+            Said::Pass
+        }));
+        let door = Door::to(between);
+        let site = Site::new(&door.ssh());
+        let before = site.world.read("ranger");
+        let done = site.run(&["reset", "ranger"]);
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(3), "{code} {number}: {done:?}");
+        assert!(said.contains("error: ranger: "), "{said}");
+        let words = match code {
+            DENIED => "permission denied",
+            _ => "the server failed without saying why",
+        };
+        assert!(said.to_lowercase().contains(words), "{said}");
+        match hint {
+            Some(hint) => assert!(said.contains(&format!("hint: {hint}")), "{said}"),
+            None => assert!(!said.contains("the file system there"), "{said}"),
+        }
+        assert_eq!(site.world.read("ranger"), before);
+        assert!(site.world.litter("ranger").is_empty());
+    }
+}
+
+#[test]
+fn a_dry_run_names_all_that_is_weaker_on_a_host_and_each_once() {
+    if !Path::new("/bin/bash").exists() {
+        return println!("skipped: there is no bash");
+    }
+    let lacks = Abilities {
+        posix_rename: false,
+        hardlink: false,
+        fsync: false,
+        statvfs: true,
+        limits: true,
+    };
+    let door = Door::to(Host::start(Path::new("/"), lacks).unwrap());
+    let accepts = "accept_weaker = posix-rename, hardlink, fsync";
+    let site = Site::of(&["ranger", "scout"], accepts, &door.ssh());
+    let done = site.run(&["reset", "--all", "--dry-run"]);
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    let said = String::from_utf8(done.stdout).unwrap();
+    let lines: Vec<&str> = said
+        .lines()
+        .filter(|it| it.starts_with("weaker: "))
+        .collect();
+    assert_eq!(lines.len(), 4, "{said}");
+    assert!(lines[0].contains("on other hosts a memory is absent for a moment"));
+    for (line, lacks) in lines[1..].iter().zip(Extension::ALL) {
+        let (name, without) = (lacks.word(), lacks.without());
+        assert_eq!(
+            *line,
+            format!("weaker: box lacks {name}@openssh.com: {without}")
+        );
+    }
+}
+
+/// The state of a process; none when there is no such one.
+fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Behind the name, which may be anything.
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+#[test]
+fn a_console_that_is_left_leaves_no_ssh_behind() {
+    if sftp_server().is_none() {
+        return;
+    }
+    for by_key in [true, false] {
+        // One that does not go by itself when nobody speaks to it any more.
+        let site = Site::new(
+            "#!/bin/sh
+
+case \"$*\" in *-G*) exit 0 ;; esac
+echo $$ > \"${0%/*}/pid\"
+for server in /usr/lib/openssh/sftp-server /usr/libexec/sftp-server; do
+    [ -x $server ] && $server
+done
+sleep 600
+",
+        );
+        let mut console = site.open();
+        console.wait("the agent was read", |console| {
+            let text = console.text();
+            let mut lines = text.lines();
+            lines.any(|line| line.contains("SCRATCH") && line.contains("ranger"))
+        });
+        let pid = fs::read_to_string(site.bin.join("pid")).unwrap();
+        let pid: u32 = pid.trim().parse().unwrap();
+        assert!(state(pid).is_some_and(|it| it != 'Z'), "it has a session");
+        match by_key {
+            true => console.send("q"),
+            false => console.signal(Signal::TERM),
+        }
+        console.wait_for_exit();
+        let end = Instant::now() + BOUND;
+        // Nobody need have waited for it yet.
+        let is_left = || state(pid).is_some_and(|it| it != 'Z');
+        while is_left() && Instant::now() < end {
+            thread::park_timeout(Duration::from_millis(5));
+        }
+        let left = is_left();
+        if left && let Some(group) = Pid::from_raw(pid.cast_signed()) {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        assert!(!left, "ssh is left, by key: {by_key}");
+    }
+}
