@@ -1,5 +1,6 @@
 //! A plan, a run, its result.
 
+use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
 use super::fleet::{clock, fleet_name};
@@ -173,14 +174,25 @@ fn wrapped(text: &str, room: usize) -> Vec<String> {
     let mut rest = text.as_str();
     while !rest.is_empty() {
         let (first, more) = match split(rest, room) {
-            // A word that is longer than the line is cut.
-            ("", _) => (rest, ""),
+            // A word that is longer than the line goes on in the next.
+            ("", _) => break_word(rest, room),
             parts => parts,
         };
-        lines.push(clip(first, room));
+        lines.push(first.to_string());
         rest = more;
     }
     lines
+}
+
+/// As much as fits, which is one character at least, and the rest.
+fn break_word(text: &str, room: usize) -> (&str, &str) {
+    let mut used = 0;
+    let fits = |(at, grapheme): &(usize, &str)| {
+        used += grapheme.width();
+        *at == 0 || used <= room
+    };
+    let kept = text.grapheme_indices(true).take_while(fits).last();
+    text.split_at(kept.map_or(text.len(), |(at, grapheme)| at + grapheme.len()))
 }
 
 /// Columns of a plan: where each begins.
@@ -573,4 +585,24 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
         );
     }
     message(model, canvas, y + 3);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_below_a_plan_is_told_whole() {
+        let text = "box-".repeat(30) + "漢字 lacks fsync: a power cut";
+        for room in [1, 2, 7, 58, 78, 200] {
+            let lines = wrapped(&text, room);
+            let whole: String = lines.concat().split(' ').collect();
+            assert_eq!(whole, text.replace(' ', ""), "{room}");
+            assert!(
+                lines.iter().all(|it| it.width() <= room.max(2)),
+                "{lines:?}"
+            );
+        }
+        assert!(wrapped("", 58).is_empty());
+    }
 }
