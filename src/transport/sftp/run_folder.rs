@@ -354,20 +354,26 @@ impl SftpFolder {
     /// Removes the folder of a run, unless there is something in it.
     pub(super) fn remove_run_folder(&self, staged: &str) -> Result<(), TransportError> {
         let path = self.at(staged);
-        let remove = Request::RemoveDir { path: bytes(&path) };
-        let mut batch = vec![remove, lstat(&path)];
+        let mut batch = vec![
+            // In case that it was said to be gone and is not.
+            Request::Remove {
+                path: bytes(&path.join(LINK)),
+            },
+            Request::RemoveDir { path: bytes(&path) },
+            lstat(&path),
+        ];
         batch.extend(self.sync_folders());
         let answers = self.host.ask(batch)?;
         match (
-            answers.get(1).and_then(code),
-            answers.get(1).and_then(attrs),
+            answers.get(2).and_then(code),
+            answers.get(2).and_then(attrs),
         ) {
             (Some(status::NO_SUCH_FILE), _) => return Ok(()),
             // That is somebody else's.
             (_, Some(found)) if kind(found) != Some(DIRECTORY) => return Ok(()),
             _ => {}
         }
-        match answers.first().and_then(code) {
+        match answers.get(1).and_then(code) {
             Some(status::OK | status::NO_SUCH_FILE) => {
                 Err(self.host.refused("remove", &path, STANDS))
             }
