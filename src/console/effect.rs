@@ -17,7 +17,7 @@ use super::update::{Effect, Msg};
 use crate::config::{self, Agent, Config, Env, Host, Protect};
 use crate::demo;
 use crate::digest::Digest;
-use crate::engine::{Act, Engine, Fleet, FleetEvent, Observation, Plan};
+use crate::engine::{Act, Address, Engine, Fleet, FleetEvent, Observation, Plan};
 use crate::error::{Error, Result};
 use crate::transport::sftp::askpass::{self, Desk};
 use texts::Preparers;
@@ -200,11 +200,9 @@ impl Runner {
     /// Goes on with a changed config. Not while a run is in progress: it would
     /// have two engines at once.
     pub fn take_config(&mut self, config: Config) -> Msg {
-        let names = config
-            .agents
-            .iter()
-            .map(|agent| agent.name.clone())
-            .collect();
+        let agents = config.agents.iter();
+        let agents = agents.map(|agent| (agent.name.clone(), Address::of(&agent.place)));
+        let agents = agents.collect();
         let info = info(&config);
         let read_only = config.general.protect == Protect::ReadOnly;
         let new = Arc::new((self.rebuild)(config));
@@ -216,7 +214,7 @@ impl Runner {
         self.workers = Workers::start(&self.engine, first, &self.messages);
         // The file may have changed while nobody watched it.
         self.read_config();
-        Msg::ConfigLoaded(info, names, read_only)
+        Msg::ConfigLoaded(info, agents, read_only)
     }
 
     /// Ends: lets a run finish the agent in hand, and remembers what the fleet

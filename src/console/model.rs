@@ -20,7 +20,7 @@ use super::command::{Command, Context};
 use super::filter::{self, Subject};
 use super::keymap::Key;
 use super::text::{Look, Pane};
-use crate::engine::{Observation, Reach, State};
+use crate::engine::{Address, Observation, Reach, State};
 use crate::secret::Secret;
 use crate::transport::sftp::askpass::Question;
 
@@ -136,6 +136,8 @@ pub struct Fleet {
 pub struct Row {
     /// Its name.
     pub name: String,
+    /// Where its memory is.
+    pub address: Address,
     /// What it looks like now, once it was read.
     pub seen: Option<Observation>,
     /// What it looked like when its memory was read last.
@@ -158,7 +160,8 @@ impl Row {
     /// What its memory held when it was read last, as far as that is known.
     pub fn last_read(&self) -> Option<&Observation> {
         let current = self.seen.as_ref().filter(|seen| seen.was_read());
-        current.or(self.known.as_ref()).or(self.remembered.as_ref())
+        let remembered = self.remembered.as_ref().filter(|seen| seen.was_read());
+        current.or(self.known.as_ref()).or(remembered)
     }
 }
 
@@ -253,6 +256,15 @@ pub struct AgentScreen {
 }
 
 impl AgentScreen {
+    /// What it shows is not of this agent's memory.
+    pub fn forget(&mut self) {
+        self.diff = Pane::default();
+        self.scratch = Pane::default();
+        self.findings.clear();
+        self.generation = 0;
+        self.copied = None;
+    }
+
     /// The pane that is shown.
     pub fn pane(&self) -> &Pane {
         match self.tab {

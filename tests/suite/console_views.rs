@@ -13,14 +13,17 @@ use memory_shepherd::console::model::Level;
 use memory_shepherd::console::theme::{MONO, Theme};
 use memory_shepherd::console::update::{DEAF, Msg};
 use memory_shepherd::console::view;
-use memory_shepherd::engine::{Outcome, Progress, Reach, Setting, Stage as Step, State, UndoMode};
+use memory_shepherd::engine::{
+    Observation, Outcome, Progress, Reach, Setting, Stage as Step, State, UndoMode,
+};
 use memory_shepherd::transport::sftp::askpass::{self, HostKey, Question, Wants, Whose};
 use memory_shepherd::untrusted::{Hidden, Untrusted};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use crate::console_fleet::{
-    Console, fleet, host, host_key, passphrase, plan, report, run, seen, skipped, undo, unread,
+    Console, address, fleet, host, host_key, passphrase, plan, report, run, seen, skipped, undo,
+    unread,
 };
 
 const SIZES: [(u16, u16); 2] = [(120, 36), (80, 24)];
@@ -154,7 +157,10 @@ fn fleet_that_is_remembered() {
         || unread(&names, (120, 36)),
         |console| {
             let old = [State::Tampered, State::Drifted, State::Scratch];
-            let old = names.iter().zip(old).map(|(name, state)| seen(name, state));
+            let old = names.iter().zip(old).map(|(name, state)| Observation {
+                address: Some(address(name)),
+                ..seen(name, state)
+            });
             console.send(Msg::Remembered(old.collect()));
             console.observe(vec![seen("docs-writer", State::Clean)]);
         },

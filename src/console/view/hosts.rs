@@ -95,7 +95,7 @@ fn row(
     canvas.put(STATE_X, y, word(status), role);
     let mut x = STATE_X + STATE_WIDTH;
     let room = usize::from(names) - 1;
-    canvas.put(x, y, &shorten(&login(status), room), Role::Text);
+    canvas.put(x, y, &shorten(&status.host.login(), room), Role::Text);
     if here {
         canvas.highlight(x, y, names - 1);
     }
@@ -124,17 +124,6 @@ fn row(
     }
 }
 
-/// `ops@box:2222`
-fn login(status: &HostStatus) -> String {
-    let host = &status.host;
-    let user = host
-        .user
-        .as_ref()
-        .map_or(String::new(), |user| format!("{user}@"));
-    let port = host.port.map_or(String::new(), |port| format!(":{port}"));
-    format!("{user}{}{port}", host.name)
-}
-
 /// How long a reply took, in steps as coarse as it varies.
 fn reply(latency: Duration) -> String {
     match latency.as_millis() {
@@ -153,7 +142,7 @@ fn details(model: &Model, canvas: &mut Canvas<'_>, y: u16, status: &HostStatus) 
     let names = status.agents.join(" ");
     parts.push((
         "host",
-        format!("{}, {agents}: {names}", login(status)),
+        format!("{}, {agents}: {names}", status.host.login()),
         Role::Text,
     ));
     if let Some(error) = &contact.error {
