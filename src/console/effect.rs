@@ -125,7 +125,8 @@ impl Runner {
         match effect {
             Effect::Read(agents) => workers.fleet.read(agents),
             Effect::ReadHost(host) => {
-                let there = |agent: &&Agent| agent.place.host().is_some_and(|it| it.name == host);
+                let there =
+                    |agent: &&Agent| agent.place.host().is_some_and(|it| it.login() == host);
                 let agents = self.engine.config().agents.iter().filter(there);
                 workers
                     .fleet

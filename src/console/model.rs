@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
-pub use hosts::{HostsScreen, Next, Trouble, trouble, until, word};
+pub use hosts::{HostsScreen, Next, Trouble, next_try, trouble, word};
 pub use log::{Level, LogRow, LogScreen, Message, RunSummary};
 pub use reset::{
     Form, PlanView, Request, ResetScreen, ResultLine, ResultView, RunView, Stage, form,
@@ -420,7 +420,7 @@ impl Model {
     pub fn cut_off(&self, name: &str) -> Option<Trouble> {
         let row = self.row(name);
         if let Some(status) = self.hosts.of(name)
-            && status.contact.reach != Reach::Unknown
+            && (status.contact.reach != Reach::Unknown || status.contact.asks.is_some())
         {
             return trouble(status, self.now.wall);
         }

@@ -103,7 +103,7 @@ pub struct Texts {
 pub enum Effect {
     /// Read these agents again.
     Read(Vec<String>),
-    /// Read the agents of this host again.
+    /// Read the agents of the host with this login again.
     ReadHost(String),
     /// The hosts of these agents may ask again what they were not answered.
     LetAsk(Vec<String>),

@@ -394,6 +394,8 @@ pub fn host(name: &str, reach: Reach, agents: &[&str]) -> HostStatus {
         contact: Contact {
             reach,
             trying: reach == Reach::Unknown,
+            asks: None,
+            barred: false,
             since: (reach != Reach::Unknown).then(|| ago(130)),
             next: error.is_some().then(|| ago(-3)),
             until: None,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::fleet::fleet_name;
 use super::{Canvas, clip, count, cut, message, shorten, size, split};
 use crate::console::command::NO_HOSTS;
-use crate::console::model::{Model, age, until, word};
+use crate::console::model::{Model, age, next_try, word};
 use crate::console::theme::{Role, of_state};
 use crate::engine::{HostStatus, Reach, State};
 use crate::untrusted;
@@ -42,6 +42,9 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
 }
 
 fn look(status: &HostStatus) -> (&'static str, Role) {
+    if status.contact.asks.is_some() {
+        return ("@ ", Role::Warn);
+    }
     match status.contact.reach {
         Reach::HostKey => (State::HostKey.glyph(), of_state(State::HostKey)),
         Reach::Refused => (State::Error.glyph(), of_state(State::Error)),
@@ -103,16 +106,11 @@ fn row(
     let contact = &status.contact;
     let now = model.now.wall;
     let none = || "-".to_string();
-    let next = match contact.next {
-        _ if contact.trying => "now".to_string(),
-        Some(next) => until(now, next),
-        None => none(),
-    };
     let texts = [
         status.agents.len().to_string(),
         contact.latency.map_or_else(none, reply),
         contact.since.map_or_else(none, |since| age(now, since)),
-        next,
+        next_try(status, now),
     ];
     for (text, (_, width)) in texts.iter().zip(COLUMNS) {
         x += width;
