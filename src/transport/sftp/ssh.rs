@@ -325,7 +325,7 @@ impl Dial for Ssh {
         carrier.leash().terminate();
         drop(carrier);
         let failed = |why: &str| {
-            let message = format!("`ssh -G {}` {why}", host.name);
+            let message = format!("`ssh -G {}` {why}", by_hand(host));
             let error = Error::new(Kind::Host, message).hint("run it by hand");
             TransportError::new(Cause::Refused, error)
         };
@@ -466,11 +466,7 @@ impl<'l> Reason<'l> {
 
     fn tell(&self, host: &Host) -> TransportError {
         let name = &host.name;
-        // As it is asked for by hand.
-        let port = host.port.map(|port| format!("-p {port} "));
-        let user = host.user.as_ref().map(|user| format!("{user}@"));
-        let way = [port, user].into_iter().flatten().collect::<String>();
-        let ssh = format!("ssh {way}{name}");
+        let ssh = format!("ssh {}", by_hand(host));
         let (cause, message, hint) = match self {
             Reason::Changed => (
                 Cause::HostKey,
@@ -496,7 +492,7 @@ impl<'l> Reason<'l> {
             Reason::Setup(line) => (
                 Cause::Refused,
                 format!("ssh does not accept its configuration: {}", cut(line)),
-                format!("`ssh -G {name}` shows what it makes of it"),
+                format!("`ssh -G {}` shows what it makes of it", by_hand(host)),
             ),
             Reason::NoServer => (
                 Cause::Refused,
@@ -511,6 +507,14 @@ impl<'l> Reason<'l> {
         };
         TransportError::new(cause, Error::new(Kind::Host, message).hint(hint))
     }
+}
+
+/// How a host is named to ssh by hand.
+fn by_hand(host: &Host) -> String {
+    let port = host.port.map(|port| format!("-p {port} "));
+    let user = host.user.as_ref().map(|user| format!("{user}@"));
+    let way: String = [port, user].into_iter().flatten().collect();
+    format!("{way}{}", host.name)
 }
 
 /// The beginning of a line that somebody else wrote.
