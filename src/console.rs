@@ -91,6 +91,7 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
         order: Vec::new(),
         cursor: None,
         cursor_moved: false,
+        cursor_due: None,
         strip: None,
         strip_due: None,
         last_move: None,

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use chrono::{DateTime, FixedOffset};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use super::model::{Fleet as FleetInfo, Level, Request, RunSummary};
@@ -17,7 +18,7 @@ use super::update::{Effect, Msg};
 use crate::config::{self, Agent, Config, Env, Host, Protect};
 use crate::demo;
 use crate::digest::Digest;
-use crate::engine::{Act, Address, Engine, Fleet, FleetEvent, Observation, Plan};
+use crate::engine::{Act, Address, Engine, Event, Fleet, FleetEvent, Observation, Outcome, Plan};
 use crate::error::{Error, Result};
 use crate::transport::sftp::askpass::{self, Desk};
 use texts::Preparers;
@@ -380,11 +381,17 @@ fn make_plan(engine: &Engine, request: &Request, unlocked: bool) -> Result<Plan,
 /// # Errors
 /// A ledger that cannot be read or is broken.
 pub fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
+    let records = engine.records()?;
+    let records = records.iter().map(|it| (it.time, it.what.clone()));
+    Ok(in_runs(records))
+}
+
+/// Records in the order of the ledger as runs, the youngest first.
+fn in_runs(records: impl Iterator<Item = (DateTime<FixedOffset>, Event)>) -> Vec<RunSummary> {
     let mut runs: Vec<RunSummary> = Vec::new();
     // Where the last part of each run is.
     let mut places: HashMap<String, usize> = HashMap::new();
-    for record in engine.records()?.iter() {
-        let event = record.what.clone();
+    for (time, event) in records {
         if event.act == Act::Retire {
             if let Some(place) = places.get(&event.run) {
                 runs[*place].retired += event.retired.len();
@@ -395,18 +402,22 @@ pub fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
             && let Some(undone) = &event.undoes
             && let Some(place) = places.get(undone)
         {
-            runs[*place].undone.push(event.agent.clone());
+            let undone = &mut runs[*place].undone;
+            // An undo that was refused or failed took nothing back.
+            if event.outcome == Outcome::Ok && !undone.contains(&event.agent) {
+                undone.push(event.agent.clone());
+            }
         }
         match runs.last_mut() {
             Some(last) if last.run == event.run => {
-                last.time = record.time;
+                last.time = time;
                 last.events.push(event);
             }
             _ => {
                 places.insert(event.run.clone(), runs.len());
                 runs.push(RunSummary {
                     run: event.run.clone(),
-                    time: record.time,
+                    time,
                     events: vec![event],
                     undone: Vec::new(),
                     retired: 0,
@@ -415,7 +426,7 @@ pub fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
         }
     }
     runs.reverse();
-    Ok(runs)
+    runs
 }
 
 #[cfg(test)]

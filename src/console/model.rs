@@ -51,9 +51,11 @@ pub struct Model {
     pub order: Vec<String>,
     /// The agent under the cursor.
     pub cursor: Option<String>,
-    /// Whether the operator has moved the cursor; until then it is on the
-    /// worst agent.
+    /// Whether the cursor is the operator's, who has pressed a key or seen where it
+    /// is; until then it is on the worst agent.
     pub cursor_moved: bool,
+    /// When it becomes the operator's without a key.
+    pub cursor_due: Option<Duration>,
     /// The agent whose details are in the strip; lags behind a held key.
     pub strip: Option<String>,
     /// When the strip follows the cursor.
@@ -495,6 +497,7 @@ impl Model {
             &Subject {
                 name: &row.name,
                 host: seen.map_or("", |seen| &seen.host),
+                login: row.address.login.as_deref().unwrap_or(""),
                 state: row.state().word(),
                 why: seen.map_or("", |seen| &seen.why),
                 marked: self.marks.contains(&row.name),

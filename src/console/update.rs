@@ -33,6 +33,10 @@ pub const DEAF: Duration = Duration::from_millis(400);
 /// After this a plan is void and made anew.
 pub const VALID: Duration = Duration::from_secs(60);
 
+/// How long everybody must have been seen until the cursor stays where it is: by
+/// then the operator has seen what it is on.
+pub const SETTLED: Duration = Duration::from_secs(1);
+
 /// Something that happened.
 #[derive(Debug)]
 pub enum Msg {
@@ -225,6 +229,7 @@ pub fn next_wake(model: &Model) -> Duration {
     let mut wake = now + Duration::from_secs(20);
     let mut at = |time: Option<Duration>| wake = time.map_or(wake, |time| wake.min(time));
     at(model.strip_due);
+    at(model.cursor_due);
     at(model.read_only.unlocked_until);
     match &model.reset.stage {
         Stage::Plan(view) if model.screen == Screen::Reset && !model.waiting => {
@@ -251,6 +256,9 @@ fn tick(model: &mut Model) -> Vec<Effect> {
         model.read_only.unlocked_until = None;
         model.read_only.on |= model.read_only.by_config;
         model.say(Level::Info, "protected agents are read-only again");
+    }
+    if model.cursor_due.take_if(|due| *due <= now).is_some() {
+        model.cursor_moved = true;
     }
     let ages = ages(model);
     if ages != model.ages {
@@ -407,10 +415,10 @@ fn ended(model: &mut Model, report: &Report) -> Vec<Effect> {
     }
     let failed = result.failed();
     let done = format!(
-        "run {}: {} ok, {} failed",
+        "run {}: {} ok, {}",
         result.run,
         result.changed().len(),
-        failed.len()
+        result.bad()
     );
     model.say(
         if failed.is_empty() {
@@ -472,6 +480,14 @@ fn observed(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
     model.dirty |= changed;
     if changed && !is_covered(model) {
         model.arrange();
+    }
+    if changed {
+        // Those that are drawn with it.
+        model.ages = ages(model);
+    }
+    let settled = model.rows.iter().all(|row| row.seen.is_some());
+    if settled && !model.cursor_moved && model.cursor_due.is_none() {
+        model.cursor_due = Some(model.now.since + SETTLED);
     }
     if let Stage::Plan(view) = &model.reset.stage
         && replan

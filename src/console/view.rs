@@ -85,7 +85,11 @@ fn hints(model: &Model, canvas: &mut Canvas<'_>) {
     let end = width.saturating_sub(help.width() as u16 + 1);
     let room = asked(model, canvas, end);
     let mut x = 1;
-    for spec in command::offered(model).filter(|spec| !spec.hint.is_empty()) {
+    let mut specs: Vec<_> = command::offered(model).collect();
+    specs.retain(|spec| !spec.hint.is_empty());
+    // What only the demo has is what one would not find by oneself.
+    specs.sort_by_key(|spec| spec.command != Command::HostAway);
+    for spec in specs {
         if matches!(spec.command, Command::Help) || !fits_stage(spec.command, model) {
             continue;
         }

@@ -82,6 +82,16 @@ pub struct LastRun {
     pub outcome: Outcome,
 }
 
+impl LastRun {
+    /// How it ended, in a word: what was undone is not just `ok`.
+    pub fn word(&self) -> &'static str {
+        match (self.act, self.outcome) {
+            (Act::Undo, Outcome::Ok) => "undone",
+            (_, outcome) => outcome.word(),
+        }
+    }
+}
+
 /// What an agent looked like at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observation {

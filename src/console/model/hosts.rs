@@ -53,6 +53,12 @@ impl HostsScreen {
         order.position(|it| Some(&it.host) == here).unwrap_or(0)
     }
 
+    /// Whether another host has the same name.
+    pub fn is_namesake(&self, host: &Host) -> bool {
+        let mut others = self.list.iter().filter(|it| it.host != *host);
+        others.any(|it| it.host.name == host.name)
+    }
+
     /// The question of a host is answered or gone.
     pub fn hush(&mut self, login: &str) {
         let there = |it: &&mut HostStatus| it.host.login() == login;

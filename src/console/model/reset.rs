@@ -237,7 +237,19 @@ impl ResultView {
         done.map(|line| line.agent.clone()).collect()
     }
 
-    /// Agents that failed.
+    /// How many were not brought to a good end: `1 failed, 2 refused`.
+    pub fn bad(&self) -> String {
+        let count = |outcome: Outcome| self.lines.iter().filter(|it| it.outcome == outcome).count();
+        let bad = Outcome::BAD.map(|outcome| (count(outcome), outcome.counted().to_lowercase()));
+        let bad = bad.iter().filter(|(count, _)| *count > 0);
+        let bad: Vec<String> = bad.map(|(count, word)| format!("{count} {word}")).collect();
+        match bad.as_slice() {
+            [] => "0 failed".to_string(),
+            bad => bad.join(", "),
+        }
+    }
+
+    /// Agents that were not brought to a good end.
     pub fn failed(&self) -> Vec<String> {
         let bad = |line: &&ResultLine| !matches!(line.outcome, Outcome::Ok | Outcome::Unchanged);
         self.lines

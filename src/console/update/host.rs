@@ -82,7 +82,11 @@ pub(super) fn agents(model: &mut Model) -> Vec<Effect> {
         model.hint(NO_HOSTS);
         return Vec::new();
     };
-    model.filter = format!("host:{}", status.host.name);
+    let host = &status.host;
+    model.filter = match model.hosts.is_namesake(host) {
+        true => format!("host:={}", host.login()),
+        false => format!("host:{}", host.name),
+    };
     model.arrange();
     go(model, Screen::Fleet);
     Vec::new()

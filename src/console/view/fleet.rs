@@ -100,7 +100,10 @@ fn header(model: &Model, canvas: &mut Canvas<'_>) {
     let wide = canvas.width() >= 110;
     let loading = model.rows.iter().filter(|row| row.seen.is_none()).count();
     let fresh = match (loading, remembered_time(model)) {
-        (0, _) => "live".to_string(),
+        (0, _) => match cut_off(model) {
+            0 => "live".to_string(),
+            count => format!("live, {count} not"),
+        },
         (_, Some(time)) => format!("from {}", time.format("%H:%M")),
         (count, None) => format!("reading {count}"),
     };
@@ -148,7 +151,7 @@ fn header(model: &Model, canvas: &mut Canvas<'_>) {
         let room = usize::from(canvas.width()) / 2;
         parts.push((cut(error, room), Role::Bad));
     } else if let Some(last) = model.log.runs.first() {
-        let failed = last.failed();
+        let bad = last.bad();
         let what = match last.events.first().map(|event| event.act) {
             Some(Act::Undo) => "undo",
             _ => "run",
@@ -158,22 +161,19 @@ fn header(model: &Model, canvas: &mut Canvas<'_>) {
             clock(model, last.time),
             last.count(Outcome::Ok)
         );
-        let role = if failed.is_empty() {
-            Role::Dim
-        } else {
-            Role::Bad
-        };
+        let role = if bad.is_empty() { Role::Dim } else { Role::Bad };
         match last.count(Outcome::Unchanged) {
             0 => {}
             unchanged => text.push_str(&format!(", {unchanged} unchanged")),
         }
-        if let [first, more @ ..] = failed.as_slice() {
-            let more = match more.len() {
-                0 => String::new(),
-                more => format!(" +{more}"),
+        for (outcome, agents) in bad {
+            let more = match agents.len() {
+                0 | 1 => String::new(),
+                count => format!(" +{}", count - 1),
             };
-            let name = shorten(first, 20);
-            text.push_str(&format!(", {} FAILED {name}{more}", failed.len()));
+            let name = shorten(agents.first().unwrap_or(&""), 20);
+            let (count, word) = (agents.len(), outcome.counted());
+            text.push_str(&format!(", {count} {word} {name}{more}"));
         }
         parts.push((text, role));
     }
@@ -238,6 +238,12 @@ fn folded(model: &Model) -> Vec<(String, Role)> {
 
 fn words((state, number): (State, usize)) -> (String, Role) {
     (format!("{number} {state}"), of_state(state))
+}
+
+/// How many agents cannot be reached, so that what is shown of them is old.
+fn cut_off(model: &Model) -> usize {
+    let names = model.rows.iter().map(|row| &row.name);
+    names.filter(|name| model.cut_off(name).is_some()).count()
 }
 
 fn remembered_time(model: &Model) -> Option<DateTime<FixedOffset>> {
@@ -372,7 +378,7 @@ fn value(model: &Model, seen: &Observation, head: &str) -> String {
         return match (head, &seen.last) {
             ("HOST", _) => seen.host.clone(),
             ("LAST RUN", Some(last)) => {
-                format!("{} {}", clock(model, last.time), last.outcome.word())
+                format!("{} {}", clock(model, last.time), last.word())
             }
             _ => none(),
         };
@@ -391,7 +397,7 @@ fn value(model: &Model, seen: &Observation, head: &str) -> String {
         },
         "CHANGED" => age(now, modified(content.modified, now)),
         _ => match &seen.last {
-            Some(last) => format!("{} {}", clock(model, last.time), last.outcome.word()),
+            Some(last) => format!("{} {}", clock(model, last.time), last.word()),
             None => none(),
         },
     }
@@ -469,14 +475,14 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     canvas.put(1, y, &cut(&row.name, room), of_state(row.state()));
     if tall && !said {
         match rest {
-            "" => canvas.put(1, y + 1, next_step(seen), Role::Dim),
+            "" => canvas.put(1, y + 1, next_step(row, seen), Role::Dim),
             rest => canvas.put(1, y + 1, &clip(rest, room), Role::Text),
         };
     }
 }
 
 /// What to press now.
-fn next_step(seen: &Observation) -> &'static str {
+fn next_step(row: &Row, seen: &Observation) -> &'static str {
     match seen.state {
         State::Tampered => {
             "The baseline file is not what was sealed. Nothing was changed; compare it before you seal it again."
@@ -489,6 +495,9 @@ fn next_step(seen: &Observation) -> &'static str {
         }
         State::HostKey => {
             "The host shows another key than the one that is known. Nothing was read or sent; find out why before you trust it."
+        }
+        State::Unreach if row.last_read().is_none() => {
+            "The host did not answer; nothing was ever seen there."
         }
         State::Unreach => "The host did not answer; what is shown is the last that was seen.",
         State::Error => "It cannot be read as it is; nothing was changed.",

@@ -455,7 +455,8 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
     );
     let x = canvas.put(x, 0, &format!("{} ok   ", tally(Outcome::Ok)), Role::Good);
     let role = if bad > 0 { Role::Bad } else { Role::Dim };
-    let x = canvas.put(x, 0, &format!("{bad} FAILED   "), role);
+    let words = view.bad().replace("failed", "FAILED");
+    let x = canvas.put(x, 0, &format!("{words}   "), role);
     canvas.put(
         x,
         0,
@@ -487,7 +488,10 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
     let y = canvas.area.height - FOOT;
     canvas.rule(y);
     let days = count(u64::from(model.fleet.retention_days), "day");
-    let mut text = format!("z plans to undo it, for {days}");
+    let mut text = match tally(Outcome::Ok) {
+        0 => "nothing was changed that could be undone".to_string(),
+        _ => format!("z plans to undo it, for {days}"),
+    };
     if view.retired > 0 {
         text.push_str(&format!(
             "; retention deleted {}",

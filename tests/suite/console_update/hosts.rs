@@ -332,3 +332,22 @@ fn an_answer_that_came_too_late_is_said_to_be() {
         "box:2222: answered too late, the host had hung up; it asks anew"
     );
 }
+
+#[test]
+fn enter_tells_hosts_of_one_name_apart() {
+    let mut console = spread(Reach::Up);
+    let mut other = host("box", Reach::HostKey, &["echo"]);
+    other.host.user = Some("root".to_string());
+    for (agent, status) in [
+        ("charlie", host("box", Reach::Up, &[])),
+        ("delta", host("box", Reach::Up, &[])),
+        ("echo", other.clone()),
+    ] {
+        let row = console.model.rows.iter_mut().find(|row| row.name == agent);
+        row.unwrap().address.login = Some(status.host.login());
+    }
+    console.send(Msg::Hosts(vec![other]));
+    console.press("8 Enter");
+    assert_eq!(console.model.filter, "host:=root@box:2222");
+    assert_eq!(order(&console.model), ["echo"]);
+}
