@@ -532,18 +532,28 @@ impl Model {
         if self.size.1 >= 30 { 2 } else { 1 }
     }
 
-    /// Lines about the host under the cursor.
+    /// Lines about the host under the cursor: all that the list leaves.
     pub fn host_height(&self) -> usize {
-        if self.size.1 >= 30 { 14 } else { 8 }
+        self.hosts_room().saturating_sub(self.hosts_height())
     }
 
     /// Hosts that fit.
     pub fn hosts_height(&self) -> usize {
-        // Two lines of header, a rule, the column heads; a rule, the details; the
-        // message, the hints.
-        usize::from(self.size.1)
-            .saturating_sub(7 + self.host_height())
-            .max(1)
+        let room = self.hosts_room();
+        // What is told of one must not be lost behind many.
+        let details = match self.size.1 {
+            30.. => 14,
+            24.. => 8,
+            _ => room / 2,
+        };
+        let count = self.hosts.order().len();
+        count.clamp(1, room.saturating_sub(details).max(1))
+    }
+
+    fn hosts_room(&self) -> usize {
+        // Two lines of header, a rule, the column heads; a rule before the details;
+        // the message, the hints.
+        usize::from(self.size.1).saturating_sub(7)
     }
 
     /// Rows of a text that fit.

@@ -59,6 +59,14 @@ impl HostsScreen {
         others.any(|it| it.host.name == host.name)
     }
 
+    /// What a host is called: its name, where that says which one it is.
+    pub fn label(&self, host: &Host) -> String {
+        match self.is_namesake(host) {
+            true => host.login(),
+            false => host.name.clone(),
+        }
+    }
+
     /// The question of a host is answered or gone.
     pub fn hush(&mut self, login: &str) {
         let there = |it: &&mut HostStatus| it.host.login() == login;

@@ -66,6 +66,7 @@ impl RunSummary {
                 .as_ref()
                 .map(|entry| entry.path.display().to_string()),
             note: event.note.clone(),
+            hints: Vec::new(),
         };
         ResultView {
             run: self.run.clone(),

@@ -207,6 +207,8 @@ pub struct ResultLine {
     pub entry: Option<String>,
     /// Why, or what else is worth knowing.
     pub note: Option<String>,
+    /// What to do about it.
+    pub hints: Vec<String>,
 }
 
 impl ResultView {
@@ -220,6 +222,7 @@ impl ResultView {
                 .first()
                 .map(|entry| entry.path.display().to_string()),
             note: result.note.clone(),
+            hints: result.hints.clone(),
         };
         ResultView {
             run: report.run.clone(),

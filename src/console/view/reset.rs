@@ -3,12 +3,13 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::fleet::{clock, fleet_name};
-use super::{Canvas, count, cut, message, shorten, size};
+use super::{Canvas, count, cut, fit, message, shorten, size, wrap};
 use crate::console::model::{Form, Model, PlanView, Request, ResultView, RunView, SMALLEST, Stage};
 use crate::console::theme::{Role, of_outcome, of_state};
 use crate::engine::{
     Act, Action, Outcome, Plan, Stage as Step, Step as PlanStep, UndoMode, UndoTarget,
 };
+use crate::untrusted;
 
 /// Lines below the list: a rule, three lines, and the hints.
 const FOOT: u16 = 5;
@@ -464,7 +465,9 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
         Role::Dim,
     );
     canvas.rule(1);
-    let height = list_height(canvas) + 1;
+    let told = told(model, view, canvas);
+    let foot = FOOT + (told.len() as u16).saturating_sub(1);
+    let height = usize::from((canvas.area.height - 2).saturating_sub(foot)).max(1);
     let from = first(model.reset.cursor, view.lines.len(), height);
     for (index, line) in view.lines.iter().enumerate().skip(from).take(height) {
         let y = 2 + (index - from) as u16;
@@ -483,9 +486,9 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
             text.push_str(&format!("{gap}{note}"));
         }
         let room = usize::from(canvas.width().saturating_sub(x));
-        canvas.put(x, y, &cut(&text, room), Role::Text);
+        canvas.put(x, y, &fit(&text, room), Role::Text);
     }
-    let y = canvas.area.height - FOOT;
+    let y = canvas.area.height - foot;
     canvas.rule(y);
     let days = count(u64::from(model.fleet.retention_days), "day");
     let mut text = match tally(Outcome::Ok) {
@@ -499,15 +502,21 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
         ));
     }
     canvas.put(1, y + 1, &text, Role::Text);
-    if let Some(line) = view.lines.get(model.reset.cursor)
-        && let Some(note) = &line.note
-    {
-        canvas.put(
-            1,
-            y + 2,
-            &cut(note, usize::from(canvas.width()) - 2),
-            Role::Text,
-        );
+    for (line, y) in told.iter().zip(y + 2..) {
+        canvas.put(1, y, line, Role::Text);
     }
-    message(model, canvas, y + 3);
+    message(model, canvas, canvas.area.height - 2);
+}
+
+/// Everything that is told of the agent under the cursor, in lines.
+fn told(model: &Model, view: &ResultView, canvas: &Canvas<'_>) -> Vec<String> {
+    let Some(line) = view.lines.get(model.reset.cursor) else {
+        return Vec::new();
+    };
+    let hints = line.hints.iter().map(|hint| format!("hint: {hint}"));
+    let texts = line.note.iter().cloned().chain(hints);
+    let room = usize::from(canvas.width()) - 2;
+    let most = usize::from(canvas.area.height / 3);
+    let lines = texts.flat_map(|text| wrap(&untrusted::line(&text), room, most));
+    lines.take(most).collect()
 }
