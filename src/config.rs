@@ -484,6 +484,16 @@ pub struct Host {
     pub timeout: u32,
 }
 
+impl Host {
+    /// `ops@box:2222`: what tells it from other hosts of the same name.
+    pub fn login(&self) -> String {
+        let user = self.user.as_ref();
+        let user = user.map_or(String::new(), |user| format!("{user}@"));
+        let port = self.port.map_or(String::new(), |port| format!(":{port}"));
+        format!("{user}{}{port}", self.name)
+    }
+}
+
 /// The longest config that is read: far above any real one, and far below what
 /// a path to the wrong thing would cost.
 const FILE_MAX: u64 = 1 << 22;

@@ -29,7 +29,7 @@ use signal_hook::iterator::Signals;
 
 use crate::config::{Config, Env, Protect};
 use crate::demo::host::Host;
-use crate::engine::Engine;
+use crate::engine::{Address, Engine};
 use crate::error::{Error, Kind, Result};
 use crate::transport::sftp::askpass::{self, Desk};
 use effect::Runner;
@@ -80,6 +80,7 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
     let by_config = config.general.protect == Protect::ReadOnly;
     let row = |agent: &crate::config::Agent| Row {
         name: agent.name.clone(),
+        address: Address::of(&agent.place),
         seen: None,
         known: None,
         remembered: None,
@@ -90,6 +91,7 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
         order: Vec::new(),
         cursor: None,
         cursor_moved: false,
+        cursor_due: None,
         strip: None,
         strip_due: None,
         last_move: None,

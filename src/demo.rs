@@ -53,8 +53,27 @@ pub struct Demo {
     _busy: Option<Held>,
     host: Arc<Host>,
     folder: PathBuf,
-    config: PathBuf,
+    config: Lasting,
     _temporary: Option<TempDir>,
+}
+
+/// The config, which outlasts the host: when this is dropped, it becomes one whose
+/// agents are all on this machine.
+struct Lasting(PathBuf);
+
+impl Drop for Lasting {
+    fn drop(&mut self) {
+        let Ok(mut text) = fs::read_to_string(&self.0) else {
+            return;
+        };
+        for name in REMOTE {
+            let remote = format!("remote_host={HOST}\nremote_memory=~/{name}/MEMORY.md\n");
+            let local = format!("memory_file=./{HOST}/{name}/MEMORY.md\n");
+            text = text.replace(&remote, &local);
+        }
+        // Nobody is left to be told.
+        let _ = fs::write(&self.0, text);
+    }
 }
 
 /// Makes the example fleet in `dir`, which must be empty or not exist, with
@@ -86,7 +105,7 @@ pub fn build(dir: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<Dem
     let busy = busy.map(|(name, _)| engine.hold(name)).transpose()?;
     Ok(Demo {
         _busy: busy,
-        config: site.config(),
+        config: Lasting(site.config()),
         host: site.host,
         folder: site.dir,
         _temporary: None,
@@ -117,7 +136,7 @@ impl Demo {
 
     /// Its config.
     pub fn config(&self) -> &Path {
-        &self.config
+        &self.config.0
     }
 
     /// The host that some of its agents are on.

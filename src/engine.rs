@@ -31,7 +31,7 @@ pub use fleet::{Fleet, FleetEvent};
 pub use judge::WINDOW;
 pub use ledger::{Act, Event, Outcome, Record, Records, Standing, Trigger};
 pub use lock::{Lock as Held, Queue};
-pub use observe::{Block, Content, LastRun, Observation, Protection};
+pub use observe::{Address, Block, Content, LastRun, Observation, Protection};
 pub use plan::{Action, Bound, Plan, Skipped, Step, UndoMode, UndoOf, UndoTarget};
 pub use reset::{AgentResult, Progress, Report, Stage, UNCLAIMED};
 pub use retention::{Kept, Retention};

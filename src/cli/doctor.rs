@@ -80,6 +80,14 @@ impl Report {
         self.add(Level::Fail, text, hint);
     }
 
+    /// A host, or a memory on one, that cannot be reached or read.
+    fn unread(&mut self, text: impl Into<String>, hint: &str) {
+        self.fail(text, hint);
+        if let Some(check) = self.checks.last_mut() {
+            check.kind = Some(Kind::Host);
+        }
+    }
+
     /// An error of the config or of integrity keeps its kind; any other is a
     /// plain failure.
     fn error(&mut self, error: &Error) {
@@ -462,7 +470,9 @@ fn about_the_archive(report: &mut Report, engine: &Engine, world: &World) {
                 0 => report.ok("the ledger has no records yet"),
                 _ => report.ok(format!("the ledger is whole; its head is {seq}:{head}")),
             }
+            // On a host that is how it is always done.
             let agents = engine.config().agents.iter();
+            let agents = agents.filter(|agent| local(agent).is_some());
             let taken_away = |agent: &&Agent| {
                 let mut mine = records.of_agent(&agent.name).rev();
                 mine.find_map(|record| record.what.method) == Some(Method::TakeAway)

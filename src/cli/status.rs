@@ -9,7 +9,7 @@ use super::output::{Cell, Document, Page, Role, cell, count, figure};
 use super::{Context, Ended};
 use crate::digest::Digest;
 use crate::engine::memory::Boundary;
-use crate::engine::{Act, Block, LastRun, Observation, Outcome, Protection, State};
+use crate::engine::{Block, LastRun, Observation, Outcome, Protection, State};
 use crate::error::Kind;
 use crate::untrusted::Hidden;
 
@@ -225,11 +225,7 @@ fn last_run(last: &LastRun, now: DateTime<FixedOffset>) -> String {
     } else {
         "%Y-%m-%d"
     };
-    let what = match (last.act, last.outcome) {
-        (Act::Undo, Outcome::Ok) => "undone",
-        (_, outcome) => outcome.word(),
-    };
-    format!("{} {what}", time.format(form))
+    format!("{} {}", time.format(form), last.word())
 }
 
 /// Bytes for people: 812, 14.1K.

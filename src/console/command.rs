@@ -166,7 +166,7 @@ table! {
     Retry         "retry"         "retry failed" Act    &[Outcome], ["r"], "Plan a reset of the agents that failed";
     Answer        "answer"        ""            Act     &[Any], ["@"], "Answer what a host asks: a passphrase, a password, whether an unknown host key is right";
     Mark          "mark"          "mark"        Select  &[Fleet], ["Space"], "Mark or unmark the agent under the cursor";
-    Filter        "filter"        "filter"      Select  &[Fleet], ["/"], "Show only some agents: words, !not, ~fuzzy, is:drifted, is:marked, host:NAME";
+    Filter        "filter"        "filter"      Select  &[Fleet], ["/"], "Show only some agents: words, !not, ~fuzzy, is:drifted, is:marked, host:NAME, host:=USER@NAME:PORT";
     MarkRange     "mark-range"    ""            Select  &[Fleet], ["v"], "Mark from the last marked agent to the cursor";
     MarkAll       "mark-all"      ""            Select  &[Fleet], ["a"], "Mark all agents that are shown";
     ClearMarks    "clear-marks"   ""            Select  &[Fleet], ["A"], "Clear all marks, also hidden ones";

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use chrono::{DateTime, FixedOffset};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use super::model::{Fleet as FleetInfo, Level, Request, RunSummary};
@@ -17,7 +18,7 @@ use super::update::{Effect, Msg};
 use crate::config::{self, Agent, Config, Env, Host, Protect};
 use crate::demo;
 use crate::digest::Digest;
-use crate::engine::{Act, Engine, Fleet, FleetEvent, Observation, Plan};
+use crate::engine::{Act, Address, Engine, Event, Fleet, FleetEvent, Observation, Outcome, Plan};
 use crate::error::{Error, Result};
 use crate::transport::sftp::askpass::{self, Desk};
 use texts::Preparers;
@@ -125,7 +126,8 @@ impl Runner {
         match effect {
             Effect::Read(agents) => workers.fleet.read(agents),
             Effect::ReadHost(host) => {
-                let there = |agent: &&Agent| agent.place.host().is_some_and(|it| it.name == host);
+                let there =
+                    |agent: &&Agent| agent.place.host().is_some_and(|it| it.login() == host);
                 let agents = self.engine.config().agents.iter().filter(there);
                 workers
                     .fleet
@@ -200,11 +202,9 @@ impl Runner {
     /// Goes on with a changed config. Not while a run is in progress: it would
     /// have two engines at once.
     pub fn take_config(&mut self, config: Config) -> Msg {
-        let names = config
-            .agents
-            .iter()
-            .map(|agent| agent.name.clone())
-            .collect();
+        let agents = config.agents.iter();
+        let agents = agents.map(|agent| (agent.name.clone(), Address::of(&agent.place)));
+        let agents = agents.collect();
         let info = info(&config);
         let read_only = config.general.protect == Protect::ReadOnly;
         let new = Arc::new((self.rebuild)(config));
@@ -215,7 +215,7 @@ impl Runner {
         self.workers = Workers::start(&self.engine, first, &self.messages);
         // The file may have changed while nobody watched it.
         self.read_config();
-        Msg::ConfigLoaded(info, names, read_only)
+        Msg::ConfigLoaded(info, agents, read_only)
     }
 
     /// Ends: lets a run finish the agent in hand, and remembers what the fleet
@@ -380,11 +380,17 @@ fn make_plan(engine: &Engine, request: &Request, unlocked: bool) -> Result<Plan,
 /// # Errors
 /// A ledger that cannot be read or is broken.
 pub fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
+    let records = engine.records()?;
+    let records = records.iter().map(|it| (it.time, it.what.clone()));
+    Ok(in_runs(records))
+}
+
+/// Records in the order of the ledger as runs, the youngest first.
+fn in_runs(records: impl Iterator<Item = (DateTime<FixedOffset>, Event)>) -> Vec<RunSummary> {
     let mut runs: Vec<RunSummary> = Vec::new();
     // Where the last part of each run is.
     let mut places: HashMap<String, usize> = HashMap::new();
-    for record in engine.records()?.iter() {
-        let event = record.what.clone();
+    for (time, event) in records {
         if event.act == Act::Retire {
             if let Some(place) = places.get(&event.run) {
                 runs[*place].retired += event.retired.len();
@@ -395,18 +401,22 @@ pub fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
             && let Some(undone) = &event.undoes
             && let Some(place) = places.get(undone)
         {
-            runs[*place].undone.push(event.agent.clone());
+            let undone = &mut runs[*place].undone;
+            // An undo that was refused or failed took nothing back.
+            if event.outcome == Outcome::Ok && !undone.contains(&event.agent) {
+                undone.push(event.agent.clone());
+            }
         }
         match runs.last_mut() {
             Some(last) if last.run == event.run => {
-                last.time = record.time;
+                last.time = time;
                 last.events.push(event);
             }
             _ => {
                 places.insert(event.run.clone(), runs.len());
                 runs.push(RunSummary {
                     run: event.run.clone(),
-                    time: record.time,
+                    time,
                     events: vec![event],
                     undone: Vec::new(),
                     retired: 0,
@@ -415,7 +425,7 @@ pub fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
         }
     }
     runs.reverse();
-    Ok(runs)
+    runs
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Which agents a filter shows. Words are joined by AND; `!word` excludes,
 //! `~word` matches loosely, `is:drifted` and `is:marked` ask for a state,
-//! `host:box` for a host.
+//! `host:box` for a host, `host:=ops@box:2222` for one of several of that name.
 
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher, Utf32Str};
@@ -11,6 +11,8 @@ pub struct Subject<'a> {
     pub name: &'a str,
     /// Its host.
     pub host: &'a str,
+    /// The same with user and port.
+    pub login: &'a str,
     /// The word of its state.
     pub state: &'a str,
     /// Why it is in that state.
@@ -37,6 +39,9 @@ fn matches(term: &str, subject: &Subject<'_>) -> bool {
             "marked" => subject.marked,
             state => subject.state.to_lowercase().starts_with(state),
         };
+    }
+    if let Some(login) = term.strip_prefix("host:=") {
+        return subject.login.to_lowercase() == login;
     }
     if let Some(host) = term.strip_prefix("host:") {
         return subject.host.to_lowercase() == host;
@@ -67,7 +72,8 @@ mod tests {
     fn terms_are_joined_negated_loosened_and_ask_for_states() {
         let subject = Subject {
             name: "code-reviewer",
-            host: "local",
+            host: "box",
+            login: "ops@box:2222",
             state: "DRIFTED",
             why: "rules edited: L31",
             marked: true,
@@ -86,11 +92,13 @@ mod tests {
             ("is:dr", true),
             ("!is:clean", true),
             ("is:clean", false),
-            ("is:marked local", true),
+            ("is:marked box", true),
             ("l31", true),
-            ("host:local", true),
-            ("host:loc", false),
-            ("!host:box", true),
+            ("host:box", true),
+            ("host:bo", false),
+            ("!host:local", true),
+            ("host:=ops@BOX:2222", true),
+            ("host:=box", false),
         ] {
             assert_eq!(shows(filter, &subject), expected, "{filter:?}");
         }

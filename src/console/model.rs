@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
-pub use hosts::{HostsScreen, Next, Trouble, trouble, until, word};
+pub use hosts::{HostsScreen, Next, Trouble, next_try, trouble, word};
 pub use log::{Level, LogRow, LogScreen, Message, RunSummary};
 pub use reset::{
     Form, PlanView, Request, ResetScreen, ResultLine, ResultView, RunView, Stage, form,
@@ -20,7 +20,7 @@ use super::command::{Command, Context};
 use super::filter::{self, Subject};
 use super::keymap::Key;
 use super::text::{Look, Pane};
-use crate::engine::{Observation, Reach, State};
+use crate::engine::{Address, Observation, Reach, State};
 use crate::secret::Secret;
 use crate::transport::sftp::askpass::Question;
 
@@ -51,9 +51,11 @@ pub struct Model {
     pub order: Vec<String>,
     /// The agent under the cursor.
     pub cursor: Option<String>,
-    /// Whether the operator has moved the cursor; until then it is on the
-    /// worst agent.
+    /// Whether the cursor is the operator's, who has pressed a key or seen where it
+    /// is; until then it is on the worst agent.
     pub cursor_moved: bool,
+    /// When it becomes the operator's without a key.
+    pub cursor_due: Option<Duration>,
     /// The agent whose details are in the strip; lags behind a held key.
     pub strip: Option<String>,
     /// When the strip follows the cursor.
@@ -136,6 +138,8 @@ pub struct Fleet {
 pub struct Row {
     /// Its name.
     pub name: String,
+    /// Where its memory is.
+    pub address: Address,
     /// What it looks like now, once it was read.
     pub seen: Option<Observation>,
     /// What it looked like when its memory was read last.
@@ -158,7 +162,8 @@ impl Row {
     /// What its memory held when it was read last, as far as that is known.
     pub fn last_read(&self) -> Option<&Observation> {
         let current = self.seen.as_ref().filter(|seen| seen.was_read());
-        current.or(self.known.as_ref()).or(self.remembered.as_ref())
+        let remembered = self.remembered.as_ref().filter(|seen| seen.was_read());
+        current.or(self.known.as_ref()).or(remembered)
     }
 }
 
@@ -253,6 +258,15 @@ pub struct AgentScreen {
 }
 
 impl AgentScreen {
+    /// What it shows is not of this agent's memory.
+    pub fn forget(&mut self) {
+        self.diff = Pane::default();
+        self.scratch = Pane::default();
+        self.findings.clear();
+        self.generation = 0;
+        self.copied = None;
+    }
+
     /// The pane that is shown.
     pub fn pane(&self) -> &Pane {
         match self.tab {
@@ -408,7 +422,7 @@ impl Model {
     pub fn cut_off(&self, name: &str) -> Option<Trouble> {
         let row = self.row(name);
         if let Some(status) = self.hosts.of(name)
-            && status.contact.reach != Reach::Unknown
+            && (status.contact.reach != Reach::Unknown || status.contact.asks.is_some())
         {
             return trouble(status, self.now.wall);
         }
@@ -483,6 +497,7 @@ impl Model {
             &Subject {
                 name: &row.name,
                 host: seen.map_or("", |seen| &seen.host),
+                login: row.address.login.as_deref().unwrap_or(""),
                 state: row.state().word(),
                 why: seen.map_or("", |seen| &seen.why),
                 marked: self.marks.contains(&row.name),
@@ -517,18 +532,28 @@ impl Model {
         if self.size.1 >= 30 { 2 } else { 1 }
     }
 
-    /// Lines about the host under the cursor.
+    /// Lines about the host under the cursor: all that the list leaves.
     pub fn host_height(&self) -> usize {
-        if self.size.1 >= 30 { 14 } else { 8 }
+        self.hosts_room().saturating_sub(self.hosts_height())
     }
 
     /// Hosts that fit.
     pub fn hosts_height(&self) -> usize {
-        // Two lines of header, a rule, the column heads; a rule, the details; the
-        // message, the hints.
-        usize::from(self.size.1)
-            .saturating_sub(7 + self.host_height())
-            .max(1)
+        let room = self.hosts_room();
+        // What is told of one must not be lost behind many.
+        let details = match self.size.1 {
+            30.. => 14,
+            24.. => 8,
+            _ => room / 2,
+        };
+        let count = self.hosts.order().len();
+        count.clamp(1, room.saturating_sub(details).max(1))
+    }
+
+    fn hosts_room(&self) -> usize {
+        // Two lines of header, a rule, the column heads; a rule before the details;
+        // the message, the hints.
+        usize::from(self.size.1).saturating_sub(7)
     }
 
     /// Rows of a text that fit.

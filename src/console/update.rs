@@ -22,7 +22,7 @@ use super::model::{
 };
 use super::text::Prepared;
 use crate::config::{Config, Host};
-use crate::engine::{HostStatus, Observation, Outcome, Plan, Progress, Report, Setting};
+use crate::engine::{Address, HostStatus, Observation, Outcome, Plan, Progress, Report, Setting};
 use crate::error::Error;
 use crate::secret::Secret;
 use crate::transport::sftp::askpass;
@@ -32,6 +32,10 @@ pub const DEAF: Duration = Duration::from_millis(400);
 
 /// After this a plan is void and made anew.
 pub const VALID: Duration = Duration::from_secs(60);
+
+/// How long everybody must have been seen until the cursor stays where it is: by
+/// then the operator has seen what it is on.
+pub const SETTLED: Duration = Duration::from_secs(1);
 
 /// Something that happened.
 #[derive(Debug)]
@@ -72,9 +76,9 @@ pub enum Msg {
     ConfigRead(Box<Config>),
     /// The config was changed and is wrong; the old one stays.
     ConfigBroken(String),
-    /// The config was changed: the fleet, its agents, and whether it is
-    /// read-only.
-    ConfigLoaded(Fleet, Vec<String>, bool),
+    /// The config was changed: the fleet, its agents and where they are, and
+    /// whether it is read-only.
+    ConfigLoaded(Fleet, Vec<(String, Address)>, bool),
     /// Quit at once: the terminal or the system says so.
     Quit,
 }
@@ -84,6 +88,8 @@ pub enum Msg {
 pub struct Texts {
     /// Whose.
     pub agent: String,
+    /// Where its memory is.
+    pub address: Option<Address>,
     /// Generation of the observation they belong to.
     pub generation: u64,
     /// Baseline against memory.
@@ -101,7 +107,7 @@ pub struct Texts {
 pub enum Effect {
     /// Read these agents again.
     Read(Vec<String>),
-    /// Read the agents of this host again.
+    /// Read the agents of the host with this login again.
     ReadHost(String),
     /// The hosts of these agents may ask again what they were not answered.
     LetAsk(Vec<String>),
@@ -152,7 +158,11 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
         Msg::Observed(observations) => observed(model, observations),
         Msg::Remembered(observations) => {
             for seen in observations {
-                if let Some(row) = model.rows.iter_mut().find(|row| row.name == seen.agent) {
+                // One that has moved since says nothing of the memory where it is now.
+                let same = |row: &&mut Row| {
+                    row.name == seen.agent && seen.address.as_ref() == Some(&row.address)
+                };
+                if let Some(row) = model.rows.iter_mut().find(same) {
                     row.remembered = Some(seen);
                 }
             }
@@ -206,9 +216,8 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
             model.config_error = Some(why);
             Vec::new()
         }
-        Msg::ConfigLoaded(fleet, names, read_only) => {
-            config_loaded(model, fleet, &names, read_only);
-            vec![Effect::LoadLog]
+        Msg::ConfigLoaded(fleet, agents, read_only) => {
+            config_loaded(model, fleet, agents, read_only)
         }
         Msg::Quit => vec![Effect::Cancel, Effect::Quit],
     }
@@ -220,6 +229,7 @@ pub fn next_wake(model: &Model) -> Duration {
     let mut wake = now + Duration::from_secs(20);
     let mut at = |time: Option<Duration>| wake = time.map_or(wake, |time| wake.min(time));
     at(model.strip_due);
+    at(model.cursor_due);
     at(model.read_only.unlocked_until);
     match &model.reset.stage {
         Stage::Plan(view) if model.screen == Screen::Reset && !model.waiting => {
@@ -246,6 +256,9 @@ fn tick(model: &mut Model) -> Vec<Effect> {
         model.read_only.unlocked_until = None;
         model.read_only.on |= model.read_only.by_config;
         model.say(Level::Info, "protected agents are read-only again");
+    }
+    if model.cursor_due.take_if(|due| *due <= now).is_some() {
+        model.cursor_moved = true;
     }
     let ages = ages(model);
     if ages != model.ages {
@@ -402,10 +415,10 @@ fn ended(model: &mut Model, report: &Report) -> Vec<Effect> {
     }
     let failed = result.failed();
     let done = format!(
-        "run {}: {} ok, {} failed",
+        "run {}: {} ok, {}",
         result.run,
         result.changed().len(),
-        failed.len()
+        result.bad()
     );
     model.say(
         if failed.is_empty() {
@@ -429,6 +442,9 @@ fn observed(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
         let Some(row) = model.rows.iter_mut().find(|row| row.name == seen.agent) else {
             continue;
         };
+        if is_elsewhere(row, seen.address.as_ref()) {
+            continue;
+        }
         if row
             .seen
             .as_ref()
@@ -465,6 +481,14 @@ fn observed(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
     if changed && !is_covered(model) {
         model.arrange();
     }
+    if changed {
+        // Those that are drawn with it.
+        model.ages = ages(model);
+    }
+    let settled = model.rows.iter().all(|row| row.seen.is_some());
+    if settled && !model.cursor_moved && model.cursor_due.is_none() {
+        model.cursor_due = Some(model.now.since + SETTLED);
+    }
     if let Stage::Plan(view) = &model.reset.stage
         && replan
         && !model.waiting
@@ -475,7 +499,16 @@ fn observed(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
     effects
 }
 
+/// Whether something is of where the agent was before the config moved it.
+fn is_elsewhere(row: &Row, address: Option<&Address>) -> bool {
+    address.is_some_and(|address| *address != row.address)
+}
+
 fn texts_came(model: &mut Model, texts: Texts) {
+    let row = model.row(&texts.agent);
+    if row.is_some_and(|row| is_elsewhere(row, texts.address.as_ref())) {
+        return;
+    }
     let agent = &mut model.agent;
     if agent.name != texts.agent || texts.generation < agent.generation {
         return;
@@ -493,22 +526,34 @@ fn texts_came(model: &mut Model, texts: Texts) {
     model.dirty = true;
 }
 
-fn config_loaded(model: &mut Model, fleet: Fleet, names: &[String], read_only: bool) {
+fn config_loaded(
+    model: &mut Model,
+    fleet: Fleet,
+    agents: Vec<(String, Address)>,
+    read_only: bool,
+) -> Vec<Effect> {
+    let mut effects = vec![Effect::LoadLog];
     let mut old = std::mem::take(&mut model.rows);
-    model.rows = names
-        .iter()
-        .map(|name| {
-            let place = old.iter().position(|row| row.name == *name);
-            let known = place.map(|place| old.swap_remove(place));
-            Row {
-                name: name.clone(),
-                seen: None,
-                known: None,
-                remembered: known.and_then(|row| row.last_read().or(row.seen.as_ref()).cloned()),
-            }
-        })
-        .collect();
-    model.marks.retain(|name| names.contains(name));
+    let new = |(name, address): (String, Address)| {
+        let place = old.iter().position(|row| row.name == name);
+        let known = place.map(|place| old.swap_remove(place));
+        let known = known.filter(|row| row.address == address);
+        if known.is_none() && model.agent.name == name {
+            // Its texts are those of another memory.
+            model.agent.forget();
+            effects.push(Effect::Texts(name.clone()));
+        }
+        Row {
+            name,
+            address,
+            seen: None,
+            known: None,
+            remembered: known.and_then(|row| row.last_read().or(row.seen.as_ref()).cloned()),
+        }
+    };
+    model.rows = agents.into_iter().map(new).collect();
+    let names: Vec<&String> = model.rows.iter().map(|row| &row.name).collect();
+    model.marks.retain(|name| names.contains(&name));
     model.hosts = HostsScreen::default();
     model.fleet = fleet;
     model.read_only.by_config = read_only;
@@ -523,4 +568,5 @@ fn config_loaded(model: &mut Model, fleet: Fleet, names: &[String], read_only: b
     }
     model.arrange();
     model.say(Level::Info, "the configuration was changed and is in force");
+    effects
 }

@@ -85,7 +85,11 @@ fn hints(model: &Model, canvas: &mut Canvas<'_>) {
     let end = width.saturating_sub(help.width() as u16 + 1);
     let room = asked(model, canvas, end);
     let mut x = 1;
-    for spec in command::offered(model).filter(|spec| !spec.hint.is_empty()) {
+    let mut specs: Vec<_> = command::offered(model).collect();
+    specs.retain(|spec| !spec.hint.is_empty());
+    // What only the demo has is what one would not find by oneself.
+    specs.sort_by_key(|spec| spec.command != Command::HostAway);
+    for spec in specs {
         if matches!(spec.command, Command::Help) || !fits_stage(spec.command, model) {
             continue;
         }
@@ -161,10 +165,16 @@ fn message(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> bool {
         Level::Warn => Role::Warn,
         Level::Error => Role::Bad,
     };
-    let x = canvas.foreign(1, y, message.text.as_bytes(), role);
-    if message.count > 1 {
-        canvas.put(x + 1, y, &format!("x{}", message.count), Role::Dim);
-    }
+    let times = match message.count {
+        1 => String::new(),
+        count => format!(" x{count}"),
+    };
+    let room = usize::from(canvas.width()).saturating_sub(2 + times.width());
+    let x = match untrusted::line(&message.text).width() > room {
+        true => canvas.put(1, y, &fit(&message.text, room), role),
+        false => canvas.foreign(1, y, message.text.as_bytes(), role),
+    };
+    canvas.put(x, y, &times, Role::Dim);
     true
 }
 
@@ -288,6 +298,67 @@ fn split(text: &str, room: usize) -> (&str, &str) {
     (&text[..end], text[end..].trim_start())
 }
 
+/// Text that is safe to draw, in lines of `room` cells, `most` of them; the last is
+/// cut if there is more.
+fn wrap(text: &str, room: usize, most: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() && lines.len() + 1 < most {
+        let (first, more) = match split(rest, room) {
+            // A word that is longer than the line goes on in the next.
+            ("", _) => break_word(rest, room),
+            parts => parts,
+        };
+        lines.push(first.to_string());
+        rest = more;
+    }
+    if !rest.is_empty() {
+        lines.push(clip(rest, room));
+    }
+    lines
+}
+
+/// A path that is shortened keeps so many cells.
+const PATH: usize = 16;
+
+/// As much as fits, which is one character at least, and the rest.
+fn break_word(text: &str, room: usize) -> (&str, &str) {
+    let mut used = 0;
+    let fits = |(at, grapheme): &(usize, &str)| {
+        used += grapheme.width();
+        *at == 0 || used <= room
+    };
+    let kept = text.grapheme_indices(true).take_while(fits).last();
+    text.split_at(kept.map_or(text.len(), |(at, grapheme)| at + grapheme.len()))
+}
+
+/// A sentence about trouble, made visible, in `room` cells: what is cut is the middle
+/// of paths and then what stands before the cause, which comes last; not the cause.
+fn fit(text: &str, room: usize) -> String {
+    let text = untrusted::line(text);
+    let mut excess = text.width().saturating_sub(room);
+    if excess == 0 {
+        return text;
+    }
+    let words = text.split(' ').map(|word| {
+        let width = word.width();
+        if excess == 0 || width <= PATH || !word.contains('/') {
+            return word.to_string();
+        }
+        let short = shorten(word, width.saturating_sub(excess).max(PATH));
+        excess -= excess.min(width - short.width());
+        short
+    });
+    let text = words.collect::<Vec<_>>().join(" ");
+    match text.rsplit_once(": ") {
+        Some((front, cause)) if text.width() > room && cause.width() + 2 < room => {
+            format!("{}: {cause}", clip(front, room - cause.width() - 2))
+        }
+        Some((_, cause)) if text.width() > room => clip(cause, room),
+        _ => clip(&text, room),
+    }
+}
+
 /// Foreign text for a column of `width` cells: made visible, and cut at its end.
 fn cut(text: &str, width: usize) -> String {
     clip(&untrusted::line(text), width)
@@ -339,6 +410,31 @@ mod tests {
         assert_eq!(shorten("code-reviewer", 9), "code…ewer");
         assert_eq!(shorten("日本語日本語", 7), "日…語");
         assert_eq!(cut("rules edited", 6), "rules…");
+    }
+
+    #[test]
+    fn of_a_sentence_about_trouble_the_cause_is_what_stays() {
+        let text =
+            "cannot read box:/srv/agents/of/the/whole/fleet/scout/MEMORY.md: Permission denied";
+        assert_eq!(fit(text, 100), text);
+        assert_eq!(
+            fit(text, 60),
+            "cannot read box:/srv/agents…out/MEMORY.md: Permission denied"
+        );
+        assert_eq!(fit(text, 30), "cannot rea…: Permission denied");
+        assert_eq!(fit(text, 12), "Permission…");
+        assert_eq!(fit("rules edited", 6), "rules…");
+    }
+
+    #[test]
+    fn text_is_wrapped_at_blanks_and_within_words_that_are_too_long() {
+        assert_eq!(wrap("one two three", 7, 9), ["one two", "three"]);
+        assert_eq!(wrap("one two three", 7, 1), ["one tw…"]);
+        assert_eq!(
+            wrap("/a/very/long/path", 6, 9),
+            ["/a/ver", "y/long", "/path"]
+        );
+        assert!(wrap("", 7, 3).is_empty());
     }
 
     #[test]

@@ -105,6 +105,17 @@ impl Outcome {
             Outcome::NotStarted => "not started",
         }
     }
+
+    /// Those that are no good end.
+    pub const BAD: [Outcome; 3] = [Outcome::Failed, Outcome::Refused, Outcome::NotStarted];
+
+    /// The word behind a number of agents.
+    pub fn counted(self) -> &'static str {
+        match self {
+            Outcome::Refused => "refused",
+            outcome => outcome.word(),
+        }
+    }
 }
 
 /// What stood at a memory's name.

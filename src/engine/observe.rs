@@ -14,7 +14,7 @@ use super::memory::{Baseline, Boundary, Rule};
 use super::state::State;
 use super::{Engine, History};
 use crate::baseline::{Refusal, Shelf};
-use crate::config::{Agent, Place, Protect};
+use crate::config::{Agent, Host, Place, Protect};
 use crate::diff;
 use crate::digest::Digest;
 use crate::engine::lock;
@@ -39,6 +39,26 @@ const PORTION: u64 = 8 << 20;
 
 /// How long the search for the edited lines may take.
 const DIFF_TIME: Duration = Duration::from_millis(50);
+
+/// Where a memory is, as far as that tells it from any other: what was seen
+/// elsewhere says nothing of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Address {
+    /// The host with user and port, as the config names them; none for this machine.
+    pub login: Option<String>,
+    /// The path there.
+    pub memory: String,
+}
+
+impl Address {
+    /// Where a config puts a memory.
+    pub fn of(place: &Place) -> Address {
+        Address {
+            login: place.host().map(Host::login),
+            memory: place.memory().to_string_lossy().into_owned(),
+        }
+    }
+}
 
 /// Why a reset is not possible now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,6 +113,16 @@ pub struct LastRun {
     pub outcome: Outcome,
 }
 
+impl LastRun {
+    /// How it ended, in a word: what was undone is not just `ok`.
+    pub fn word(&self) -> &'static str {
+        match (self.act, self.outcome) {
+            (Act::Undo, Outcome::Ok) => "undone",
+            (_, outcome) => outcome.word(),
+        }
+    }
+}
+
 /// What an agent looked like at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
@@ -100,6 +130,9 @@ pub struct Observation {
     pub agent: String,
     /// Where it lives: `local`, or the host.
     pub host: String,
+    /// Where its memory is; none where an older version wrote it down.
+    #[serde(default)]
+    pub address: Option<Address>,
     /// Its state: the worst of the conditions that hold.
     pub state: State,
     /// Why it is in this state; empty when the word says it all.
@@ -494,6 +527,7 @@ impl Engine {
         Observation {
             agent: agent.name.clone(),
             host: host(agent),
+            address: Some(Address::of(&agent.place)),
             state: State::Error,
             why: String::new(),
             block: None,

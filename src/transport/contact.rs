@@ -45,6 +45,10 @@ pub struct Contact {
     pub reach: Reach,
     /// Somebody is connecting right now.
     pub trying: bool,
+    /// What it wants from the operator before it lets anybody in.
+    pub asks: Option<&'static str>,
+    /// It asked in vain: nobody connects before the operator wants it.
+    pub barred: bool,
     /// Since when it has been so.
     pub since: Option<DateTime<FixedOffset>>,
     /// When it is tried again, unless somebody asks for it earlier.
@@ -67,6 +71,9 @@ pub struct Contact {
 impl Contact {
     /// Why there is no session, in a few words; they may be the host's.
     pub fn reason(&self) -> Option<String> {
+        if let Some(noun) = self.asks {
+            return Some(format!("wants {noun}"));
+        }
         let error = self.error.as_ref()?;
         if error.cause == Cause::HostKey {
             return Some("another host key".to_string());

@@ -72,6 +72,7 @@ macro_rules! on_every_ground {
 mod askpass;
 #[path = "../suite/contract.rs"]
 mod contract;
+mod doctor;
 mod hostile;
 mod in_process;
 mod interop;

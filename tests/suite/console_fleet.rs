@@ -16,9 +16,9 @@ use memory_shepherd::console::update::{self, Effect, Msg, Texts, update};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::memory::{Boundary, Rule};
 use memory_shepherd::engine::{
-    Act, Action, AgentResult, Block, Bound, Contact, Content, Detail, Event, HostStatus, LastRun,
-    Observation, Outcome, Plan, Protection, Reach, Report, Skipped, State, Step, Trigger, UndoMode,
-    UndoOf, UndoTarget,
+    Act, Action, Address, AgentResult, Block, Bound, Contact, Content, Detail, Event, HostStatus,
+    LastRun, Observation, Outcome, Plan, Protection, Reach, Report, Skipped, State, Step, Trigger,
+    UndoMode, UndoOf, UndoTarget,
 };
 use memory_shepherd::error::{Error, Kind};
 use memory_shepherd::transport::sftp::askpass::{self, HostKey, Question, Wants, Whose};
@@ -264,6 +264,7 @@ impl Console {
         self.generation += 1;
         let texts = Texts {
             agent: name.to_string(),
+            address: None,
             generation: self.generation,
             diff,
             scratch,
@@ -287,6 +288,7 @@ impl Console {
         self.generation += 1;
         let texts = Texts {
             agent: name.to_string(),
+            address: None,
             generation: self.generation,
             diff: text::diff(&detail, None),
             scratch: text::scratch(&detail),
@@ -389,6 +391,8 @@ pub fn host(name: &str, reach: Reach, agents: &[&str]) -> HostStatus {
         contact: Contact {
             reach,
             trying: reach == Reach::Unknown,
+            asks: None,
+            barred: false,
             since: (reach != Reach::Unknown).then(|| ago(130)),
             next: error.is_some().then(|| ago(-3)),
             until: None,
@@ -470,6 +474,7 @@ pub fn seen(name: &str, state: State) -> Observation {
     Observation {
         agent: name.to_string(),
         host: "local".to_string(),
+        address: None,
         state,
         why: why.to_string(),
         block: block.map(|kind| Block {
@@ -621,6 +626,20 @@ pub fn run(id: &str, minutes_ago: i64, agents: &[(&str, Outcome)]) -> RunSummary
         undone: Vec::new(),
         retired: 0,
     }
+}
+
+/// Where an agent of these fleets has its memory.
+pub fn address(name: &str) -> Address {
+    Address {
+        login: None,
+        memory: format!("/agents/{name}/MEMORY.md"),
+    }
+}
+
+/// The agents of a config, where they always were.
+pub fn agents(names: &[&str]) -> Vec<(String, Address)> {
+    let agents = names.iter().map(|name| (name.to_string(), address(name)));
+    agents.collect()
 }
 
 /// What was asked for when these agents are reset.

@@ -13,14 +13,17 @@ use memory_shepherd::console::model::Level;
 use memory_shepherd::console::theme::{MONO, Theme};
 use memory_shepherd::console::update::{DEAF, Msg};
 use memory_shepherd::console::view;
-use memory_shepherd::engine::{Outcome, Progress, Reach, Setting, Stage as Step, State, UndoMode};
+use memory_shepherd::engine::{
+    Act, Observation, Outcome, Progress, Reach, Setting, Stage as Step, State, UndoMode,
+};
 use memory_shepherd::transport::sftp::askpass::{self, HostKey, Question, Wants, Whose};
 use memory_shepherd::untrusted::{Hidden, Untrusted};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use crate::console_fleet::{
-    Console, fleet, host, host_key, passphrase, plan, report, run, seen, skipped, undo, unread,
+    Console, address, fleet, host, host_key, passphrase, plan, report, run, seen, skipped, undo,
+    unread,
 };
 
 const SIZES: [(u16, u16); 2] = [(120, 36), (80, 24)];
@@ -154,7 +157,10 @@ fn fleet_that_is_remembered() {
         || unread(&names, (120, 36)),
         |console| {
             let old = [State::Tampered, State::Drifted, State::Scratch];
-            let old = names.iter().zip(old).map(|(name, state)| seen(name, state));
+            let old = names.iter().zip(old).map(|(name, state)| Observation {
+                address: Some(address(name)),
+                ..seen(name, state)
+            });
             console.send(Msg::Remembered(old.collect()));
             console.observe(vec![seen("docs-writer", State::Clean)]);
         },
@@ -690,6 +696,101 @@ fn hosts_one_of_which_is_well_and_lacks_something() {
         ];
         console.send(Msg::Settings(host, Ok(settings.map(setting).to_vec())));
     });
+}
+
+/// What is cut where it is narrow is not the reason.
+#[test]
+fn the_reason_is_readable_on_every_screen() {
+    let shown = |size: (u16, u16), keys: &str| {
+        let mut console = spread();
+        console.send(Msg::Resize(size.0, size.1));
+        console.press(keys);
+        drawn(&console, "terminal")
+    };
+    for size in SIZES {
+        let fleet = shown(size, "j j");
+        assert!(fleet.contains("code-reviewer BLOCKED: No route to host; next try"));
+        assert!(fleet.contains("HOST"), "{fleet}");
+        assert!(
+            size.0 < 120 || fleet.contains("10.0.0.61"),
+            "the host is whole: {fleet}"
+        );
+        assert!(fleet.contains("live, 4 not"), "{fleet}");
+        let hosts = shown(size, "8");
+        let rows = hosts
+            .lines()
+            .filter(|line| line.contains("No route to host"));
+        assert!(rows.count() > 0, "{hosts}");
+        assert!(hosts.contains("another host key\n"), "{hosts}");
+    }
+    // Of five hosts all but one.
+    let small = shown((60, 15), "8");
+    for host in ["edge-7", "vault", "10.0.0.61", "new"] {
+        assert!(small.contains(host), "{host}: {small}");
+    }
+    assert!(small.contains(" why "), "{small}");
+}
+
+#[test]
+fn hosts_that_ask_or_were_not_answered() {
+    picture_of("hosts_asking", spread, |console| {
+        let mut asks = host("new", Reach::Unknown, &["test-runner"]);
+        asks.contact.asks = Some("a password");
+        let mut barred = host("vault", Reach::Away, &["log-digger"]);
+        barred.contact.barred = true;
+        console.send(Msg::Hosts(vec![asks, barred]));
+        console.press("8");
+    });
+}
+
+#[test]
+fn hosts_of_one_name_are_told_apart() {
+    let mut console = spread();
+    let mut other = host(
+        "box",
+        Reach::Up,
+        &["an-agent-with-a-name-that-is-very-long-indeed"],
+    );
+    other.host.user = Some("op".to_string());
+    console.send(Msg::Hosts(vec![other]));
+    let shown = drawn(&console, "terminal");
+    assert!(shown.contains(" op@box:2222 "), "{shown}");
+    assert!(shown.contains(" box:2222 "), "{shown}");
+}
+
+#[test]
+fn an_error_is_told_whole_below_its_result() {
+    let why = "box:/srv/agents/".to_string() + &"deep/".repeat(30) + "MEMORY.md: Permission denied";
+    for size in SIZES {
+        let mut console = herd();
+        console.send(Msg::Resize(size.0, size.1));
+        running(&mut console);
+        let mut report = report(&[("docs-writer", Outcome::Failed, Some(&why))]);
+        report.results[0].hints = vec!["chmod u+r MEMORY.md".to_string()];
+        console.send(Msg::Ended(Box::new(report)));
+        let shown = drawn(&console, "terminal");
+        assert!(shown.contains("hint: chmod u+r MEMORY.md"), "{shown}");
+        assert!(shown.matches("Permission denied").count() >= 2, "{shown}");
+        assert!(shown.contains("nothing was changed that could be undone"));
+    }
+}
+
+#[test]
+fn the_demo_offers_its_key_where_it_is_narrow_too() {
+    let mut console = herd();
+    console.model.host_away = Some(false);
+    console.send(Msg::Resize(80, 24));
+    let shown = drawn(&console, "terminal");
+    assert!(shown.lines().last().unwrap().contains("D host"), "{shown}");
+}
+
+#[test]
+fn what_was_undone_is_called_so() {
+    let mut console = herd();
+    let mut undone = seen("docs-writer", State::Scratch);
+    undone.last.as_mut().unwrap().act = Act::Undo;
+    console.observe(vec![undone]);
+    assert!(drawn(&console, "terminal").contains("06:00 undone"));
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -271,4 +272,26 @@ fn the_agents_of_the_host_are_reset_undone_and_missed_when_it_is_away() {
         (seen.state, seen.host.as_str()),
         (State::Scratch, "harbour")
     );
+}
+
+/// Nobody serves the host any more, so a real one of its name would be asked.
+#[test]
+fn a_fleet_that_is_kept_is_one_of_this_machine_when_the_demo_has_ended() {
+    let site = Site::new();
+    let _ = site.run(["demo", "--dir", "kept"]).code(0);
+    let ssh = site.path("bin/ssh");
+    fs::create_dir(site.path("bin")).unwrap();
+    fs::write(&ssh, "#!/bin/sh\ntouch \"$0.asked\"\n").unwrap();
+    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut status = site.command();
+    status.env("PATH", site.path("bin"));
+    status.args(["status", "--config", "kept/memory-shepherd.conf"]);
+    // One of the others has a folder in its memory's place.
+    let _ = site
+        .ran(&mut status)
+        .code(3)
+        .says("SCRATCH   dock-watch")
+        .says("DRIFTED   customs-clerk")
+        .says("14 agents");
+    assert!(!site.path("bin/ssh.asked").exists(), "no ssh is started");
 }

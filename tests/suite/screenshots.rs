@@ -94,6 +94,7 @@ fn open(model: &mut Model, engine: &Engine, name: &str) {
     model.agent.name = name.to_string();
     let texts = Texts {
         agent: name.to_string(),
+        address: detail.observation.address.clone(),
         generation: detail.observation.generation,
         diff: text::diff(&detail, None),
         scratch: text::scratch(&detail),

@@ -161,3 +161,27 @@ fn detail(name: &str, size: usize) -> crate::engine::Detail {
     detail.memory = vec![b'x'; size];
     detail
 }
+
+/// A record of a run, as the ledger has it.
+fn record(run: &str, act: &str, agent: &str, outcome: &str, undoes: &str) -> Event {
+    let text = format!(
+        r#"{{"run":"{run}","act":"{act}","trigger":"cli","user":"op","agent":"{agent}","host":"local","outcome":"{outcome}","undoes":{undoes}}}"#
+    );
+    serde_json::from_str(&text).unwrap()
+}
+
+#[test]
+fn undone_is_what_an_undo_took_back_and_nothing_else() {
+    let first = r#""first""#;
+    let records = [
+        record("first", "reset", "alpha", "ok", "null"),
+        record("first", "reset", "bravo", "ok", "null"),
+        record("second", "undo", "alpha", "ok", first),
+        record("second", "undo", "bravo", "refused", first),
+        record("third", "undo", "bravo", "failed", first),
+        record("fourth", "undo", "alpha", "ok", first),
+    ];
+    let time = crate::clock::Clock::now(&System);
+    let runs = in_runs(records.into_iter().map(|it| (time, it)));
+    assert_eq!(runs.last().unwrap().undone, ["alpha"]);
+}

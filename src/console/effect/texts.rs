@@ -106,6 +106,7 @@ impl Preparer {
         let deadline = self.engine.clock().instant() + DIFF_TIME;
         Some(Texts {
             agent: name.to_string(),
+            address: detail.observation.address.clone(),
             generation,
             diff: text::diff(&detail, Some(deadline)),
             scratch: text::scratch(&detail),

@@ -1,13 +1,14 @@
 //! The hosts of the fleet, as far as the console knows.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 
 use chrono::{DateTime, FixedOffset};
 
 use super::age;
 use crate::config::Host;
-use crate::engine::{HostStatus, Reach, Setting};
+use crate::console::command::{self, Command};
+use crate::engine::{Contact, HostStatus, Reach, Setting};
 
 /// The hosts.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +18,8 @@ pub struct HostsScreen {
     of: HashMap<String, usize>,
     /// The host under the cursor, once it was moved.
     pub cursor: Option<Host>,
+    /// The logins of hosts that were answered; it is not known yet what came of it.
+    pub answered: BTreeSet<String>,
     /// What ssh makes of its configuration for a host, or why that is not known.
     pub settings: HashMap<Host, Result<Vec<Setting>, String>>,
 }
@@ -25,7 +28,7 @@ impl HostsScreen {
     /// All hosts, the worst first.
     pub fn order(&self) -> Vec<&HostStatus> {
         let mut order: Vec<&HostStatus> = self.list.iter().collect();
-        order.sort_by_key(|status| status.contact.reach);
+        order.sort_by_key(|status| rank(status));
         order
     }
 
@@ -50,6 +53,28 @@ impl HostsScreen {
         order.position(|it| Some(&it.host) == here).unwrap_or(0)
     }
 
+    /// Whether another host has the same name.
+    pub fn is_namesake(&self, host: &Host) -> bool {
+        let mut others = self.list.iter().filter(|it| it.host != *host);
+        others.any(|it| it.host.name == host.name)
+    }
+
+    /// What a host is called: its name, where that says which one it is.
+    pub fn label(&self, host: &Host) -> String {
+        match self.is_namesake(host) {
+            true => host.login(),
+            false => host.name.clone(),
+        }
+    }
+
+    /// The question of a host is answered or gone.
+    pub fn hush(&mut self, login: &str) {
+        let there = |it: &&mut HostStatus| it.host.login() == login;
+        for status in self.list.iter_mut().filter(there) {
+            status.contact.asks = None;
+        }
+    }
+
     /// A host stands like this now; how it stood before.
     pub fn take(&mut self, status: HostStatus) -> Option<HostStatus> {
         let known = self.list.iter().position(|it| it.host == status.host);
@@ -67,8 +92,23 @@ impl HostsScreen {
     }
 }
 
+/// How much a host needs the operator; those with the same word have the same.
+fn rank(status: &HostStatus) -> (Reach, bool, bool) {
+    let contact = &status.contact;
+    let (asks, trying) = (contact.asks.is_some(), contact.trying);
+    match contact.reach {
+        Reach::HostKey if !asks => (Reach::HostKey, false, false),
+        _ if asks => (Reach::HostKey, true, false),
+        Reach::Unknown => (Reach::Unknown, false, !trying),
+        reach => (reach, false, false),
+    }
+}
+
 /// The word for how a host stands.
 pub fn word(status: &HostStatus) -> &'static str {
+    if status.contact.asks.is_some() {
+        return "ASKS";
+    }
     match (status.contact.reach, status.contact.trying) {
         (Reach::HostKey, _) => "HOSTKEY",
         (Reach::Refused, _) => "REFUSED",
@@ -95,6 +135,10 @@ pub enum Next {
     Now,
     /// After about so long.
     After(String),
+    /// Once its question is answered.
+    Answered,
+    /// When the operator wants it.
+    Wanted,
 }
 
 impl Next {
@@ -103,8 +147,14 @@ impl Next {
         match self {
             Next::Now => "trying".to_string(),
             Next::After(time) => format!("next {time}"),
+            Next::Answered | Next::Wanted => self.to_string(),
         }
     }
+}
+
+/// The key of a command.
+fn key(command: Command) -> &'static str {
+    command::spec(command).keys[0]
 }
 
 impl fmt::Display for Next {
@@ -112,6 +162,8 @@ impl fmt::Display for Next {
         match self {
             Next::Now => f.write_str("trying now"),
             Next::After(time) => write!(f, "next try {time}"),
+            Next::Answered => write!(f, "{} answers", key(Command::Answer)),
+            Next::Wanted => write!(f, "{} tries again", key(Command::TryNow)),
         }
     }
 }
@@ -126,16 +178,37 @@ impl fmt::Display for Trouble {
 /// Why nobody on a host can be reached; none where there is nothing wrong.
 pub fn trouble(status: &HostStatus, now: DateTime<FixedOffset>) -> Option<Trouble> {
     let contact = &status.contact;
-    if !contact.reach.is_trouble() {
+    if !contact.reach.is_trouble() && contact.asks.is_none() {
         return None;
     }
     Some(Trouble {
         reason: contact.reason().unwrap_or_else(|| "no answer".to_string()),
-        next: Some(match (contact.trying, contact.next) {
-            (false, Some(next)) => Next::After(until(now, next)),
-            _ => Next::Now,
-        }),
+        next: Some(next(contact, now).unwrap_or(Next::Now)),
     })
+}
+
+/// When a host is tried next, if it is.
+fn next(contact: &Contact, now: DateTime<FixedOffset>) -> Option<Next> {
+    if contact.asks.is_some() {
+        return Some(Next::Answered);
+    }
+    match (contact.barred, contact.trying, contact.next) {
+        (true, ..) => Some(Next::Wanted),
+        (_, true, _) => Some(Next::Now),
+        (.., Some(next)) => Some(Next::After(until(now, next))),
+        _ => None,
+    }
+}
+
+/// The same for a narrow column.
+pub fn next_try(status: &HostStatus, now: DateTime<FixedOffset>) -> String {
+    match next(&status.contact, now) {
+        Some(Next::Now) => "now".to_string(),
+        Some(Next::After(time)) => time,
+        Some(Next::Answered) => key(Command::Answer).to_string(),
+        Some(Next::Wanted) => key(Command::TryNow).to_string(),
+        None => "-".to_string(),
+    }
 }
 
 /// How long until then, in the same coarse steps as an age.

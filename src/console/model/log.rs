@@ -46,14 +46,14 @@ impl RunSummary {
             .count()
     }
 
-    /// Agents that were not brought to a good end.
-    pub fn failed(&self) -> Vec<&str> {
-        let bad = |event: &&Event| !matches!(event.outcome, Outcome::Ok | Outcome::Unchanged);
-        self.events
-            .iter()
-            .filter(bad)
-            .map(|event| event.agent.as_str())
-            .collect()
+    /// Agents that were not brought to a good end, by how they ended.
+    pub fn bad(&self) -> Vec<(Outcome, Vec<&str>)> {
+        let named = |outcome: Outcome| {
+            let so = self.events.iter().filter(|it| it.outcome == outcome);
+            (outcome, so.map(|it| it.agent.as_str()).collect::<Vec<_>>())
+        };
+        let named = Outcome::BAD.map(named).into_iter();
+        named.filter(|(_, agents)| !agents.is_empty()).collect()
     }
 
     /// The run as a result.
@@ -66,6 +66,7 @@ impl RunSummary {
                 .as_ref()
                 .map(|entry| entry.path.display().to_string()),
             note: event.note.clone(),
+            hints: Vec::new(),
         };
         ResultView {
             run: self.run.clone(),
@@ -157,9 +158,9 @@ impl LogRow<'_> {
                     0 => {}
                     count => text.push_str(&format!(", {count} unchanged")),
                 }
-                let failed = run.failed();
-                if !failed.is_empty() {
-                    text.push_str(&format!(", {} FAILED {}", failed.len(), failed.join(" ")));
+                for (outcome, agents) in run.bad() {
+                    let (count, word) = (agents.len(), outcome.counted());
+                    text.push_str(&format!(", {count} {word} {}", agents.join(" ")));
                 }
                 if let [one] = run.events.as_slice()
                     && let Some(note) = &one.note
@@ -168,7 +169,7 @@ impl LogRow<'_> {
                 }
                 match run.undone.len() {
                     0 => {}
-                    count if count == run.events.len() => text.push_str("  (undone)"),
+                    count if count == run.count(Outcome::Ok) => text.push_str("  (undone)"),
                     _ => text.push_str(&format!("  (undone: {})", run.undone.join(" "))),
                 }
                 text

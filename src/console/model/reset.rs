@@ -207,6 +207,8 @@ pub struct ResultLine {
     pub entry: Option<String>,
     /// Why, or what else is worth knowing.
     pub note: Option<String>,
+    /// What to do about it.
+    pub hints: Vec<String>,
 }
 
 impl ResultView {
@@ -220,6 +222,7 @@ impl ResultView {
                 .first()
                 .map(|entry| entry.path.display().to_string()),
             note: result.note.clone(),
+            hints: result.hints.clone(),
         };
         ResultView {
             run: report.run.clone(),
@@ -237,7 +240,19 @@ impl ResultView {
         done.map(|line| line.agent.clone()).collect()
     }
 
-    /// Agents that failed.
+    /// How many were not brought to a good end: `1 failed, 2 refused`.
+    pub fn bad(&self) -> String {
+        let count = |outcome: Outcome| self.lines.iter().filter(|it| it.outcome == outcome).count();
+        let bad = Outcome::BAD.map(|outcome| (count(outcome), outcome.counted().to_lowercase()));
+        let bad = bad.iter().filter(|(count, _)| *count > 0);
+        let bad: Vec<String> = bad.map(|(count, word)| format!("{count} {word}")).collect();
+        match bad.as_slice() {
+            [] => "0 failed".to_string(),
+            bad => bad.join(", "),
+        }
+    }
+
+    /// Agents that were not brought to a good end.
     pub fn failed(&self) -> Vec<String> {
         let bad = |line: &&ResultLine| !matches!(line.outcome, Outcome::Ok | Outcome::Unchanged);
         self.lines

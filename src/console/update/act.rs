@@ -8,7 +8,6 @@ use crate::console::keymap::{Code, Key};
 use crate::console::model::{
     Chooser, Level, LogRow, Model, Overlay, Prompt, Request, RunView, Screen, Sort, Stage, Tab,
 };
-use crate::console::text::Pane;
 use crate::engine::{UndoMode, UndoTarget};
 
 /// How long the strip waits for a key to be let go.
@@ -382,11 +381,7 @@ pub(super) fn open_agent(model: &mut Model, name: String) -> Vec<Effect> {
         model.keep_cursor_visible();
     }
     if model.agent.name != name {
-        model.agent.diff = Pane::default();
-        model.agent.scratch = Pane::default();
-        model.agent.findings.clear();
-        model.agent.generation = 0;
-        model.agent.copied = None;
+        model.agent.forget();
         model.agent.name.clone_from(&name);
     }
     vec![Effect::Texts(name)]

@@ -13,16 +13,29 @@ pub(super) fn stands(model: &mut Model, status: HostStatus) {
     if !status.agents.iter().any(|name| model.row(name).is_some()) {
         return;
     }
-    let name = status.host.name.clone();
+    let name = status.host.login();
+    let asks = status.contact.asks.is_some();
+    let barred = status.contact.barred;
     let reach = status.contact.reach;
     let reason = status.contact.reason().unwrap_or_default();
     let old = model.hosts.take(status.clone());
     model.dirty |= old.as_ref() != Some(&status);
+    if asks {
+        // That was said by its question.
+        return;
+    }
+    let answered = !status.contact.trying && model.hosts.answered.remove(&name);
     let before = old.map_or(Reach::Unknown, |old| old.contact.reach);
-    if before == reach {
+    if answered && reach == Reach::Up {
+        model.say(Level::Info, format!("{name} is up"));
+        return;
+    }
+    if before == reach && !answered {
         return;
     }
     match reach {
+        // It was said when it got no answer.
+        Reach::Away if barred && !answered => {}
         Reach::HostKey => model.say(
             Level::Error,
             format!("{name} shows another host key; nothing is read or sent there. 8 tells more"),
@@ -73,7 +86,11 @@ pub(super) fn agents(model: &mut Model) -> Vec<Effect> {
         model.hint(NO_HOSTS);
         return Vec::new();
     };
-    model.filter = format!("host:{}", status.host.name);
+    let host = &status.host;
+    model.filter = match model.hosts.is_namesake(host) {
+        true => format!("host:={}", host.login()),
+        false => format!("host:{}", host.name),
+    };
     model.arrange();
     go(model, Screen::Fleet);
     Vec::new()
@@ -84,7 +101,7 @@ pub(super) fn try_now(model: &mut Model) -> Vec<Effect> {
     let Some(status) = model.hosts.current().cloned() else {
         return Vec::new();
     };
-    model.say(Level::Info, format!("trying {} now", status.host.name));
+    model.say(Level::Info, format!("trying {} now", status.host.login()));
     // The host may ask again, if it asked in vain.
     let agents = status.agents;
     vec![Effect::LetAsk(agents.clone()), Effect::Read(agents)]

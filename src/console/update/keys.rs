@@ -19,6 +19,8 @@ const BURST: usize = 8;
 pub(super) fn keys_came(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
     // What was said was there to be read; the log keeps it.
     model.dirty |= model.message.take().is_some();
+    // Whoever presses a key means the agent that the cursor is on now.
+    model.cursor_moved |= model.cursor.is_some();
     let printable = keys.iter().filter(|key| key.typed().is_some()).count();
     let burst = printable > BURST && model.prompt.is_none() && !is_choosing(model);
     let mut effects = Vec::new();

@@ -16,6 +16,11 @@ pub(super) fn told(model: &mut Model, event: Event) -> Vec<Effect> {
         Event::Withdrawn(id) => withdrawn(model, id),
         // Whoever looked at its agents meanwhile did not wait.
         Event::Settled(host) => return vec![Effect::ReadHost(host)],
+        Event::Late(host) => {
+            model.hosts.answered.remove(&host);
+            let text = format!("{host}: answered too late, the host had hung up; it asks anew");
+            model.say(Level::Warn, text);
+        }
         Event::Deaf(why) => {
             let text = format!("hosts that ask something cannot be reached: {why}");
             model.say(Level::Warn, text);
@@ -41,6 +46,7 @@ fn withdrawn(model: &mut Model, id: u64) {
         return;
     };
     let question = model.questions.remove(place);
+    model.hosts.hush(&question.host);
     if let Some(Overlay::Question(answering)) = &mut model.overlay
         && answering.question.id == id
     {
@@ -111,6 +117,9 @@ pub(super) fn key(model: &mut Model, mut answering: Answering, key: Key) -> Vec<
                     stays = false;
                     let id = answering.question.id;
                     model.questions.retain(|it| it.id != id);
+                    let host = answering.question.host.clone();
+                    model.hosts.hush(&host);
+                    model.hosts.answered.insert(host);
                     model.hint("the answer is on its way");
                     let typed = std::mem::take(&mut answering.typed);
                     effects.push(Effect::Answer(id, typed));
@@ -130,6 +139,8 @@ pub(super) fn key(model: &mut Model, mut answering: Answering, key: Key) -> Vec<
 
 fn refuse(model: &mut Model, question: &Question) -> Effect {
     model.questions.retain(|it| it.id != question.id);
+    model.hosts.hush(&question.host);
+    model.hosts.answered.remove(&question.host);
     let key = command::spec(Command::Read).keys[0];
     let host = &question.host;
     let text = format!("{host} gets no answer and is left alone; {key} on its agents tries again");

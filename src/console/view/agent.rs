@@ -5,11 +5,12 @@ use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
 
 use super::fleet::{fleet_name, share};
-use super::{Canvas, count, cut, message, shorten, size};
+use super::{Canvas, count, cut, fit, message, shorten, size};
 use crate::console::model::{GUTTER_DIFF, GUTTER_TEXT, Model, Tab, Trouble, age, modified};
 use crate::console::text::{Kind, Line, Span};
 use crate::console::theme::{Role, of_state};
 use crate::engine::{Observation, State};
+use crate::untrusted;
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let seen = model.row(&model.agent.name).and_then(|row| row.best());
@@ -30,7 +31,12 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
                 Role::Warn,
             ),
         };
-        canvas.foreign(x, bottom + 1, model.agent.findings.as_bytes(), Role::Text);
+        let room = usize::from(canvas.width().saturating_sub(x + 1));
+        let findings = &model.agent.findings;
+        match untrusted::line(findings).width() > room {
+            true => canvas.put(x, bottom + 1, &fit(findings, room), Role::Text),
+            false => canvas.foreign(x, bottom + 1, findings.as_bytes(), Role::Text),
+        };
     }
 }
 

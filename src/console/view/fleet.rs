@@ -3,7 +3,7 @@
 use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
-use super::{Canvas, clip, count, cut, message, shorten, size, split};
+use super::{Canvas, clip, count, cut, fit, message, shorten, size, split};
 use crate::console::model::{Model, Row, Sort, Trouble, age, modified};
 use crate::console::theme::{Role, of_state};
 use crate::engine::{Act, Observation, Outcome, State};
@@ -11,6 +11,7 @@ use crate::untrusted;
 
 /// A column: its head, its width, and from which width of the screen on it is
 /// shown. As the screen shrinks the least needed goes first.
+#[derive(Clone, Copy)]
 struct Column {
     head: &'static str,
     width: u16,
@@ -25,7 +26,6 @@ const SCRATCH: Column = column("SCRATCH", 7, 0, true);
 const ABOVE: Column = column("ABOVE---", 8, 0, true);
 const CHANGED: Column = column("CHANGED", 7, 0, true);
 const LAST: Column = column("LAST RUN", 17, 72, true);
-const COLUMNS: [&Column; 7] = [&HOST, &SIZE, &LIMIT, &SCRATCH, &ABOVE, &CHANGED, &LAST];
 
 const fn column(head: &'static str, width: u16, from: u16, right: bool) -> Column {
     Column {
@@ -42,6 +42,9 @@ const STATE_WIDTH: u16 = 10;
 
 const PROGRAM: &str = "memory-shepherd  ";
 
+/// What names keep, however long the hosts are.
+const NAME_WIDTH: u16 = 16;
+
 /// What WHY keeps, however long the names are.
 const WHY_WIDTH: u16 = 23;
 
@@ -57,8 +60,8 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         canvas.put(0, y, &text, Role::Bad);
         y += 1;
     }
-    let names = name_width(model, canvas.width());
-    heads(canvas, y, names);
+    let layout = layout(model, canvas.width());
+    heads(canvas, y, &layout);
     y += 1;
     let height = model.list_height();
     if model.rows.is_empty() {
@@ -88,7 +91,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let shown = model.order.iter().skip(model.top).take(height);
     for (index, name) in shown.enumerate() {
         if let Some(agent) = model.row(name) {
-            row(model, canvas, y + index as u16, agent, names);
+            row(model, canvas, y + index as u16, agent, &layout);
         }
     }
     let bottom = y + height as u16;
@@ -100,7 +103,10 @@ fn header(model: &Model, canvas: &mut Canvas<'_>) {
     let wide = canvas.width() >= 110;
     let loading = model.rows.iter().filter(|row| row.seen.is_none()).count();
     let fresh = match (loading, remembered_time(model)) {
-        (0, _) => "live".to_string(),
+        (0, _) => match cut_off(model) {
+            0 => "live".to_string(),
+            count => format!("live, {count} not"),
+        },
         (_, Some(time)) => format!("from {}", time.format("%H:%M")),
         (count, None) => format!("reading {count}"),
     };
@@ -148,7 +154,7 @@ fn header(model: &Model, canvas: &mut Canvas<'_>) {
         let room = usize::from(canvas.width()) / 2;
         parts.push((cut(error, room), Role::Bad));
     } else if let Some(last) = model.log.runs.first() {
-        let failed = last.failed();
+        let bad = last.bad();
         let what = match last.events.first().map(|event| event.act) {
             Some(Act::Undo) => "undo",
             _ => "run",
@@ -158,22 +164,19 @@ fn header(model: &Model, canvas: &mut Canvas<'_>) {
             clock(model, last.time),
             last.count(Outcome::Ok)
         );
-        let role = if failed.is_empty() {
-            Role::Dim
-        } else {
-            Role::Bad
-        };
+        let role = if bad.is_empty() { Role::Dim } else { Role::Bad };
         match last.count(Outcome::Unchanged) {
             0 => {}
             unchanged => text.push_str(&format!(", {unchanged} unchanged")),
         }
-        if let [first, more @ ..] = failed.as_slice() {
-            let more = match more.len() {
-                0 => String::new(),
-                more => format!(" +{more}"),
+        for (outcome, agents) in bad {
+            let more = match agents.len() {
+                0 | 1 => String::new(),
+                count => format!(" +{}", count - 1),
             };
-            let name = shorten(first, 20);
-            text.push_str(&format!(", {} FAILED {name}{more}", failed.len()));
+            let name = shorten(agents.first().unwrap_or(&""), 20);
+            let (count, word) = (agents.len(), outcome.counted());
+            text.push_str(&format!(", {count} {word} {name}{more}"));
         }
         parts.push((text, role));
     }
@@ -240,6 +243,12 @@ fn words((state, number): (State, usize)) -> (String, Role) {
     (format!("{number} {state}"), of_state(state))
 }
 
+/// How many agents cannot be reached, so that what is shown of them is old.
+fn cut_off(model: &Model) -> usize {
+    let names = model.rows.iter().map(|row| &row.name);
+    names.filter(|name| model.cut_off(name).is_some()).count()
+}
+
 fn remembered_time(model: &Model) -> Option<DateTime<FixedOffset>> {
     model
         .rows
@@ -249,32 +258,83 @@ fn remembered_time(model: &Model) -> Option<DateTime<FixedOffset>> {
         .max()
 }
 
-/// Columns that fit a width.
-fn columns(width: u16) -> impl Iterator<Item = &'static Column> {
-    COLUMNS
-        .into_iter()
-        .filter(move |column| width >= column.from)
+/// Where everything of a row is, by what the rows hold.
+struct Layout {
+    /// Cells of the names.
+    names: u16,
+    columns: Vec<Column>,
 }
 
-fn name_width(model: &Model, width: u16) -> u16 {
-    let longest = model
-        .rows
-        .iter()
-        .map(|row| row.name.width())
-        .max()
-        .unwrap_or(0);
-    let fixed: u16 = columns(width).map(|column| column.width + 1).sum();
+fn layout(model: &Model, width: u16) -> Layout {
+    let rows = model.rows.iter();
+    let longest = rows.clone().map(|row| row.name.width()).max();
+    let names = longest.unwrap_or(0) as u16 + 1;
+    let runs = rows.filter_map(|row| row.best()?.last.as_ref());
+    // One that is not up to date stands in parentheses.
+    let runs = runs.map(|last| "(09:00 )".len() + last.word().len()).max();
+    let last = Column {
+        width: (runs.unwrap_or(0) as u16).max(LAST.head.len() as u16),
+        ..LAST
+    };
+    let mut columns = vec![HOST, SIZE, LIMIT, SCRATCH, ABOVE, CHANGED, last];
+    columns.retain(|column| width >= column.from && column.head != HOST.head);
+    let fixed: u16 = columns.iter().map(|column| column.width + 1).sum();
     let why = if width >= WHY_FROM { WHY_WIDTH } else { 0 };
     let room = width.saturating_sub(STATE_X + STATE_WIDTH + fixed + why);
-    (longest as u16 + 1).clamp(8, room.max(8))
+    // Of both, hosts are whole first: of a name enough is left to know it by.
+    let spare = room.saturating_sub(names.min(NAME_WIDTH) + 1);
+    let hosts = host_width(model);
+    let remote = model.rows.iter().filter_map(Row::best);
+    let remote = remote
+        .map(|seen| seen.host.as_str())
+        .any(|host| host != "local");
+    let least = hosts.min(HOST.width);
+    let host = match width >= HOST.from || (remote && spare >= least) {
+        true => hosts.min(spare.max(HOST.width)).max(HOST.head.len() as u16),
+        false => 0,
+    };
+    if host == 0 {
+        return Layout {
+            names: names.clamp(8, room.max(8)),
+            columns,
+        };
+    }
+    columns.insert(
+        0,
+        Column {
+            width: host,
+            ..HOST
+        },
+    );
+    Layout {
+        names: names.clamp(8, room.saturating_sub(host + 1).max(8)),
+        columns,
+    }
 }
 
-fn heads(canvas: &mut Canvas<'_>, y: u16, names: u16) {
+/// The cells of the longest host.
+fn host_width(model: &Model) -> u16 {
+    let rows = model.rows.iter().filter_map(|row| row.best());
+    let rows = rows.map(|seen| seen.host.width());
+    let hosts = model.hosts.order().into_iter();
+    let hosts = hosts.map(|status| model.hosts.label(&status.host).width());
+    rows.chain(hosts).max().unwrap_or(0) as u16
+}
+
+/// The host of an agent, with user and port where another has the same name.
+fn host_of(model: &Model, seen: &Observation) -> String {
+    match model.hosts.of(&seen.agent) {
+        Some(status) => model.hosts.label(&status.host),
+        None => seen.host.clone(),
+    }
+}
+
+fn heads(canvas: &mut Canvas<'_>, y: u16, layout: &Layout) {
     canvas.put(STATE_X, y, "STATE", Role::Heading);
     let mut x = STATE_X + STATE_WIDTH;
     canvas.put(x, y, "AGENT", Role::Heading);
-    x += names;
-    for column in columns(canvas.width()) {
+    x += layout.names;
+    for column in &layout.columns {
         cell(canvas, x, y, column, column.head, Role::Heading);
         x += column.width + 1;
     }
@@ -287,11 +347,12 @@ fn cell(canvas: &mut Canvas<'_>, x: u16, y: u16, column: &Column, text: &str, ro
     if column.right {
         canvas.put_right(x + column.width, y, text, role);
     } else {
-        canvas.put(x, y, &cut(text, usize::from(column.width)), role);
+        canvas.put(x, y, &shorten(text, usize::from(column.width)), role);
     }
 }
 
-fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &Row, names: u16) {
+fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &Row, layout: &Layout) {
+    let names = layout.names;
     let state = row.state();
     let role = of_state(state);
     let here = model.cursor.as_ref() == Some(&row.name);
@@ -322,7 +383,7 @@ fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &Row, names: u16) {
     let known = row.last_read().filter(|_| trouble.is_some());
     let stale = row.seen.is_none();
     let rest = if stale { Role::Dim } else { Role::Text };
-    for column in columns(canvas.width()) {
+    for column in &layout.columns {
         let old = known.filter(|_| !matches!(column.head, "HOST" | "LAST RUN"));
         let text = match (old, column.head) {
             (Some(known), "CHANGED") => age(model.now.wall, known.read),
@@ -350,16 +411,18 @@ fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &Row, names: u16) {
     if canvas.width() >= WHY_FROM {
         let room = usize::from(canvas.width().saturating_sub(x + 1));
         let text = match &trouble {
-            // When it is tried again is the part that changes.
             Some(Trouble {
                 reason,
                 next: Some(next),
             }) => {
-                let next = next.short();
-                let room = room.saturating_sub(next.width() + 2);
-                format!("{}; {next}", cut(reason, room))
+                // Without room for both, the reason.
+                let both = format!("{}; {}", untrusted::line(reason), next.short());
+                match both.width() > room {
+                    true => fit(reason, room),
+                    false => both,
+                }
             }
-            _ => untrusted::line(&seen.why),
+            _ => fit(&seen.why, room),
         };
         canvas.put(x + 1, y, &clip(&text, room), rest);
     }
@@ -370,15 +433,15 @@ fn value(model: &Model, seen: &Observation, head: &str) -> String {
     let now = model.now.wall;
     let Some(content) = &seen.content else {
         return match (head, &seen.last) {
-            ("HOST", _) => seen.host.clone(),
+            ("HOST", _) => host_of(model, seen),
             ("LAST RUN", Some(last)) => {
-                format!("{} {}", clock(model, last.time), last.outcome.word())
+                format!("{} {}", clock(model, last.time), last.word())
             }
             _ => none(),
         };
     };
     match head {
-        "HOST" => seen.host.clone(),
+        "HOST" => host_of(model, seen),
         "SIZE" => size(content.size),
         "LIM" => share(content.size, seen.limit),
         "SCRATCH" => content.scratch_lines.to_string(),
@@ -391,7 +454,7 @@ fn value(model: &Model, seen: &Observation, head: &str) -> String {
         },
         "CHANGED" => age(now, modified(content.modified, now)),
         _ => match &seen.last {
-            Some(last) => format!("{} {}", clock(model, last.time), last.outcome.word()),
+            Some(last) => format!("{} {}", clock(model, last.time), last.word()),
             None => none(),
         },
     }
@@ -443,8 +506,17 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     if seen.block.is_some() {
         text.push_str(" BLOCKED");
     }
+    let trouble = model.cut_off(&row.name);
+    if let Some(trouble) = &trouble {
+        // The reason first, and in whole sentences if there is room.
+        text.push_str(&format!(": {trouble}"));
+    }
     if !seen.why.is_empty() {
-        text.push_str(&format!(": {}", seen.why));
+        let why = trouble.as_ref().is_none_or(|it| it.reason != seen.why);
+        let gap = if trouble.is_some() { " - " } else { ": " };
+        if why && (trouble.is_none() || tall) {
+            text.push_str(&format!("{gap}{}", seen.why));
+        }
     } else if let Some(content) = &seen.content {
         let lines = count(content.scratch_lines, "scratch line");
         text.push_str(&format!(": {lines}"));
@@ -455,9 +527,6 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         .filter(|block| !seen.why.contains(&block.why))
     {
         text.push_str(&format!("; {}", block.why));
-    }
-    if let Some(next) = model.cut_off(&row.name).and_then(|it| it.next) {
-        text.push_str(&format!("; {next}"));
     }
     let room = usize::from(canvas.width()) - 2;
     let hints = seen.block.iter().flat_map(|block| &block.hints);
@@ -472,19 +541,26 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         true => split(&shown, room),
         false => (shown.as_str(), ""),
     };
-    canvas.put(1, y, &clip(first, room), Role::Text);
+    let first = match first.width() > room {
+        true => {
+            let (name, why) = shown.split_at(shown.find(": ").map_or(0, |at| at + 2));
+            format!("{name}{}", fit(why, room.saturating_sub(name.width())))
+        }
+        false => first.to_string(),
+    };
+    canvas.put(1, y, &clip(&first, room), Role::Text);
     canvas.put(1, y, &cut(&row.name, room), of_state(row.state()));
     if tall && !said {
         match rest {
             "" if !hint.is_empty() => canvas.put(1, y + 1, &clip(&hint, room), Role::Text),
-            "" => canvas.put(1, y + 1, next_step(seen), Role::Dim),
-            rest => canvas.put(1, y + 1, &clip(rest, room), Role::Text),
+            "" => canvas.put(1, y + 1, next_step(row, seen), Role::Dim),
+            rest => canvas.put(1, y + 1, &fit(rest, room), Role::Text),
         };
     }
 }
 
 /// What to press now.
-fn next_step(seen: &Observation) -> &'static str {
+fn next_step(row: &Row, seen: &Observation) -> &'static str {
     match seen.state {
         State::Tampered => {
             "The baseline file is not what was sealed. Nothing was changed; compare it before you seal it again."
@@ -497,6 +573,9 @@ fn next_step(seen: &Observation) -> &'static str {
         }
         State::HostKey => {
             "The host shows another key than the one that is known. Nothing was read or sent; find out why before you trust it."
+        }
+        State::Unreach if row.last_read().is_none() => {
+            "The host did not answer; nothing was ever seen there."
         }
         State::Unreach => "The host did not answer; what is shown is the last that was seen.",
         State::Error => "It cannot be read as it is; nothing was changed.",

@@ -3,15 +3,26 @@
 use std::time::Duration;
 
 use super::fleet::fleet_name;
-use super::{Canvas, clip, count, cut, message, shorten, size, split};
+use super::{Canvas, count, fit, message, shorten, size, wrap};
+use unicode_width::UnicodeWidthStr;
+
 use crate::console::command::NO_HOSTS;
-use crate::console::model::{Model, age, until, word};
+use crate::console::model::{Model, age, next_try, trouble, word};
 use crate::console::theme::{Role, of_state};
 use crate::engine::{HostStatus, Reach, State};
 use crate::untrusted;
 
-/// Columns behind the host's name, right-aligned: head and width.
-const COLUMNS: [(&str, u16); 4] = [("AGENTS", 7), ("REPLY", 8), ("SINCE", 7), ("NEXT TRY", 10)];
+/// A column behind the host's name, right-aligned: head and width.
+type Column = (&'static str, u16);
+
+const WIDE: [Column; 4] = [("AGENTS", 7), ("REPLY", 8), ("SINCE", 7), ("NEXT TRY", 10)];
+
+/// Where it is narrow, the reason needs the room.
+const NARROW: [Column; 4] = [("AGENTS", 7), ("REPLY", 6), ("SINCE", 6), ("NEXT", 5)];
+
+fn columns(canvas: &Canvas<'_>) -> [Column; 4] {
+    if canvas.width() < 100 { NARROW } else { WIDE }
+}
 
 /// Where the state word begins, behind cursor and glyph.
 const STATE_X: u16 = 5;
@@ -21,7 +32,8 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     header(model, canvas);
     canvas.rule(2);
     let order = model.hosts.order();
-    let names = canvas.width() / 4;
+    let names = order.iter().map(|it| it.host.login().width()).max();
+    let names = (names.unwrap_or(0) as u16 + 1).clamp(8, canvas.width() / 4);
     heads(canvas, names);
     if order.is_empty() {
         canvas.put(1, 5, NO_HOSTS, Role::Text);
@@ -42,6 +54,9 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
 }
 
 fn look(status: &HostStatus) -> (&'static str, Role) {
+    if status.contact.asks.is_some() {
+        return ("@ ", Role::Warn);
+    }
     match status.contact.reach {
         Reach::HostKey => (State::HostKey.glyph(), of_state(State::HostKey)),
         Reach::Refused => (State::Error.glyph(), of_state(State::Error)),
@@ -72,7 +87,7 @@ fn heads(canvas: &mut Canvas<'_>, names: u16) {
     canvas.put(STATE_X, 3, "STATE", Role::Heading);
     canvas.put(STATE_X + STATE_WIDTH, 3, "HOST", Role::Heading);
     let mut x = STATE_X + STATE_WIDTH + names;
-    for (head, width) in COLUMNS {
+    for (head, width) in columns(canvas) {
         x += width;
         canvas.put_right(x, 3, head, Role::Heading);
     }
@@ -95,7 +110,7 @@ fn row(
     canvas.put(STATE_X, y, word(status), role);
     let mut x = STATE_X + STATE_WIDTH;
     let room = usize::from(names) - 1;
-    canvas.put(x, y, &shorten(&login(status), room), Role::Text);
+    canvas.put(x, y, &shorten(&status.host.login(), room), Role::Text);
     if here {
         canvas.highlight(x, y, names - 1);
     }
@@ -103,36 +118,25 @@ fn row(
     let contact = &status.contact;
     let now = model.now.wall;
     let none = || "-".to_string();
-    let next = match contact.next {
-        _ if contact.trying => "now".to_string(),
-        Some(next) => until(now, next),
-        None => none(),
-    };
     let texts = [
         status.agents.len().to_string(),
         contact.latency.map_or_else(none, reply),
         contact.since.map_or_else(none, |since| age(now, since)),
-        next,
+        next_try(status, now),
     ];
-    for (text, (_, width)) in texts.iter().zip(COLUMNS) {
+    for (text, (_, width)) in texts.iter().zip(columns(canvas)) {
         x += width;
         canvas.put_right(x, y, text, Role::Text);
     }
+    let room = usize::from(canvas.width().saturating_sub(x + 2));
     if let Some(reason) = contact.reason() {
-        let room = usize::from(canvas.width().saturating_sub(x + 2));
-        canvas.put(x + 2, y, &cut(&reason, room), Role::Text);
+        let asks = contact.asks.and_then(|_| trouble(status, now));
+        let asks = asks.map(|asks| asks.to_string());
+        // What answers it is in the column beside, too.
+        let whole = asks.filter(|asks| asks.width() <= room);
+        let text = whole.unwrap_or_else(|| fit(&reason, room));
+        canvas.put(x + 2, y, &text, Role::Text);
     }
-}
-
-/// `ops@box:2222`
-fn login(status: &HostStatus) -> String {
-    let host = &status.host;
-    let user = host
-        .user
-        .as_ref()
-        .map_or(String::new(), |user| format!("{user}@"));
-    let port = host.port.map_or(String::new(), |port| format!(":{port}"));
-    format!("{user}{}{port}", host.name)
 }
 
 /// How long a reply took, in steps as coarse as it varies.
@@ -153,7 +157,7 @@ fn details(model: &Model, canvas: &mut Canvas<'_>, y: u16, status: &HostStatus) 
     let names = status.agents.join(" ");
     parts.push((
         "host",
-        format!("{}, {agents}: {names}", login(status)),
+        format!("{}, {agents}: {names}", status.host.login()),
         Role::Text,
     ));
     if let Some(error) = &contact.error {
@@ -198,31 +202,20 @@ fn details(model: &Model, canvas: &mut Canvas<'_>, y: u16, status: &HostStatus) 
         parts.push(("limits", limits.join(", "), Role::Text));
     }
     let height = model.host_height();
-    let most = if height > 8 { 3 } else { 2 };
+    let room = usize::from(canvas.width()) - 9;
+    let count = parts.len();
     let mut line = 0;
-    for (label, text, role) in parts {
-        let text = untrusted::line(&text);
-        let room = usize::from(canvas.width()) - 9;
-        let mut rest = text.as_str();
-        for number in 0..most {
-            if line == height || rest.is_empty() {
-                break;
-            }
+    for (number, (label, text, role)) in parts.into_iter().enumerate() {
+        // Each of those below gets a line, if there is one.
+        let most = height.saturating_sub(line + (count - number - 1));
+        let most = most.max(usize::from(line < height));
+        let texts = wrap(&untrusted::line(&text), room, most);
+        for (number, text) in texts.iter().take(most).enumerate() {
             let at = y + line as u16;
             if number == 0 {
                 canvas.put(1, at, label, Role::Dim);
             }
-            let (first, more) = match number + 1 == most {
-                true => (rest, ""),
-                false => split(rest, room),
-            };
-            // A word that is longer than the line is cut.
-            let (first, more) = match first {
-                "" => (rest, ""),
-                first => (first, more),
-            };
-            canvas.put(8, at, &clip(first, room), role);
-            rest = more;
+            canvas.put(8, at, text, role);
             line += 1;
         }
     }

@@ -4,6 +4,7 @@ use super::fleet::{clock, fleet_name};
 use super::{Canvas, count, cut, message};
 use crate::console::model::{Level, LogRow, Model};
 use crate::console::theme::Role;
+use crate::engine::Outcome;
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let x = canvas.put(0, 0, "LOG", Role::Title) + 2;
@@ -49,7 +50,11 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         };
         canvas.put(2, y, &format!("{time:>11}"), Role::Dim);
         let (word, role) = match row {
-            LogRow::Run(run) if !run.failed().is_empty() => ("FAILED", Role::Bad),
+            LogRow::Run(run) if !run.bad().is_empty() => match run.bad()[0].0 {
+                Outcome::Refused => ("REFUSED", Role::Bad),
+                Outcome::NotStarted => ("stopped", Role::Bad),
+                _ => ("FAILED", Role::Bad),
+            },
             LogRow::Run(_) => ("run", Role::Good),
             LogRow::Message(message) => match message.level {
                 Level::Info => ("note", Role::Dim),

@@ -4,7 +4,7 @@ use ratatui::layout::Rect;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use super::{Canvas, count, cut};
+use super::{Canvas, count, cut, shorten};
 use crate::console::model::{Answering, Model};
 use crate::console::theme::Role;
 use crate::transport::sftp::askpass::{HostKey, Wants, Whose};
@@ -99,14 +99,10 @@ fn body(answering: &Answering, width: usize, lines: &mut Vec<Line>) {
     let typed = &answering.typed;
     match &question.wants {
         Wants::Secret(_) => lines.push(input(bullets(typed.count(), width))),
-        // A word that is none of the answers may be a passphrase on a wrong way.
+        // These are no secrets; who compares a fingerprint must see it.
         Wants::HostKey(_) | Wants::Consent => {
-            let answers = question.wants.words();
-            let begun = answers.iter().any(|word| word.starts_with(typed.expose()));
-            lines.push(input(match begun {
-                true => Untrusted::new(typed.expose()).visible(),
-                false => bullets(typed.count(), width),
-            }));
+            let typed = Untrusted::new(typed.expose()).visible();
+            lines.push(input(shorten(&typed, width.saturating_sub(4))));
         }
         Wants::Nothing => {}
     }

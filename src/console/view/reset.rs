@@ -1,10 +1,9 @@
 //! A plan, a run, its result.
 
-use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
 use super::fleet::{clock, fleet_name};
-use super::{Canvas, clip, count, cut, message, shorten, size, split};
+use super::{Canvas, clip, count, cut, fit, message, shorten, size, wrap};
 use crate::console::model::{
     Form, Model, PlanView, Request, ResultView, Row, RunView, SMALLEST, Stage,
 };
@@ -135,7 +134,7 @@ fn foot(model: &Model, view: &PlanView, canvas: &Canvas<'_>, rows: usize) -> Vec
     let room = usize::from(canvas.width()) - 2;
     let most = list_height(canvas).saturating_sub(rows) + 1;
     let (text, role) = note(model, view);
-    let mut note = wrapped(&text, room);
+    let mut note = wrap(&untrusted::line(&text), room, usize::MAX);
     // The text that has no room is cut in its last line.
     if note.len() > most {
         note.truncate(most);
@@ -155,7 +154,7 @@ fn foot(model: &Model, view: &PlanView, canvas: &Canvas<'_>, rows: usize) -> Vec
 fn weaker(plan: &Plan, room: usize, most: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for text in plan.weaker() {
-        lines.extend(wrapped(text, room));
+        lines.extend(wrap(&untrusted::line(text), room, usize::MAX));
     }
     if lines.len() > most {
         let more = count((lines.len() - most + 1) as u64, "line");
@@ -165,34 +164,6 @@ fn weaker(plan: &Plan, room: usize, most: usize) -> Vec<String> {
         ));
     }
     lines
-}
-
-/// Foreign text in lines that are not longer than `room`.
-fn wrapped(text: &str, room: usize) -> Vec<String> {
-    let text = untrusted::line(text);
-    let mut lines = Vec::new();
-    let mut rest = text.as_str();
-    while !rest.is_empty() {
-        let (first, more) = match split(rest, room) {
-            // A word that is longer than the line goes on in the next.
-            ("", _) => break_word(rest, room),
-            parts => parts,
-        };
-        lines.push(first.to_string());
-        rest = more;
-    }
-    lines
-}
-
-/// As much as fits, which is one character at least, and the rest.
-fn break_word(text: &str, room: usize) -> (&str, &str) {
-    let mut used = 0;
-    let fits = |(at, grapheme): &(usize, &str)| {
-        used += grapheme.width();
-        *at == 0 || used <= room
-    };
-    let kept = text.grapheme_indices(true).take_while(fits).last();
-    text.split_at(kept.map_or(text.len(), |(at, grapheme)| at + grapheme.len()))
 }
 
 /// Columns of a plan: where each begins.
@@ -534,7 +505,8 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
     );
     let x = canvas.put(x, 0, &format!("{} ok   ", tally(Outcome::Ok)), Role::Good);
     let role = if bad > 0 { Role::Bad } else { Role::Dim };
-    let x = canvas.put(x, 0, &format!("{bad} FAILED   "), role);
+    let words = view.bad().replace("failed", "FAILED");
+    let x = canvas.put(x, 0, &format!("{words}   "), role);
     canvas.put(
         x,
         0,
@@ -542,7 +514,9 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
         Role::Dim,
     );
     canvas.rule(1);
-    let height = list_height(canvas) + 1;
+    let told = told(model, view, canvas);
+    let foot = FOOT + (told.len() as u16).saturating_sub(1);
+    let height = usize::from((canvas.area.height - 2).saturating_sub(foot)).max(1);
     let from = first(model.reset.cursor, view.lines.len(), height);
     for (index, line) in view.lines.iter().enumerate().skip(from).take(height) {
         let y = 2 + (index - from) as u16;
@@ -561,12 +535,15 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
             text.push_str(&format!("{gap}{note}"));
         }
         let room = usize::from(canvas.width().saturating_sub(x));
-        canvas.put(x, y, &cut(&text, room), Role::Text);
+        canvas.put(x, y, &fit(&text, room), Role::Text);
     }
-    let y = canvas.area.height - FOOT;
+    let y = canvas.area.height - foot;
     canvas.rule(y);
     let days = count(u64::from(model.fleet.retention_days), "day");
-    let mut text = format!("z plans to undo it, for {days}");
+    let mut text = match tally(Outcome::Ok) {
+        0 => "nothing was changed that could be undone".to_string(),
+        _ => format!("z plans to undo it, for {days}"),
+    };
     if view.retired > 0 {
         text.push_str(&format!(
             "; retention deleted {}",
@@ -574,17 +551,23 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
         ));
     }
     canvas.put(1, y + 1, &text, Role::Text);
-    if let Some(line) = view.lines.get(model.reset.cursor)
-        && let Some(note) = &line.note
-    {
-        canvas.put(
-            1,
-            y + 2,
-            &cut(note, usize::from(canvas.width()) - 2),
-            Role::Text,
-        );
+    for (line, y) in told.iter().zip(y + 2..) {
+        canvas.put(1, y, line, Role::Text);
     }
-    message(model, canvas, y + 3);
+    message(model, canvas, canvas.area.height - 2);
+}
+
+/// Everything that is told of the agent under the cursor, in lines.
+fn told(model: &Model, view: &ResultView, canvas: &Canvas<'_>) -> Vec<String> {
+    let Some(line) = view.lines.get(model.reset.cursor) else {
+        return Vec::new();
+    };
+    let hints = line.hints.iter().map(|hint| format!("hint: {hint}"));
+    let texts = line.note.iter().cloned().chain(hints);
+    let room = usize::from(canvas.width()) - 2;
+    let most = usize::from(canvas.area.height / 3);
+    let lines = texts.flat_map(|text| wrap(&untrusted::line(&text), room, most));
+    lines.take(most).collect()
 }
 
 #[cfg(test)]
@@ -595,7 +578,7 @@ mod tests {
     fn what_is_told_below_a_plan_is_told_whole() {
         let text = "box-".repeat(30) + "漢字 lacks fsync: a power cut";
         for room in [1, 2, 7, 58, 78, 200] {
-            let lines = wrapped(&text, room);
+            let lines = wrap(&untrusted::line(&text), room, usize::MAX);
             let whole: String = lines.concat().split(' ').collect();
             assert_eq!(whole, text.replace(' ', ""), "{room}");
             assert!(
@@ -603,6 +586,6 @@ mod tests {
                 "{lines:?}"
             );
         }
-        assert!(wrapped("", 58).is_empty());
+        assert!(wrap("", 58, usize::MAX).is_empty());
     }
 }

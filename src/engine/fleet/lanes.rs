@@ -168,7 +168,13 @@ impl Round {
     /// These were looked at, from `began` to `now`.
     fn looked(&mut self, names: &[String], contact: &Contact, began: Instant, now: Instant) {
         self.rested = Some(now + REST);
-        if contact.reach.is_trouble() {
+        if contact.barred {
+            // Until the operator wants it.
+            self.due.clear();
+            return;
+        }
+        // What comes of a question is told; till then there is nothing to be seen.
+        if contact.reach.is_trouble() && contact.asks.is_none() {
             // Nobody on it can be looked at before it is tried again; then all are.
             // One that is not left alone, because it waits for the operator or was
             // just lost, is not tried all the time, either.
@@ -261,7 +267,8 @@ impl Lane {
         let paused = before
             .until
             .is_some_and(|until| self.engine.clock().instant() < until);
-        if before.reach != Reach::Up && !paused && transport.contact().is_some() {
+        let waits = paused || before.barred || before.asks.is_some();
+        if before.reach != Reach::Up && !waits && transport.contact().is_some() {
             let trying = Contact {
                 trying: true,
                 ..before
@@ -446,6 +453,28 @@ mod tests {
         let start = System.instant();
         round.looked(&round.all(), &up(), start, start + seconds(5));
         assert_eq!(round.next(), Some(start + seconds(5) + REST));
+    }
+
+    #[test]
+    fn a_host_that_waits_for_the_operator_is_not_looked_at_all_the_time() {
+        let mut round = round(&[("a", 10), ("b", 60)]);
+        let start = System.instant();
+        let asks = Contact {
+            reach: Reach::Away,
+            asks: Some("a password"),
+            ..Contact::default()
+        };
+        round.looked(&round.all(), &asks, start, start);
+        assert_eq!(round.next(), Some(start + seconds(10)));
+        let barred = Contact {
+            asks: None,
+            barred: true,
+            ..asks
+        };
+        round.looked(&round.all(), &barred, start, start);
+        assert_eq!(round.next(), None);
+        round.want(&ask(&["b"], true), start);
+        assert_eq!(round.ready(start), ["b"]);
     }
 
     #[test]

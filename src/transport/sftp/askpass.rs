@@ -51,6 +51,11 @@ pub use question::{HostKey, Question, Wants, Whose};
 /// How long a question waits for its answer.
 const PATIENCE: Duration = Duration::from_secs(5 * 60);
 
+/// An answer that comes so long after connecting began may be too late: hosts hang
+/// up on whoever takes too long (sshd's `LoginGraceTime`), and ssh notices that only
+/// when it goes on.
+const LATE: Duration = Duration::from_secs(20);
+
 /// How long a messenger may take to say what it wants.
 const SAYING: Duration = Duration::from_secs(60);
 
@@ -70,8 +75,12 @@ pub enum Event {
     Asked(Question),
     /// A question went without an answer: ssh ended, or waited for too long.
     Withdrawn(u64),
-    /// What came of connecting to a host that asked something is known now.
+    /// What came of connecting to a host that asked something is known now; its
+    /// login.
     Settled(String),
+    /// An answer came too late, the host had hung up; its login. It is connected to
+    /// anew, and asks again.
+    Late(String),
     /// No question can be asked, and why.
     Deaf(String),
 }
@@ -129,6 +138,10 @@ struct Open {
     asked: usize,
     /// The texts of those that were answered.
     answered: Vec<String>,
+    /// When ssh began to connect.
+    begun: Instant,
+    /// The last answer may have come too late.
+    late: bool,
     over: Option<Over>,
     /// ssh has got through to the host.
     through: bool,
@@ -195,6 +208,7 @@ impl Desk {
         let asked = state.calls.iter_mut().find_map(|call| {
             let asked = call.take(question)?;
             call.answered.push(asked.text.clone());
+            call.late = System.instant() >= call.begun + LATE;
             call.wake();
             Some(asked)
         });
@@ -290,6 +304,8 @@ impl Shared {
             questions: Vec::new(),
             asked: 0,
             answered: Vec::new(),
+            begun,
+            late: false,
             over: None,
             through: false,
         });
@@ -371,7 +387,7 @@ impl Shared {
         }
         let question = Question {
             id,
-            host: call.host.name.clone(),
+            host: call.host.login(),
             wants: Wants::of(&sent.text, sent.hint),
             again: call.answered.contains(&sent.text),
             text: Untrusted::new(sent.text.as_str()),
@@ -485,6 +501,11 @@ impl Call {
         })?
     }
 
+    /// What the host wants from the operator right now.
+    pub(super) fn asks(&self) -> Option<&'static str> {
+        self.with(|call| Some(call.questions.first()?.noun))?
+    }
+
     /// Whether ssh has nothing to ask any more. Until then it must not be left
     /// alone: it would go on without an answer.
     pub(super) fn is_through(&self) -> bool {
@@ -519,14 +540,15 @@ impl Call {
         let open = call.questions.first().map(|asked| asked.noun);
         let why = match (call.over, open) {
             (Some(Over::Refused(noun)), _) | (_, Some(noun)) => unreachable(&format!(
-                "{name} wants {noun} and got no answer; read it again to be asked again"
-            )),
-            // Whatever was wrong, to try again would be to ask again.
-            _ => {
-                let text = why.to_string();
-                let message = format!("{}; read it again to try again", text.trim_end_matches('.'));
-                TransportError::new(why.cause, Error::new(why.kind(), message))
+                "{name} cannot be reached: it wants {noun} and got no answer"
+            ))
+            .hint("read it again to be asked again"),
+            (None, None) if call.late && why.cause == Cause::Unreachable => {
+                let _ = self.0.shared.events.send(Event::Late(call.host.login()));
+                return Err(why);
             }
+            // Whatever was wrong, to try again would be to ask again.
+            _ => why.hint("read it again to try again"),
         };
         let host = call.host.clone();
         state.barred.insert(host, why.clone());
@@ -536,7 +558,7 @@ impl Call {
     /// Tells the desk that what came of it can be seen.
     pub(super) fn tell(&self, host: &Host) {
         if self.0.asked.load(Ordering::Relaxed) {
-            let _ = self.0.shared.events.send(Event::Settled(host.name.clone()));
+            let _ = self.0.shared.events.send(Event::Settled(host.login()));
         }
     }
 }

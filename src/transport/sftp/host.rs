@@ -435,13 +435,13 @@ impl Transport for Sftp {
                 contact.abilities = abilities(&connection.extensions);
                 contact.limits = limits(connection.limits.as_ref());
             }
-            // No time ends that.
-            Phase::Paused { .. } if self.0.dial.bars(&self.0.host) => {}
+            Phase::Paused { .. } if self.0.dial.bars(&self.0.host) => contact.barred = true,
             Phase::Paused { until, next } => {
                 contact.until = Some(*until);
                 contact.next = Some(*next);
             }
-            Phase::Idle | Phase::Connecting(_) => {}
+            Phase::Connecting(call) => contact.asks = call.as_ref().and_then(Call::asks),
+            Phase::Idle => {}
         }
         Some(contact)
     }

@@ -327,7 +327,7 @@ impl Dial for Ssh {
         carrier.leash().terminate();
         drop(carrier);
         let failed = |why: &str| {
-            let message = format!("`ssh -G {}` {why}", host.name);
+            let message = format!("`ssh -G {}` {why}", by_hand(host));
             let error = Error::new(Kind::Host, message).hint("run it by hand");
             TransportError::new(Cause::Refused, error)
         };
@@ -401,7 +401,7 @@ pub(super) fn explain(host: &Host, broken: &Broken) -> TransportError {
         // It did answer.
         let message = format!("{}: {broken}", host.name);
         let error = Error::new(Kind::Host, message).hint(format!(
-            "`{} true` must print nothing: see the start-up files of the login shell there",
+            "`ssh {} true` must print nothing: see the start-up files of the login shell there",
             by_hand(host)
         ));
         return TransportError::new(Cause::Refused, error);
@@ -418,17 +418,9 @@ pub(super) fn explain(host: &Host, broken: &Broken) -> TransportError {
     let error = Error::new(Kind::Host, message);
     let error = match broken.greeted {
         true => error,
-        false => error.hint(format!("try `{}`", by_hand(host))),
+        false => error.hint(format!("try `ssh {}`", by_hand(host))),
     };
     TransportError::new(Cause::Unreachable, error)
-}
-
-/// The command that connects to a host, as it is typed by hand.
-fn by_hand(host: &Host) -> String {
-    let port = host.port.map(|port| format!("-p {port} "));
-    let user = host.user.as_ref().map(|user| format!("{user}@"));
-    let way = [port, user].into_iter().flatten().collect::<String>();
-    format!("ssh {way}{}", host.name)
 }
 
 /// What a line of ssh's means. The texts are those of OpenSSH 7.6 to 10
@@ -504,7 +496,7 @@ impl<'l> Reason<'l> {
 
     fn tell(&self, host: &Host) -> TransportError {
         let name = &host.name;
-        let ssh = by_hand(host);
+        let ssh = format!("ssh {}", by_hand(host));
         let (cause, message, hint) = match self {
             Reason::Changed => (
                 Cause::HostKey,
@@ -530,7 +522,7 @@ impl<'l> Reason<'l> {
             Reason::Setup(line) => (
                 Cause::Refused,
                 format!("ssh does not accept its configuration: {}", cut(line)),
-                format!("`ssh -G {name}` shows what it makes of it"),
+                format!("`ssh -G {}` shows what it makes of it", by_hand(host)),
             ),
             Reason::NoServer => (
                 Cause::Refused,
@@ -545,6 +537,14 @@ impl<'l> Reason<'l> {
         };
         TransportError::new(cause, Error::new(Kind::Host, message).hint(hint))
     }
+}
+
+/// How a host is named to ssh by hand.
+fn by_hand(host: &Host) -> String {
+    let port = host.port.map(|port| format!("-p {port} "));
+    let user = host.user.as_ref().map(|user| format!("{user}@"));
+    let way: String = [port, user].into_iter().flatten().collect();
+    format!("{way}{}", host.name)
 }
 
 /// The beginning of a line that somebody else wrote.

@@ -10,7 +10,9 @@ use memory_shepherd::engine::{Outcome, Plan, State, UndoMode};
 use proptest::prelude::*;
 
 use super::{reading, running};
-use crate::console_fleet::{Console, four, host_key, passphrase, plan, report, seen, undo, unread};
+use crate::console_fleet::{
+    Console, agents, four, host_key, passphrase, plan, report, seen, undo, unread,
+};
 
 /// Consoles in every place that there is.
 fn places() -> Vec<(&'static str, Console)> {
@@ -222,10 +224,7 @@ fn make(console: &mut Console, step: &Move) {
         Move::End => {}
         Move::Size(columns, rows) => drop(console.send(Msg::Resize(*columns, *rows))),
         Move::Config(count) => {
-            let names = NAMES[..*count]
-                .iter()
-                .map(|name| name.to_string())
-                .collect();
+            let names = agents(&NAMES[..*count]);
             let info = console.model.fleet.clone();
             console.send(Msg::ConfigLoaded(info, names, false));
         }

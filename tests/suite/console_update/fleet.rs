@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use memory_shepherd::console::model::{Prompt, Screen, Sort};
-use memory_shepherd::console::update::Effect;
+use memory_shepherd::console::update::{Effect, SETTLED};
 use memory_shepherd::engine::State;
 
 use super::{cursor, marks, order};
-use crate::console_fleet::{fleet, four, keys, seen};
+use crate::console_fleet::{fleet, four, keys, seen, unread};
 
 #[test]
 fn the_worst_comes_first_and_has_the_cursor_until_it_is_moved() {
@@ -27,6 +27,27 @@ fn the_worst_comes_first_and_has_the_cursor_until_it_is_moved() {
         order(&console.model),
         ["alpha", "delta", "charlie", "bravo"]
     );
+}
+
+/// A key is aimed at what the operator saw.
+#[test]
+fn any_key_makes_the_cursor_the_operators_and_so_does_a_moment_of_rest() {
+    for key in ["r", "d 1", "X q", "7 1"] {
+        let mut console = four();
+        console.press(key);
+        console.observe(vec![seen("alpha", State::Tampered)]);
+        assert_eq!(cursor(&console), "charlie", "{key}");
+    }
+    let mut console = four();
+    console.pass(SETTLED);
+    console.observe(vec![seen("alpha", State::Tampered)]);
+    assert_eq!(cursor(&console), "charlie");
+    // While some are still being read the worst is not known.
+    let mut console = unread(&["alpha", "bravo"], (120, 36));
+    console.observe(vec![seen("alpha", State::Scratch)]);
+    console.pass(SETTLED * 60);
+    console.observe(vec![seen("bravo", State::Drifted)]);
+    assert_eq!(cursor(&console), "bravo");
 }
 
 #[test]

@@ -1,14 +1,15 @@
 //! Hosts that come and go, their screen, and agents that cannot be reached.
 
 use memory_shepherd::console::command::{Command, enabled};
-use memory_shepherd::console::model::{Level, Screen};
-use memory_shepherd::console::update::{Effect, Msg};
-use memory_shepherd::engine::{Reach, Setting, State};
+use memory_shepherd::console::model::{self, Level, Screen};
+use memory_shepherd::console::update::{DEAF, Effect, Msg};
+use memory_shepherd::engine::{HostStatus, Reach, Setting, State};
 use memory_shepherd::error::{Error, Kind};
+use memory_shepherd::transport::sftp::askpass;
 use memory_shepherd::transport::{Cause, TransportError};
 
 use super::{BASELINE, MEMORY, MINUTE, SECOND, dirties, order};
-use crate::console_fleet::{Console, ago, fleet, four, host, plan, seen};
+use crate::console_fleet::{Console, ago, fleet, four, host, passphrase, plan, seen};
 
 /// Two agents here, two on `box`, one on `far`.
 fn spread(reach: Reach) -> Console {
@@ -76,21 +77,25 @@ fn it_is_said_once_when_a_host_goes_and_once_when_it_is_back() {
     }
     assert_eq!(
         log(&console),
-        [(Level::Warn, "box went away: No route to host")]
+        [(Level::Warn, "box:2222 went away: No route to host")]
     );
     stands(&mut console, Reach::Up);
-    assert_eq!(log(&console)[0], (Level::Info, "box is back"));
+    assert_eq!(log(&console)[0], (Level::Info, "box:2222 is back"));
     stands(&mut console, Reach::Refused);
     assert_eq!(
         log(&console)[0],
         (
             Level::Error,
-            "box cannot be used: Permission denied (publickey)"
+            "box:2222 cannot be used: Permission denied (publickey)"
         )
     );
     stands(&mut console, Reach::HostKey);
     assert_eq!(log(&console)[0].0, Level::Error);
-    assert!(log(&console)[0].1.starts_with("box shows another host key"));
+    assert!(
+        log(&console)[0]
+            .1
+            .starts_with("box:2222 shows another host key")
+    );
     assert_eq!(log(&console).len(), 4);
 }
 
@@ -179,7 +184,7 @@ fn enter_shows_the_agents_of_a_host_and_r_tries_it() {
     // It may ask again.
     let tried = [Effect::LetAsk(agents()), Effect::Read(agents())];
     assert_eq!(console.press("r"), tried);
-    assert_eq!(console.said(), "trying box now");
+    assert_eq!(console.said(), "trying box:2222 now");
     // What is known is not asked again.
     let setting = Setting {
         name: "hostname".to_string(),
@@ -278,4 +283,94 @@ fn an_idle_screen_of_hosts_is_drawn_when_an_age_changes_and_else_not() {
         });
         assert!(drawn, "the next try is due");
     }
+}
+
+/// `box`, new and waiting for an answer.
+fn asking() -> HostStatus {
+    let mut asks = host("box", Reach::Unknown, &["charlie", "delta"]);
+    asks.contact.asks = Some("a password");
+    asks
+}
+
+#[test]
+fn a_host_that_asks_says_so_until_it_is_answered() {
+    let mut console = spread(Reach::Up);
+    console.send(Msg::Hosts(vec![asking()]));
+    assert_eq!(model::word(&asking()), "ASKS");
+    assert_eq!(model::next_try(&asking(), ago(0)), "@");
+    let trouble = console.model.cut_off("charlie").unwrap();
+    assert_eq!(trouble.to_string(), "wants a password; @ answers");
+    assert!(log(&console).is_empty(), "its question said it");
+    let login = asking().host.login();
+    console.asked(passphrase(1, &login));
+    console.press("@");
+    console.pass(DEAF);
+    console.type_line("open");
+    console.press("Enter");
+    assert_eq!(console.said(), "the answer is on its way");
+    let word = |console: &Console| model::word(console.model.hosts.of("charlie").unwrap());
+    assert_eq!(word(&console), "CONNECTING");
+    // What came of it is said, once.
+    console.send(Msg::Hosts(vec![host(
+        "box",
+        Reach::Unknown,
+        &["charlie", "delta"],
+    )]));
+    assert_eq!(console.said(), "the answer is on its way");
+    stands(&mut console, Reach::Up);
+    assert_eq!(console.said(), format!("{login} is up"));
+    stands(&mut console, Reach::Up);
+    assert_eq!(console.model.message.as_ref().unwrap().count, 1);
+}
+
+#[test]
+fn a_host_that_got_no_answer_is_tried_when_the_operator_wants_it_and_not_before() {
+    let mut console = spread(Reach::Up);
+    console.send(Msg::Hosts(vec![asking()]));
+    console.asked(passphrase(1, &asking().host.login()));
+    console.press("@ ^u Esc");
+    let said = console.said().to_string();
+    assert!(said.contains("is left alone"), "{said}");
+    let mut barred = host("box", Reach::Away, &["charlie", "delta"]);
+    barred.contact.barred = true;
+    barred.contact.next = None;
+    console.send(Msg::Hosts(vec![barred.clone()]));
+    assert_eq!(console.said(), said, "nothing went away");
+    assert_eq!(model::next_try(&barred, ago(0)), "r");
+    let trouble = console.model.cut_off("charlie").unwrap();
+    assert_eq!(trouble.to_string(), "No route to host; r tries again");
+    // No countdown: nothing changes with time.
+    console.press("8");
+    console.send(Msg::Tick);
+    assert!(trouble.next.unwrap().short().contains('r'));
+}
+
+#[test]
+fn an_answer_that_came_too_late_is_said_to_be() {
+    let mut console = spread(Reach::Up);
+    let late = askpass::Event::Late("box:2222".to_string());
+    console.send(Msg::Desk(late));
+    assert_eq!(
+        console.said(),
+        "box:2222: answered too late, the host had hung up; it asks anew"
+    );
+}
+
+#[test]
+fn enter_tells_hosts_of_one_name_apart() {
+    let mut console = spread(Reach::Up);
+    let mut other = host("box", Reach::HostKey, &["echo"]);
+    other.host.user = Some("root".to_string());
+    for (agent, status) in [
+        ("charlie", host("box", Reach::Up, &[])),
+        ("delta", host("box", Reach::Up, &[])),
+        ("echo", other.clone()),
+    ] {
+        let row = console.model.rows.iter_mut().find(|row| row.name == agent);
+        row.unwrap().address.login = Some(status.host.login());
+    }
+    console.send(Msg::Hosts(vec![other]));
+    console.press("8 Enter");
+    assert_eq!(console.model.filter, "host:=root@box:2222");
+    assert_eq!(order(&console.model), ["echo"]);
 }

@@ -1,11 +1,11 @@
 //! The log, and what was said.
 
-use memory_shepherd::console::model::{Level, Stage};
+use memory_shepherd::console::model::{Level, LogRow, RunSummary, Stage};
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::Outcome;
 
-use super::dirties;
-use crate::console_fleet::{Console, four, run};
+use super::{dirties, running};
+use crate::console_fleet::{Console, four, report, run};
 
 #[test]
 fn the_log_is_searched_and_a_run_of_it_opens_as_a_result() {
@@ -72,4 +72,31 @@ fn what_is_said_twice_is_counted() {
     }
     assert_eq!(console.model.message.as_ref().unwrap().count, 3);
     assert_eq!(console.model.log.messages[0].count, 3);
+}
+
+#[test]
+fn what_was_refused_is_not_counted_as_failed() {
+    let ends = [
+        ("alpha", Outcome::Ok),
+        ("bravo", Outcome::Failed),
+        ("charlie", Outcome::Refused),
+        ("delta", Outcome::Refused),
+        ("echo", Outcome::NotStarted),
+    ];
+    let mut summary = run("1f00d5ee", 5, &ends);
+    let text = |run: &RunSummary| LogRow::Run(run).text();
+    assert_eq!(
+        text(&summary),
+        "reset 5 agents  run 1f00d5ee: 1 ok, 1 FAILED bravo, 2 refused charlie delta, 1 not started echo"
+    );
+    // All of it that could be undone was.
+    summary.undone = vec!["alpha".to_string()];
+    assert!(text(&summary).ends_with("(undone)"));
+    let mut console = running();
+    let ends = [
+        ("alpha", Outcome::Ok, None),
+        ("bravo", Outcome::Refused, Some("why")),
+    ];
+    console.send(Msg::Ended(Box::new(report(&ends))));
+    assert_eq!(console.said(), "run 7f3c0a11: 1 ok, 1 refused");
 }

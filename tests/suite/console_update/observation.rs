@@ -1,11 +1,11 @@
 //! What was seen of agents, and what the configuration became.
 
 use memory_shepherd::console::model::{Fleet, Screen, Stage};
-use memory_shepherd::console::update::Msg;
-use memory_shepherd::engine::State;
+use memory_shepherd::console::update::{Effect, Msg};
+use memory_shepherd::engine::{Address, Observation, State};
 
-use super::{MINUTE, SECOND, cursor, dirties, marks, order, running};
-use crate::console_fleet::{four, plan, seen, unread};
+use super::{BASELINE, MEMORY, MINUTE, SECOND, cursor, dirties, marks, order, running};
+use crate::console_fleet::{Console, address, agents, four, plan, seen, unread};
 
 #[test]
 fn an_observation_that_tells_nothing_new_is_not_drawn() {
@@ -34,7 +34,19 @@ fn an_older_generation_and_a_stranger_are_ignored() {
 #[test]
 fn remembered_agents_show_at_once_and_are_loading_still() {
     let mut console = unread(&["alpha", "bravo"], (120, 36));
-    console.send(Msg::Remembered(vec![seen("bravo", State::Drifted)]));
+    let old = |address| Observation {
+        address,
+        ..seen("bravo", State::Drifted)
+    };
+    let elsewhere = Address {
+        login: Some("ops@box".to_string()),
+        ..address("bravo")
+    };
+    for unknown in [None, Some(elsewhere)] {
+        console.send(Msg::Remembered(vec![old(unknown)]));
+        assert!(console.model.row("bravo").unwrap().best().is_none());
+    }
+    console.send(Msg::Remembered(vec![old(Some(address("bravo")))]));
     let row = console.model.row("bravo").unwrap();
     assert_eq!(
         (row.state(), row.best().unwrap().state),
@@ -76,7 +88,7 @@ fn a_config_error_and_a_mended_config_show() {
         name: "prod-east".to_string(),
         ..console.model.fleet.clone()
     };
-    let names = ["echo", "delta", "bravo"].map(str::to_string).to_vec();
+    let names = agents(&["echo", "delta", "bravo"]);
     console.send(Msg::ConfigLoaded(info, names, false));
     assert_eq!(console.model.config_error, None);
     assert_eq!(console.model.fleet.name, "prod-east");
@@ -97,7 +109,7 @@ fn a_config_error_and_a_mended_config_show() {
 fn a_config_that_changes_takes_a_plan_with_it_but_not_a_run() {
     let mut console = four();
     console.plan("X", plan(&[("charlie", State::Drifted)]));
-    let (info, names) = (console.model.fleet.clone(), vec!["charlie".to_string()]);
+    let (info, names) = (console.model.fleet.clone(), agents(&["charlie"]));
     console.send(Msg::ConfigLoaded(info.clone(), names.clone(), true));
     assert!(matches!(console.model.reset.stage, Stage::Empty));
     assert_eq!(console.model.screen, Screen::Fleet);
@@ -105,4 +117,54 @@ fn a_config_that_changes_takes_a_plan_with_it_but_not_a_run() {
     let mut console = running();
     console.send(Msg::ConfigLoaded(info, names, false));
     assert!(console.model.is_running());
+}
+
+#[test]
+fn an_agent_that_moves_takes_nothing_of_what_was_seen_elsewhere_with_it() {
+    let mut console = four();
+    console.open("bravo", MEMORY, Some(BASELINE));
+    let mut moved = agents(&["alpha", "bravo", "charlie"]);
+    moved[1].1.login = Some("ops@box".to_string());
+    let info = console.model.fleet.clone();
+    let effects = console.send(Msg::ConfigLoaded(info, moved.clone(), false));
+    assert_eq!(
+        effects,
+        [Effect::LoadLog, Effect::Texts("bravo".to_string())]
+    );
+    let row = |console: &Console| console.model.row("bravo").unwrap().clone();
+    assert!(row(&console).best().is_none() && row(&console).last_read().is_none());
+    assert!(console.model.row("alpha").unwrap().best().is_some());
+    assert_eq!(console.model.agent.generation, 0);
+    assert!(console.model.agent.diff.lines.is_empty());
+    // What was still on its way from there comes to nothing.
+    let mut late = seen("bravo", State::Drifted);
+    late.address = Some(address("bravo"));
+    console.observe(vec![late.clone()]);
+    assert!(row(&console).seen.is_none());
+    late.address = Some(moved[1].1.clone());
+    console.observe(vec![late]);
+    assert_eq!(row(&console).state(), State::Drifted);
+    // Another path, user or port is another memory, too.
+    moved[1].1.memory = "/elsewhere".to_string();
+    let info = console.model.fleet.clone();
+    console.send(Msg::ConfigLoaded(info, moved, false));
+    assert!(row(&console).best().is_none());
+}
+
+#[test]
+fn an_agent_that_was_never_read_has_no_age_after_the_config_changes() {
+    let mut console = unread(&["alpha"], (120, 36));
+    console.observe(vec![seen("alpha", State::Unreach)]);
+    let info = console.model.fleet.clone();
+    console.send(Msg::ConfigLoaded(info, agents(&["alpha"]), false));
+    let row = console.model.row("alpha").unwrap();
+    assert!(row.best().is_some() && row.last_read().is_none());
+}
+
+#[test]
+fn what_an_older_version_wrote_down_has_no_address() {
+    let mut old = serde_json::to_value(seen("alpha", State::Clean)).unwrap();
+    assert!(old.as_object_mut().unwrap().remove("address").is_some());
+    let old: Observation = serde_json::from_value(old).unwrap();
+    assert_eq!(old.address, None);
 }

@@ -9,7 +9,7 @@ use crate::untrusted::Untrusted;
 pub struct Question {
     /// Its number; no other has it.
     pub id: u64,
-    /// The host that is being connected to. A jump host on the way asks in its
+    /// The login of the host that is being connected to. A jump host on the way asks in its
     /// name.
     pub host: String,
     /// What it is about.

@@ -221,7 +221,7 @@ fn a_refusal_ends_ssh_and_bars_the_host_until_it_may_ask() {
     assert_eq!(why.cause, Cause::Unreachable);
     let said = why.to_string();
     assert!(
-        said.contains("harbour wants a passphrase and got no answer"),
+        said.contains("it wants a passphrase and got no answer"),
         "{said}"
     );
     call.end();
@@ -256,11 +256,9 @@ fn a_host_that_asked_in_vain_is_barred_and_one_that_did_not_ask_is_not() {
     let messenger = office.ask(&call, PASSPHRASE);
     office.desk.answer(office.question().id, &secret("wrong"));
     assert!(got(messenger).is_some());
-    let why = call.judge(failed::<()>()).unwrap_err().to_string();
-    assert_eq!(
-        why,
-        "harbour cannot be reached: it hangs up; read it again to try again"
-    );
+    let why = call.judge(failed::<()>()).unwrap_err();
+    assert_eq!(why.to_string(), "harbour cannot be reached: it hangs up.");
+    assert_eq!(why.hints(), ["read it again to try again"]);
     assert!(office.desk.bars(&host("harbour")));
 
     office.desk.let_ask(&host("harbour"));
@@ -272,6 +270,29 @@ fn a_host_that_asked_in_vain_is_barred_and_one_that_did_not_ask_is_not() {
     call.tell(&host("harbour"));
     assert_eq!(office.event(), Event::Settled("harbour".to_string()));
     assert!(!office.desk.bars(&host("harbour")));
+}
+
+#[test]
+fn an_answer_that_came_too_late_bars_nobody() {
+    let office = office();
+    let refused = || TransportError::new(Cause::Refused, Error::new(Kind::Host, "no"));
+    // A host that says no has heard the answer.
+    for (why, bars) in [(failed::<()>().unwrap_err(), false), (refused(), true)] {
+        let call = office.call("harbour");
+        let messenger = office.ask(&call, PASSPHRASE);
+        let asked = office.question();
+        call.with(|call| call.begun -= LATE).unwrap();
+        office.desk.answer(asked.id, &secret("right"));
+        assert!(got(messenger).is_some());
+        assert!(call.judge(Err::<(), _>(why)).is_err());
+        assert_eq!(office.desk.bars(&host("harbour")), bars);
+        if !bars {
+            assert_eq!(office.event(), Event::Late("harbour".to_string()));
+        }
+        // Whoever listens looks at it again, and so connects anew.
+        call.tell(&host("harbour"));
+        assert_eq!(office.event(), Event::Settled("harbour".to_string()));
+    }
 }
 
 #[test]
