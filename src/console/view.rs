@@ -422,7 +422,7 @@ mod tests {
             "cannot read box:/srv/agents…out/MEMORY.md: Permission denied"
         );
         assert_eq!(fit(text, 30), "cannot rea…: Permission denied");
-        assert_eq!(fit(text, 12), "Permission…");
+        assert_eq!(fit(text, 12), "Permission …");
         assert_eq!(fit("rules edited", 6), "rules…");
     }
 

@@ -20,6 +20,8 @@ pub struct HostsScreen {
     pub cursor: Option<Host>,
     /// The logins of hosts that were answered; it is not known yet what came of it.
     pub answered: BTreeSet<String>,
+    /// The logins of hosts whose answer came too late; they are going to ask anew.
+    pub late: BTreeSet<String>,
     /// What ssh makes of its configuration for a host, or why that is not known.
     pub settings: HashMap<Host, Result<Vec<Setting>, String>>,
 }

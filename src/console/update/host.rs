@@ -21,6 +21,7 @@ pub(super) fn stands(model: &mut Model, status: HostStatus) {
     let old = model.hosts.take(status.clone());
     model.dirty |= old.as_ref() != Some(&status);
     if asks {
+        model.hosts.late.remove(&name);
         // That was said by its question.
         return;
     }
@@ -36,6 +37,8 @@ pub(super) fn stands(model: &mut Model, status: HostStatus) {
     match reach {
         // It was said when it got no answer.
         Reach::Away if barred && !answered => {}
+        // It hung up, and that was said, too.
+        Reach::Away if model.hosts.late.remove(&name) => {}
         Reach::HostKey => model.say(
             Level::Error,
             format!("{name} shows another host key; nothing is read or sent there. 8 tells more"),

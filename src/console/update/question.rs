@@ -18,6 +18,7 @@ pub(super) fn told(model: &mut Model, event: Event) -> Vec<Effect> {
         Event::Settled(host) => return vec![Effect::ReadHost(host)],
         Event::Late(host) => {
             model.hosts.answered.remove(&host);
+            model.hosts.late.insert(host.clone());
             let text = format!("{host}: answered too late, the host had hung up; it asks anew");
             model.say(Level::Warn, text);
         }

@@ -354,6 +354,8 @@ fn an_answer_that_came_too_late_is_said_to_be() {
         console.said(),
         "box:2222: answered too late, the host had hung up; it asks anew"
     );
+    stands(&mut console, Reach::Away);
+    assert_eq!(log(&console).len(), 1, "that it hung up was said");
 }
 
 #[test]
