@@ -127,7 +127,7 @@ fn a_key_that_ssh_cannot_use_is_told_by_doctor_and_one_that_is_missing_by_everyb
     let told = |site: &Site, what: &str| {
         let path = site.path("keys/id");
         let text = format!("identity_file {} of box {what}", path.display());
-        let ran = run(site, ["doctor"]).code(1).says(&text);
+        let ran = run(site, ["doctor"]).code(3).says(&text);
         assert_eq!(ran.out.matches("identity_file /").count(), 1, "{}", ran.out);
     };
     let site = with_key();
@@ -160,14 +160,14 @@ fn a_key_that_ssh_cannot_use_is_told_by_doctor_and_one_that_is_missing_by_everyb
     mode(0o644);
     told(&site, "can be read by others (mode 0644)");
     mode(0o600);
-    let ran = run(&site, ["doctor"]).code(1);
+    let ran = run(&site, ["doctor"]).code(3);
     assert!(!ran.out.contains("identity_file /"), "{}", ran.out);
 }
 
 #[test]
 fn doctor_tells_one_trouble_once() {
     let site = far(&[("scout", "box"), ("ranger", "crate"), ("rover", "crate")]);
-    let ran = run(&site, ["doctor"]).code(1);
+    let ran = run(&site, ["doctor"]).code(3);
     let said = ran.out.matches("ssh is not installed here").count();
     assert_eq!(said, 1, "{}", ran.out);
     let _ = ran.says("3 agents out of reach: ssh is not installed here");
@@ -178,7 +178,7 @@ fn doctor_tells_one_trouble_once() {
         echo \"ssh: connect to host $host port 22: Connection refused\" >&2; exit 255",
     );
     let _ = run(&site, ["doctor"])
-        .code(1)
+        .code(3)
         .says("1 agent out of reach: box cannot be reached")
         .says("2 agents out of reach: crate cannot be reached");
 }

@@ -105,7 +105,7 @@ fn a_host_that_was_never_reached_does_not_go_away() {
     console.send(Msg::Hosts(vec![host("box", Reach::Away, &["alpha"])]));
     assert_eq!(
         log(&console),
-        [(Level::Warn, "box cannot be reached: No route to host")]
+        [(Level::Warn, "box:2222 cannot be reached: No route to host")]
     );
 }
 
@@ -117,7 +117,7 @@ fn trouble_of_our_own_setup_is_not_laid_upon_a_host() {
     let error = Error::new(Kind::Host, why);
     status.contact.error = Some(TransportError::new(Cause::Refused, error));
     console.send(Msg::Hosts(vec![status]));
-    let said = format!("box cannot be used: {why}");
+    let said = format!("box:2222 cannot be used: {why}");
     assert_eq!(log(&console), [(Level::Error, said.as_str())]);
 }
 
