@@ -150,7 +150,7 @@ impl Runner {
             Effect::HostAway(away) => self.host_away(away),
             Effect::Apply(plan) => self.apply(*plan),
             Effect::Cancel => self.cancel.store(true, Ordering::Relaxed),
-            Effect::Redraw | Effect::Suspend | Effect::Quit => {}
+            Effect::Theme(_) | Effect::Redraw | Effect::Suspend | Effect::Quit => {}
         }
     }
 

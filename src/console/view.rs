@@ -178,6 +178,7 @@ struct Canvas<'a> {
 impl<'a> Canvas<'a> {
     fn new(buffer: &'a mut Buffer, theme: &'a Theme) -> Canvas<'a> {
         let area = buffer.area;
+        buffer.set_style(area, theme.style(Role::Text));
         Canvas {
             buffer,
             theme,
@@ -244,6 +245,7 @@ impl<'a> Canvas<'a> {
                 }
             }
         }
+        self.buffer.set_style(area, self.theme.style(Role::Text));
     }
 }
 

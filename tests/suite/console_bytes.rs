@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use memory_shepherd::console::model::{Level, Stage};
-use memory_shepherd::console::term::Painter;
+use memory_shepherd::console::term::{Abilities, Painter};
 use memory_shepherd::console::theme::{MONO, Theme};
 use memory_shepherd::console::update::{DEAF, Msg};
 use memory_shepherd::console::view;
@@ -58,7 +58,10 @@ impl Wire {
             agreed: true,
             console,
             theme: Theme::named(theme).unwrap(),
-            painter: Painter::new(Writes::default()),
+            painter: Painter::new(
+                Writes::default(),
+                Abilities::of("xterm-256color", "truecolor"),
+            ),
             emulator: vt100::Parser::new(rows, columns, 0),
         }
     }
@@ -393,7 +396,7 @@ fn foreign(bytes: &[u8]) -> Vec<String> {
         fn csi_dispatch(&mut self, params: &vte::Params, marks: &[u8], _: bool, action: char) {
             let numbers: Vec<u16> = params.iter().flatten().copied().collect();
             let known = match (action, marks) {
-                ('m' | 'H' | 'J' | 'K', b"") => true,
+                ('m' | 'H' | 'J' | 'K' | 'L' | 'M' | 'r', b"") => true,
                 ('h' | 'l', b"?") => numbers
                     .iter()
                     .all(|number| matches!(number, 25 | 1049 | 2004 | 2026)),
