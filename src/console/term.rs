@@ -156,8 +156,8 @@ impl Screen {
     }
 
     /// Columns and rows.
-    pub fn size(&mut self) -> (u16, u16) {
-        match rustix::termios::tcgetwinsize(self.painter.out()) {
+    pub fn size(&self) -> (u16, u16) {
+        match rustix::termios::tcgetwinsize(&self.painter.out) {
             Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col, size.ws_row),
             _ => (80, 24),
         }

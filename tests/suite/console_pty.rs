@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use memory_shepherd::console::term::Screen;
+use memory_shepherd::console::term::{Abilities, Screen};
 use rustix::process::Signal;
 
 use crate::fixture::{PROGRAM, Site};
@@ -487,7 +487,7 @@ fn panics_on_a_screen() {
     if std::env::var_os(PANIC).is_none() {
         return;
     }
-    let screen = Screen::enter().unwrap();
+    let screen = Screen::enter(Abilities::of("xterm", "")).unwrap();
     panic!(
         "this is the panic of a test on a screen of {:?}",
         screen.size()

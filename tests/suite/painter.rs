@@ -6,7 +6,7 @@ use memory_shepherd::console::theme::Depth;
 use proptest::prelude::*;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::{Color, Modifier, Style, Stylize};
+use ratatui::style::{Color, Modifier, Style};
 
 use crate::terminal::{assert_same_grid, grid};
 

@@ -22,7 +22,7 @@ const END: &[u8] = b"\x1b[?2026l";
 /// synchronized update, so that no terminal shows half of it. Nothing changed,
 /// nothing goes out. Rows that only moved are moved by the terminal.
 pub struct Painter<W: Write> {
-    out: W,
+    pub(super) out: W,
     abilities: Abilities,
     shown: Buffer,
     next: Buffer,

@@ -252,7 +252,7 @@ fn colours_become_the_nearest_that_there_are() {
         ("#1c1c1c", Color::Indexed(234), Color::Black),
         ("#5f87af", Color::Indexed(67), Color::Blue),
         ("#9ad08a", Color::Indexed(114), Color::LightGreen),
-        ("#e8c47d", Color::Indexed(180), Color::LightYellow),
+        ("#e8c47d", Color::Indexed(186), Color::LightYellow),
         ("#9aa3b2", Color::Indexed(247), Color::Gray),
         ("red", Color::Red, Color::Red),
         ("9", Color::Indexed(9), Color::LightRed),
