@@ -18,8 +18,11 @@ pub(super) struct Scroll {
     pub up: bool,
 }
 
+/// About what it takes to go to a row, in cells.
+const GO: i64 = 7;
+
 /// Less than this, in cells, is not worth the codes.
-const WORTH: i64 = 24;
+const WORTH: i64 = 16;
 
 /// What a row of the next screen costs.
 struct Costs {
@@ -76,17 +79,18 @@ impl Scroll {
             return None;
         }
         let rows = || shown.content.chunks(width).zip(next.content.chunks(width));
+        let written = |count: usize| if count > 0 { count as i64 + GO } else { 0 };
         let differ = |(old, new): (&[Cell], &[Cell])| {
-            old.iter().zip(new).filter(|(old, new)| old != new).count() as i64
+            written(old.iter().zip(new).filter(|(old, new)| old != new).count())
         };
         let before: Vec<i64> = rows().map(differ).collect();
         if before.iter().sum::<i64>() <= WORTH {
             return None;
         }
-        let written = |row: &[Cell]| row.iter().filter(|cell| cell.symbol() != " ").count() as i64;
+        let text = |row: &[Cell]| written(row.iter().filter(|cell| cell.symbol() != " ").count());
         let mut costs = Costs {
             before,
-            blank: rows().map(|(_, new)| written(new)).collect(),
+            blank: rows().map(|(_, new)| text(new)).collect(),
             shown: rows().map(|(old, _)| digest(old)).collect(),
             next: rows().map(|(_, new)| digest(new)).collect(),
         };
