@@ -33,7 +33,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
 use crate::transport::sftp::askpass::{self, Desk};
 use effect::Runner;
-pub use effect::runs;
+pub use effect::{findings, runs};
 use keymap::{Code, Key};
 use model::{
     AgentScreen, HostsScreen, Level, LogScreen, Model, Moment, ReadOnly, ResetScreen, Row, Screen,

@@ -21,6 +21,7 @@ use crate::engine::{Act, Engine, Fleet, FleetEvent, Observation, Plan};
 use crate::error::{Error, Result};
 use crate::transport::sftp::askpass::{self, Desk};
 use texts::Preparers;
+pub use texts::findings;
 
 /// How many plans are made at the same time: one that waits for a host that was
 /// never tried before keeps nobody else's waiting.
