@@ -422,11 +422,7 @@ impl Console {
                 self.theme = theme;
                 self.model.say(Level::Info, format!("theme {name}"));
             }
-            Err(error) => {
-                let hints = error.hints().iter().map(|hint| format!(" - {hint}"));
-                let text = format!("{error}{}", hints.collect::<String>());
-                self.model.say(Level::Error, text.replace('\n', " "));
-            }
+            Err(error) => self.model.say(Level::Error, self.themes.brief(&error)),
         }
         self.model.themes = self.themes.names();
     }

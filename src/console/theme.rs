@@ -172,6 +172,22 @@ impl Themes {
         Ok(theme)
     }
 
+    /// An error of [`Themes::load`] in a line: the first thing that is wrong, in a
+    /// file of the user's folder, and what can be done about it.
+    pub fn brief(&self, error: &Error) -> String {
+        // Of several lines the first only counts the others.
+        let message = error.message();
+        let message = message.lines().nth(1).unwrap_or(message);
+        let message = match &self.folder {
+            Some(folder) => message.replace(&format!("{}/", folder.display()), ""),
+            None => message.to_string(),
+        };
+        match error.hints().first() {
+            Some(hint) => format!("{message} - {hint}"),
+            None => message,
+        }
+    }
+
     fn of_user(&self, name: &str) -> Result<Option<Theme>> {
         let Some(folder) = self.folder.as_ref().filter(|_| is_name(name)) else {
             return Ok(None);

@@ -257,6 +257,74 @@ fn a_terminal_that_goes_takes_the_console_with_it() {
     assert_eq!(ended.signal(), None, "{ended:?}");
 }
 
+/// The ground of the row in which help is offered.
+fn ground(terminal: &Terminal) -> vt100::Color {
+    let (rows, columns) = terminal.screen().size();
+    terminal
+        .screen()
+        .cell(rows - 1, columns - 1)
+        .unwrap()
+        .bgcolor()
+}
+
+/// Chooses a theme in the palette.
+fn wear(terminal: &mut Terminal, name: &str) {
+    terminal.send(":");
+    terminal.wait_for(": _");
+    terminal.send(&format!("theme {name}"));
+    terminal.wait_for(&format!(": theme {name}_"));
+    terminal.send("\r");
+}
+
+#[test]
+fn themes_are_the_users_too_and_change_at_once() {
+    let site = site();
+    let own = "home/config/memory-shepherd/themes/mine.toml";
+    site.write(
+        own,
+        "base = \"light\"\n[roles]\ntext = { bg = \"#102030\" }\n",
+    );
+    for (colorterm, bg) in [
+        ("truecolor", vt100::Color::Rgb(0x10, 0x20, 0x30)),
+        ("", vt100::Color::Idx(235)),
+    ] {
+        let mut command = command(Path::new(PROGRAM), &site.path("home"));
+        command.args(["--theme", "mine", "--config"]);
+        command.arg(site.path(CONFIG));
+        command.env("COLORTERM", colorterm);
+        let mut terminal = Terminal::start(command, SIZE);
+        terminal.wait_for("DRIFTED  ");
+        assert_eq!(ground(&terminal), bg, "{colorterm:?}");
+        wear(&mut terminal, "high-contrast");
+        terminal.wait("another ground", |terminal| ground(terminal) != bg);
+        wear(&mut terminal, "terminal");
+        terminal.wait("the terminal's ground", |terminal| {
+            ground(terminal) == vt100::Color::Default
+        });
+        leaves(terminal);
+    }
+    // What becomes wrong while the console runs is said, and changes nothing.
+    let mut terminal = fleet(&site);
+    site.write(own, "[roles]\ntexte = {}\n");
+    wear(&mut terminal, "mine");
+    terminal.wait_for("mine.toml:2: error: there is no role called");
+    assert_eq!(ground(&terminal), vt100::Color::Default);
+    leaves(terminal);
+}
+
+#[test]
+fn a_theme_that_does_not_exist_does_not_open_the_console() {
+    let site = site();
+    let mut terminal = open(&site, &["--theme", "drak"]);
+    let ended = terminal.wait_for_exit();
+    assert_eq!(ended.exit_code(), 2);
+    terminal.is_restored();
+    let said = terminal.text();
+    assert!(said.contains("there is no theme called drak"), "{said}");
+    assert!(said.contains("did you mean `dark`?"), "{said}");
+    assert!(said.contains("high-contrast"), "{said}");
+}
+
 #[test]
 fn what_an_agent_writes_shows_at_once() {
     let site = site();

@@ -253,7 +253,7 @@ fn colours_become_the_nearest_that_there_are() {
         ("#5f87af", Color::Indexed(67), Color::Blue),
         ("#9ad08a", Color::Indexed(114), Color::LightGreen),
         ("#e8c47d", Color::Indexed(186), Color::LightYellow),
-        ("#9aa3b2", Color::Indexed(247), Color::Gray),
+        ("#9aa3b2", Color::Indexed(248), Color::DarkGray),
         ("red", Color::Red, Color::Red),
         ("9", Color::Indexed(9), Color::LightRed),
     ] {
@@ -353,6 +353,9 @@ fn what_is_wrong_with_a_theme_is_said_at_once_with_line_and_help() {
         hints.contains(&"line 5: did you mean `bold`?".to_string()),
         "{hints:?}"
     );
+    let line = themes.brief(&themes.load("mine").unwrap_err());
+    let first = "mine.toml:4: error: there is no role called `addded`";
+    assert_eq!(line, format!("{first} - line 4: did you mean `added`?"));
     let (message, hints) = error("base");
     assert!(message.contains("base.toml:1: error: there is no built-in theme called `drak`"));
     assert_eq!(hints, ["line 1: did you mean `dark`?"]);
@@ -388,4 +391,21 @@ fn a_theme_that_does_not_exist_is_an_error_with_the_names_of_those_that_do() {
     let none = Themes::new(Some(folder.path().join("none")), Depth::True);
     assert_eq!(none.names().len(), BUILT_IN.len());
     none.load("dark").unwrap();
+}
+
+#[test]
+fn the_readme_names_every_theme_and_its_example_works() {
+    let readme = include_str!("../../../README.md");
+    let (_, section) = readme.split_once("## Themes").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    for (name, _) in BUILT_IN {
+        assert!(section.contains(&format!("`{name}`")), "{name}");
+    }
+    let example = section.split("```").nth(1).unwrap();
+    let (_folder, themes) = themes(&[("mine.toml", example.strip_prefix("toml\n").unwrap())]);
+    let theme = themes.load("mine").unwrap();
+    assert_eq!(
+        theme.style(Role::Added).fg,
+        Some(Color::Rgb(0x6f, 0xb1, 0xff))
+    );
 }
