@@ -145,7 +145,8 @@ impl Themes {
             if let (Some("toml"), Some(name)) = (
                 path.extension().and_then(|end| end.to_str()),
                 path.file_stem().and_then(|name| name.to_str()),
-            ) && !is_built_in(name)
+            ) && is_name(name)
+                && !is_built_in(name)
             {
                 own.push(name.to_string());
             }
