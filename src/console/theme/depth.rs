@@ -78,7 +78,7 @@ impl Depth {
 }
 
 /// What a colour is made of; none for the terminal's own.
-fn exact(colour: Color) -> Option<[u8; 3]> {
+pub(super) fn exact(colour: Color) -> Option<[u8; 3]> {
     match colour {
         Color::Rgb(red, green, blue) => Some([red, green, blue]),
         Color::Indexed(number) => Some(indexed(number)),

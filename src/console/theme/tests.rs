@@ -8,10 +8,9 @@ type Rgb = [f64; 3];
 
 /// A colour in linear light.
 fn linear(colour: Color) -> Rgb {
-    let Color::Rgb(red, green, blue) = colour else {
-        panic!("{colour} is not written as #rrggbb");
-    };
-    [red, green, blue].map(|part| match f64::from(part) / 255.0 {
+    let parts = depth::exact(colour);
+    let parts = parts.unwrap_or_else(|| panic!("{colour} looks different everywhere"));
+    parts.map(|part| match f64::from(part) / 255.0 {
         low if low <= 0.040_45 => low / 12.92,
         high => ((high + 0.055) / 1.055).powf(2.4),
     })
@@ -41,6 +40,33 @@ fn contrast(one: Rgb, other: Rgb) -> f64 {
     (one.max(other) + 0.05) / (one.min(other) + 0.05)
 }
 
+/// What is hard to read in a theme with a ground of its own.
+fn weak_texts(theme: &Theme, least: f64) -> impl Iterator<Item = String> {
+    let ground = theme.style(Role::Text).bg.unwrap();
+    let cursor = theme.style(Role::Cursor).bg.unwrap();
+    let (rule, _) = seen(theme, Role::Rule, ground);
+    let mut found = vec![
+        ("lines", contrast(rule, linear(ground)), 1.5),
+        ("cursor", contrast(linear(cursor), linear(ground)), 1.25),
+    ];
+    for (role, word) in Role::ALL {
+        // Lines between regions are no text, and have no cursor.
+        if matches!(role, Role::Rule | Role::Cursor) {
+            continue;
+        }
+        let dim = theme.style(*role).add_modifier.contains(Modifier::DIM);
+        assert!(!dim, "{word}: what that comes to is the terminal's");
+        for under in [ground, cursor] {
+            let (ink, under) = seen(theme, *role, under);
+            found.push((word, contrast(ink, under), least));
+        }
+    }
+    let weak = found
+        .into_iter()
+        .filter(|(_, reached, least)| reached < least);
+    weak.map(|(word, reached, _)| format!("{word} {reached:.2}"))
+}
+
 #[test]
 fn every_text_of_the_themes_with_a_ground_can_be_read() {
     let themes = [
@@ -51,27 +77,10 @@ fn every_text_of_the_themes_with_a_ground_can_be_read() {
     ];
     let mut weak = Vec::new();
     for (name, least) in themes {
-        let theme = Theme::named(name).unwrap();
-        let ground = theme.style(Role::Text).bg.unwrap();
-        let cursor = theme.style(Role::Cursor).bg.unwrap();
-        for (role, word) in Role::ALL {
-            // Lines between regions are no text, and have no cursor.
-            if matches!(role, Role::Rule | Role::Cursor) {
-                continue;
-            }
-            let look = theme.style(*role);
-            assert!(!look.add_modifier.contains(Modifier::DIM), "{name}: {word}");
-            for under in [ground, cursor] {
-                let (ink, under) = seen(&theme, *role, under);
-                let reached = contrast(ink, under);
-                if reached < least {
-                    weak.push(format!("{name}: {word} {reached:.2}"));
-                }
-            }
+        for depth in [Depth::True, Depth::Indexed] {
+            let theme = Themes::new(None, depth).load(name).unwrap();
+            weak.extend(weak_texts(&theme, least).map(|weak| format!("{name}, {depth:?}: {weak}")));
         }
-        let (rule, ground) = seen(&theme, Role::Rule, ground);
-        assert!(contrast(rule, ground) > 1.5, "{name}: lines");
-        assert!(contrast(linear(cursor), ground) > 1.25, "{name}: cursor");
     }
     assert!(weak.is_empty(), "{weak:#?}");
 }
@@ -124,11 +133,15 @@ fn lab([red, green, blue]: Rgb) -> Rgb {
 
 /// How far apart two roles of a theme are, for eyes that see the least of it.
 fn apart(theme: &Theme, one: Role, other: Role) -> f64 {
-    let ink = |role| linear(theme.style(role).fg.unwrap());
+    // Words that changed are told apart by what is behind them.
+    let colour = |role| {
+        let look = theme.style(role);
+        linear(look.bg.or(look.fg).unwrap())
+    };
     let distance = DEFICIENCIES.iter().map(|(_, matrix)| {
         let (one, other) = (
-            lab(without(*matrix, ink(one))),
-            lab(without(*matrix, ink(other))),
+            lab(without(*matrix, colour(one))),
+            lab(without(*matrix, colour(other))),
         );
         one.iter()
             .zip(other)
@@ -141,17 +154,23 @@ fn apart(theme: &Theme, one: Role, other: Role) -> f64 {
 
 #[test]
 fn opposites_stay_apart_for_every_eye_in_the_colour_blind_theme() {
-    let theme = Theme::named("colour-blind").unwrap();
     let pairs = [
         (Role::Added, Role::Removed),
+        (Role::AddedWord, Role::RemovedWord),
         (Role::Good, Role::Bad),
         (Role::Good, Role::Warn),
         (Role::Busy, Role::Tampered),
         (Role::Clean, Role::Tampered),
     ];
-    for (one, other) in pairs {
-        let distance = apart(&theme, one, other);
-        assert!(distance > 30.0, "{one:?}, {other:?}: {distance:.1}");
+    for depth in [Depth::True, Depth::Indexed] {
+        let theme = Themes::new(None, depth).load("colour-blind").unwrap();
+        for (one, other) in pairs {
+            let distance = apart(&theme, one, other);
+            assert!(
+                distance > 30.0,
+                "{depth:?}: {one:?}, {other:?}: {distance:.1}"
+            );
+        }
     }
     // That the measure means something: red and green do not pass.
     let dark = Theme::named("dark").unwrap();
