@@ -159,7 +159,7 @@ proptest! {
                     painter.forget();
                 }
                 Step::Forget => {
-                    emulator.process(b"\x1b[7m\x1b[H\x1b[2Jnoise\x1b[5;9Hnoise");
+                    emulator.process(b"\x1b[7m\x1b[H\x1b[2Jnoise\x1b[5;9Hnoise\x1b[2;3r");
                     painter.forget();
                 }
             }
@@ -178,9 +178,14 @@ proptest! {
     }
 }
 
-/// Whether margins were set.
+/// Whether margins were set, not only taken away.
 fn moves(bytes: &[u8]) -> bool {
-    bytes.windows(3).any(|codes| codes == b"\x1b[r")
+    let text = String::from_utf8_lossy(bytes);
+    let mut codes = text.split("\x1b[").skip(1);
+    codes.any(|code| {
+        let rest = code.trim_start_matches(|c: char| c.is_ascii_digit() || c == ';');
+        rest.starts_with('r') && rest.len() < code.len()
+    })
 }
 
 /// Lines of text that differ.

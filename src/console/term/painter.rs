@@ -65,11 +65,11 @@ impl<W: Write> Painter<W> {
     ) -> io::Result<usize> {
         let mut pen = Pen::new(self.abilities.erases);
         if self.shown.area != area || self.forgotten {
-            // What was there may be anything, the colour of the pen included.
+            // What was there may be anything, the pen and the margins included.
             let known = !self.forgotten && self.shown.area.is_empty();
             self.shown = Buffer::empty(area);
             if !known {
-                pen.bytes.extend(b"\x1b[m\x1b[2J");
+                pen.bytes.extend(b"\x1b[m\x1b[r\x1b[2J");
             }
             if ground != Color::Reset && self.abilities.erases {
                 pen.restyle(Style::new().bg(ground));

@@ -48,11 +48,14 @@ impl Costs {
     /// saves, its first row, its last one.
     fn best(&self, by: usize) -> Option<(i64, usize, usize)> {
         let rows = self.next.len();
+        let entering = |row: usize| self.before[row] - self.blank[row];
         let saves = |row: usize| match self.next[row] == self.shown[row + by] {
             true => self.before[row],
-            false => self.before[row] - self.blank[row],
+            false => entering(row),
         };
-        let mut enters: i64 = (0..by).map(|row| self.before[row] - self.blank[row]).sum();
+        // The rows behind the last one that is moved to.
+        let mut enters: i64 = (0..by).map(entering).sum();
+        // The run of rows up to here that saves most, and its first row.
         let (mut run, mut from) = (0, 0);
         let mut best = None;
         for row in 0..rows - by {
@@ -60,7 +63,6 @@ impl Costs {
                 (run, from) = (0, row);
             }
             run += saves(row);
-            let entering = |row: usize| self.before[row] - self.blank[row];
             enters += entering(row + by) - entering(row);
             let saved = run + enters;
             if saved > WORTH && best.is_none_or(|(most, _, _)| saved > most) {
@@ -84,7 +86,8 @@ impl Scroll {
             written(old.iter().zip(new).filter(|(old, new)| old != new).count())
         };
         let before: Vec<i64> = rows().map(differ).collect();
-        if before.iter().sum::<i64>() <= WORTH {
+        // A cursor that goes on changes two.
+        if before.iter().filter(|cost| **cost > 0).count() < 3 {
             return None;
         }
         let text = |row: &[Cell]| written(row.iter().filter(|cell| cell.symbol() != " ").count());
