@@ -21,12 +21,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use crossbeam_channel::unbounded;
 
 use crate::clock;
 use crate::config::{self, Config, Env};
 use crate::console;
+use crate::console::term::Abilities;
 use crate::demo;
 use crate::digest::Digest;
 use crate::engine::{Engine, Setup, Trigger, UndoMode};
@@ -66,8 +67,10 @@ pub struct World {
     pub program: PathBuf,
     /// NO_COLOR is set and not empty.
     pub no_color: bool,
-    /// TERM names no terminal that can place a cursor.
-    pub dumb: bool,
+    /// TERM; empty where there is none.
+    pub term: String,
+    /// COLORTERM; empty where there is none.
+    pub colorterm: String,
     /// The session runs over SSH.
     pub over_ssh: bool,
     /// Standard input is a terminal.
@@ -80,6 +83,13 @@ pub struct World {
     pub group: fn(&str) -> Option<u32>,
     /// A user, by its id.
     pub account: fn(u32) -> Option<Account>,
+}
+
+impl World {
+    /// TERM names no terminal that can place a cursor.
+    fn is_dumb(&self) -> bool {
+        self.term.is_empty() || self.term == "dumb"
+    }
 }
 
 /// A user of this machine.
@@ -133,16 +143,11 @@ struct ConsoleFlags {
     #[arg(long)]
     read_only: bool,
     /// The console's theme; the config says it otherwise
-    #[arg(long, value_name = "NAME", value_enum)]
-    theme: Option<Theme>,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Theme {
-    /// The terminal's own sixteen colours
-    Terminal,
-    /// No colours: words, signs and attributes
-    Mono,
+    ///
+    /// terminal (the terminal's own colours), dark, light, high-contrast,
+    /// colour-blind, mono (no colours), or one of your own.
+    #[arg(long, value_name = "NAME")]
+    theme: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -332,7 +337,7 @@ type Ended = Result<Option<Kind>, Failure>;
 pub fn run(arguments: impl IntoIterator<Item = OsString>, world: &World) -> Option<Kind> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let mut settings = Settings {
-        plain: world.no_color || world.dumb,
+        plain: world.no_color || world.is_dumb(),
         stdout_terminal: world.stdout_terminal,
         stderr_terminal: world.stderr_terminal,
         ..Settings::default()
@@ -512,7 +517,7 @@ impl Context<'_> {
     /// Whether a bare call opens the console.
     fn console_fits(&self) -> bool {
         let terminal = self.world.stdin_terminal && self.world.stdout_terminal;
-        terminal && !self.world.dumb && !self.out.is_json()
+        terminal && !self.world.is_dumb() && !self.out.is_json()
     }
 
     fn console(&mut self, flags: &ConsoleFlags) -> Ended {
@@ -554,10 +559,8 @@ impl Context<'_> {
             engine: Arc::new(engine),
             desk: (desk, happened),
             read_only: flags.read_only,
-            theme: flags.theme.map(|theme| match theme {
-                Theme::Terminal => "terminal".to_string(),
-                Theme::Mono => "mono".to_string(),
-            }),
+            theme: flags.theme.clone(),
+            abilities: Abilities::of(&self.world.term, &self.world.colorterm),
             no_color: self.out.no_color(),
             over_ssh: self.world.over_ssh,
             env: self.world.env.clone(),

@@ -27,8 +27,9 @@ use crate::error::{self, Error, Kind, PathContext, Result};
 
 use ini::Report;
 pub use ini::{Diagnostic, Level};
+use keys::canonical;
+pub(crate) use keys::closest;
 pub use keys::{KeyDoc, Scope, keys};
-use keys::{canonical, closest};
 pub use read::parse;
 
 /// What `main` resolved from the process environment; this module reads none
@@ -45,6 +46,17 @@ pub struct Env {
     pub config_variable: Option<PathBuf>,
     /// The effective user id.
     pub uid: u32,
+}
+
+impl Env {
+    /// The user's own folder of this program: for a config, for themes.
+    pub fn user_folder(&self) -> Option<PathBuf> {
+        let xdg = self.xdg_config_home.clone();
+        let folder = xdg
+            .filter(|path| path.is_absolute())
+            .or_else(|| self.home.as_ref().map(|home| home.join(".config")));
+        folder.map(|folder| folder.join("memory-shepherd"))
+    }
 }
 
 /// The config file that the search order leads to.
@@ -84,13 +96,8 @@ fn locate_in(flag: Option<&Path>, env: &Env, system: &Path) -> Result<Located> {
             "correct {by}, or leave it out to search the usual places"
         )));
     }
-    let xdg = env
-        .xdg_config_home
-        .clone()
-        .filter(|path| path.is_absolute());
-    let user = xdg.or_else(|| env.home.as_ref().map(|home| home.join(".config")));
     let here = env.cwd.join(NAME);
-    let user = user.map(|folder| folder.join("memory-shepherd").join(NAME));
+    let user = env.user_folder().map(|folder| folder.join(NAME));
     let first = user.as_ref().unwrap_or(&here).display().to_string();
     let places = [
         Some(here.clone()),

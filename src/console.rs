@@ -33,20 +33,15 @@ use crate::engine::{Address, Engine};
 use crate::error::{Error, Kind, Result};
 use crate::transport::sftp::askpass::{self, Desk};
 use effect::Runner;
-pub use effect::runs;
+pub use effect::{findings, runs};
 use keymap::{Code, Key};
 use model::{
     AgentScreen, HostsScreen, Level, LogScreen, Model, Moment, ReadOnly, ResetScreen, Row, Screen,
     Sort,
 };
-use theme::Theme;
+use term::{Abilities, Pace};
+use theme::{Theme, Themes};
 use update::{Effect, Msg, next_wake, update};
-
-/// How long background changes are gathered before they are drawn.
-const FRAME: Duration = Duration::from_millis(33);
-
-/// The same over SSH, where bytes are dear.
-const FRAME_OVER_SSH: Duration = Duration::from_millis(250);
 
 /// How long background messages are taken in before the next look at the keys.
 const BACKGROUND: Duration = Duration::from_millis(4);
@@ -63,6 +58,8 @@ pub struct Options {
     pub no_color: bool,
     /// Started over SSH.
     pub over_ssh: bool,
+    /// What the terminal can do.
+    pub abilities: Abilities,
     /// For reading a changed config.
     pub env: Env,
     /// Something to say first.
@@ -129,6 +126,7 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
         dirty: true,
         now: moment,
         word_marks: false,
+        themes: Themes::default().names(),
         request: 0,
         waiting: false,
         ages: Vec::new(),
@@ -149,11 +147,15 @@ pub fn run(options: Options) -> Result<()> {
         (None, true) => theme::MONO,
         (None, false) => config.general.theme.as_str(),
     };
-    let theme = Theme::named(name)?;
+    let folder = options.env.user_folder();
+    let folder = folder.map(|folder| folder.join("themes"));
+    let themes = Themes::new(folder, options.abilities.depth);
+    let theme = themes.load(name)?;
     let began = Began::now(&options.engine);
-    let mut screen = term::Screen::enter()?;
+    let mut screen = term::Screen::enter(options.abilities)?;
     let mut model = first_model(config, began.moment(&options.engine), screen.size());
     model.word_marks = theme.word_marks();
+    model.themes = themes.names();
     model.read_only.forced = options.read_only;
     model.host_away = options.host.as_ref().map(|host| host.is_away());
     if let Some(note) = &options.note {
@@ -162,11 +164,6 @@ pub fn run(options: Options) -> Result<()> {
     for warning in &config.warnings {
         model.say(Level::Warn, warning.to_string().replace('\n', " "));
     }
-    let frame = if options.over_ssh {
-        FRAME_OVER_SSH
-    } else {
-        FRAME
-    };
     let input = read_input()?;
     let engine = Arc::clone(&options.engine);
     let (runner, inbox) = Runner::start(
@@ -180,9 +177,10 @@ pub fn run(options: Options) -> Result<()> {
         clock: (engine, began),
         model,
         theme,
+        themes,
         runner,
-        frame,
-        drawn: None,
+        pace: Pace::new(options.over_ssh),
+        keyed: false,
         new_config: None,
     };
     console
@@ -234,9 +232,11 @@ struct Console {
     clock: (Arc<Engine>, Began),
     model: Model,
     theme: Theme,
+    themes: Themes,
     runner: Runner,
-    frame: Duration,
-    drawn: Option<Instant>,
+    pace: Pace,
+    /// A key waits for its frame.
+    keyed: bool,
     /// A changed config that is not in force yet.
     new_config: Option<Box<Config>>,
 }
@@ -257,7 +257,6 @@ impl Console {
             if self.model.dirty {
                 wait = wait.min(self.until_frame());
             }
-            let mut keyed = false;
             let mut first = None;
             select! {
                 recv(input) -> event => first = Some(event.unwrap_or(Input::Gone)),
@@ -281,12 +280,14 @@ impl Console {
             // key stops when it is let go.
             let events: Vec<Input> = first.into_iter().chain(input.try_iter()).collect();
             if !events.is_empty() {
-                keyed = true;
+                self.keyed = true;
                 if !self.take_input(events, screen)? {
                     return Ok(());
                 }
             }
-            if self.model.dirty && (keyed || self.until_frame() == Duration::ZERO) {
+            if !self.model.dirty {
+                self.keyed = false;
+            } else if self.until_frame() == Duration::ZERO {
                 self.draw(screen)?;
             }
         }
@@ -387,6 +388,12 @@ impl Console {
                         Msg::Resize(columns, rows),
                     );
                 }
+                Effect::Theme(name) => {
+                    self.wear(&name);
+                    // Its ground may be another.
+                    screen.forget();
+                    self.model.dirty = true;
+                }
                 Effect::Redraw => {
                     screen.forget();
                     self.model.dirty = true;
@@ -398,17 +405,28 @@ impl Console {
     }
 
     fn draw(&mut self, screen: &mut term::Screen) -> io::Result<()> {
-        screen.draw(&self.model, &self.theme)?;
+        let bytes = screen.draw(&self.model, &self.theme)?;
         self.model.dirty = false;
-        self.drawn = Some(self.clock.0.clock().instant());
+        self.keyed = false;
+        self.pace.drew(self.moment().since, bytes);
         Ok(())
     }
 
     fn until_frame(&self) -> Duration {
-        let now = self.clock.0.clock().instant();
-        self.drawn.map_or(Duration::ZERO, |drawn| {
-            (drawn + self.frame).saturating_duration_since(now)
-        })
+        self.pace.wait(self.moment().since, self.keyed)
+    }
+
+    /// Wears another theme, read anew: who writes one wants to see what it became.
+    fn wear(&mut self, name: &str) {
+        match self.themes.load(name) {
+            Ok(theme) => {
+                self.model.word_marks = theme.word_marks();
+                self.theme = theme;
+                self.model.say(Level::Info, format!("theme {name}"));
+            }
+            Err(error) => self.model.say(Level::Error, self.themes.brief(&error)),
+        }
+        self.model.themes = self.themes.names();
     }
 
     fn moment(&self) -> Moment {

@@ -61,6 +61,14 @@ fn palette(model: &Model, chooser: &Chooser) -> Vec<Choice> {
         disabled: None,
         category: None,
     }));
+    choices.extend(model.themes.iter().map(|name| Choice {
+        item: Item::Theme(name.clone()),
+        id: format!("theme {name}"),
+        title: format!("Wear the theme {name}"),
+        keys: String::new(),
+        disabled: None,
+        category: None,
+    }));
     choices.extend(model.rows.iter().map(|row| Choice {
         item: Item::Agent(row.name.clone()),
         id: format!("agent {}", row.name),

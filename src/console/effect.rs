@@ -22,6 +22,7 @@ use crate::engine::{Act, Address, Engine, Event, Fleet, FleetEvent, Observation,
 use crate::error::{Error, Result};
 use crate::transport::sftp::askpass::{self, Desk};
 use texts::Preparers;
+pub use texts::findings;
 
 /// How many plans are made at the same time: one that waits for a host that was
 /// never tried before keeps nobody else's waiting.
@@ -152,7 +153,7 @@ impl Runner {
             Effect::HostAway(away) => self.host_away(away),
             Effect::Apply(plan) => self.apply(*plan),
             Effect::Cancel => self.cancel.store(true, Ordering::Relaxed),
-            Effect::Redraw | Effect::Suspend | Effect::Quit => {}
+            Effect::Theme(_) | Effect::Redraw | Effect::Suspend | Effect::Quit => {}
         }
     }
 

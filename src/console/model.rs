@@ -110,6 +110,8 @@ pub struct Model {
     pub now: Moment,
     /// Whether the theme shows changed words by marks.
     pub word_marks: bool,
+    /// The themes that can be chosen.
+    pub themes: Vec<String>,
     /// Numbers requests, so that late answers can be told.
     pub request: u64,
     /// Whether the answer to the last one is still to come.
@@ -329,6 +331,8 @@ pub enum Item {
     Command(Command),
     /// Order the fleet.
     Sort(Sort),
+    /// Wear a theme.
+    Theme(String),
     /// Open an agent.
     Agent(String),
 }

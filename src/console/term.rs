@@ -1,273 +1,126 @@
-//! The terminal: entered, left, handed to the shell and taken back; one frame,
-//! one write. The only place that writes escape codes.
+//! The terminal: what it can do, entered, left, handed to the shell and taken
+//! back. Here and in the painter below it are the only escape codes.
+
+mod painter;
+mod scroll;
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
 use crossterm::terminal::{
-    self, BeginSynchronizedUpdate, EndSynchronizedUpdate, EnterAlternateScreen,
-    LeaveAlternateScreen,
+    self, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
 };
 use crossterm::{cursor, queue};
-use ratatui::buffer::{Buffer, Cell};
-use ratatui::layout::Rect;
-use ratatui::style::{Color, Modifier, Style};
-use unicode_width::UnicodeWidthStr;
+
+pub use painter::Painter;
 
 use super::model::Model;
-use super::theme::Theme;
-use super::view;
+use super::theme::{Depth, Theme};
 use crate::error::{PathContext, Result};
 
-/// Draws frames: what changed since the last one goes out in one write, inside a
-/// synchronized update, so that no terminal shows half of it. Nothing changed,
-/// nothing goes out.
-pub struct Painter<W: Write> {
-    out: W,
-    shown: Buffer,
-    next: Buffer,
-    /// Nothing is known of what is on the screen.
-    forgotten: bool,
+/// What a terminal can do. It goes by names alone: a terminal that is asked may
+/// answer late or never, and what it answers comes between the keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// Rows can be moved within margins.
+    pub scrolls: bool,
+    /// What is erased takes the background that is set.
+    pub erases: bool,
+    /// How many colours there are.
+    pub depth: Depth,
 }
 
-impl<W: Write> Painter<W> {
-    /// Frames go to `out`, an empty screen.
-    pub fn new(out: W) -> Painter<W> {
-        Painter {
-            out,
-            shown: Buffer::default(),
-            next: Buffer::default(),
-            forgotten: false,
-        }
-    }
+/// Terminals that cannot insert and delete lines within margins: those from
+/// before the VT102, and what pretends to be none. All others do, the Linux
+/// console and every multiplexer among them.
+const NO_SCROLL: &[&str] = &["", "dumb", "unknown", "vt52", "vt100", "ansi", "sun"];
 
-    /// Draws the model.
-    ///
-    /// # Errors
-    /// When the terminal is gone.
-    pub fn draw(&mut self, model: &Model, theme: &Theme) -> io::Result<()> {
-        let area = Rect::new(0, 0, model.size.0, model.size.1);
-        let mut bytes = Vec::new();
-        queue!(bytes, BeginSynchronizedUpdate)?;
-        let empty = bytes.len();
-        if self.shown.area != area || self.forgotten {
-            if self.forgotten || !self.shown.area.is_empty() {
-                bytes.extend(b"\x1b[m\x1b[2J");
-            }
-            self.shown = Buffer::empty(area);
-        }
-        self.next.resize(area);
-        self.next.reset();
-        view::draw(model, theme, &mut self.next);
-        encode(&self.shown, &self.next, &mut bytes)?;
-        if bytes.len() > empty {
-            queue!(bytes, EndSynchronizedUpdate)?;
-            self.out.write_all(&bytes)?;
-            self.out.flush()?;
-        }
-        self.forgotten = false;
-        std::mem::swap(&mut self.shown, &mut self.next);
-        Ok(())
-    }
+/// Terminals with all colours that say so in their name only; `COLORTERM` does
+/// not come along over SSH.
+const TRUE_COLOUR: &[&str] = &[
+    "alacritty",
+    "contour",
+    "foot",
+    "ghostty",
+    "wezterm",
+    "xterm-ghostty",
+    "xterm-kitty",
+];
 
-    /// Forgets what is on the screen, so that the next frame draws all of it.
-    pub fn forget(&mut self) {
-        self.forgotten = true;
-    }
-
-    /// Where frames go.
-    pub fn out(&mut self) -> &mut W {
-        &mut self.out
-    }
-}
-
-/// From so many blanks on at the end of a row it is cheaper to erase them.
-const ERASE: usize = 4;
-
-/// What turns one screen into another.
-fn encode(shown: &Buffer, next: &Buffer, bytes: &mut Vec<u8>) -> io::Result<()> {
-    let mut style = Style::reset();
-    let mut cursor = None;
-    let changes = changes(shown, next);
-    let mut index = 0;
-    while let Some(&(x, y, cell)) = changes.get(index) {
-        let rest = &changes[index..];
-        if cursor != Some((x, y)) {
-            match between(next, cursor, (x, y), style) {
-                Some(same) => bytes.extend(same.as_bytes()),
-                None => write!(bytes, "\x1b[{};{}H", y + 1, x + 1)?,
-            }
-        }
-        let blanks = match x >= text_end(next, y) {
-            true => rest.iter().take_while(|(_, row, _)| *row == y).count(),
-            false => 0,
+impl Abilities {
+    /// By `TERM` and `COLORTERM`.
+    pub fn of(term: &str, colorterm: &str) -> Abilities {
+        // The variable is often that of the terminal around a GNU screen, which
+        // itself knows fewer colours and erases without any.
+        let screen = term.starts_with("screen");
+        let said = matches!(colorterm, "truecolor" | "24bit") && !screen;
+        let named = |name: &str| term == name || term.starts_with(&format!("{name}-"));
+        let depth = match () {
+            () if said || term.ends_with("-direct") => Depth::True,
+            () if TRUE_COLOUR.iter().any(|name| named(name)) => Depth::True,
+            () if term.contains("256color") => Depth::Indexed,
+            () => Depth::Sixteen,
         };
-        if blanks >= ERASE {
-            restyle(bytes, &mut style, Style::reset())?;
-            bytes.extend(b"\x1b[K");
-            cursor = Some((x, y));
-            index += blanks;
-            continue;
+        Abilities {
+            scrolls: !NO_SCROLL.contains(&term),
+            erases: !screen,
+            depth,
         }
-        restyle(bytes, &mut style, cell.style())?;
-        let symbol = cell.symbol();
-        // Everything foreign was made visible long before; if something were
-        // not, it would end here.
-        match symbol.chars().any(char::is_control) {
-            true => bytes.push(b'?'),
-            false => bytes.extend(symbol.as_bytes()),
-        }
-        // Terminals disagree on how wide a cluster of several characters is.
-        let alone = symbol.chars().nth(1).is_none();
-        cursor = alone.then_some((x + width(cell), y));
-        index += 1;
     }
-    restyle(bytes, &mut style, Style::reset())
 }
 
-/// The cells that have to be written, row by row. What a wide sign leaves of
-/// itself when half of it is overwritten is up to the terminal, so the other half
-/// is written, too.
-fn changes<'n>(shown: &Buffer, next: &'n Buffer) -> Vec<(u16, u16, &'n Cell)> {
-    let mut changes = Vec::new();
-    for y in next.area.rows().map(|row| row.y) {
-        let (mut covered, mut spoilt) = (0, 0);
-        for x in next.area.left()..next.area.right() {
-            let (old, new) = (&shown[(x, y)], &next[(x, y)]);
-            let changed = old != new || spoilt > 0;
-            spoilt = match changed {
-                true => width(old).max(width(new)).max(spoilt) - 1,
-                false => 0,
-            };
-            if covered > 0 {
-                covered -= 1;
-                continue;
+/// When frames are drawn, so that what a held key moves stops when it is let go.
+///
+/// A key is answered at once and what happens in the background is gathered. Over
+/// SSH nobody sees what waits on the way: a frame there is given the time that its
+/// bytes take on a slow line before the next key is answered. All input is taken
+/// in before a frame is drawn, so nothing piles up here, either.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    over_ssh: bool,
+    /// When the last frame was drawn, and how many bytes it had.
+    last: Option<(Duration, usize)>,
+}
+
+impl Pace {
+    /// The slowest line on which a held key does not lag, in bytes per second.
+    pub const LINE: u64 = 4_000;
+
+    /// No frame makes a key wait for longer than this.
+    const LONGEST: Duration = Duration::from_millis(120);
+
+    /// No frame was drawn yet.
+    pub fn new(over_ssh: bool) -> Pace {
+        Pace {
+            over_ssh,
+            last: None,
+        }
+    }
+
+    /// A frame of so many bytes was drawn.
+    pub fn drew(&mut self, now: Duration, bytes: usize) {
+        self.last = Some((now, bytes));
+    }
+
+    /// How long the next frame has to wait. `keyed`: it answers a key.
+    pub fn wait(&self, now: Duration, keyed: bool) -> Duration {
+        let Some((last, bytes)) = self.last else {
+            return Duration::ZERO;
+        };
+        let pause = match (self.over_ssh, keyed) {
+            (false, true) => Duration::ZERO,
+            (false, false) => Duration::from_millis(33),
+            (true, true) => {
+                Duration::from_micros(bytes as u64 * 1_000_000 / Pace::LINE).min(Pace::LONGEST)
             }
-            covered = width(new) - 1;
-            if changed {
-                changes.push((x, y, new));
-            }
-        }
-    }
-    changes
-}
-
-/// How many columns a cell's sign takes: one at least.
-fn width(cell: &Cell) -> u16 {
-    match cell.symbol().len() {
-        0..=1 => 1,
-        _ => cell.symbol().width().max(1) as u16,
-    }
-}
-
-/// So many cells are cheaper written again than jumped over.
-const JUMP: u16 = 7;
-
-/// What stands between the cursor and a cell to its right, if that is little and
-/// looks as what is written now.
-fn between(
-    buffer: &Buffer,
-    cursor: Option<(u16, u16)>,
-    (x, y): (u16, u16),
-    style: Style,
-) -> Option<String> {
-    let (from, _) = cursor.filter(|(from, row)| *row == y && *from < x && x - from < JUMP)?;
-    let bare = Modifier::UNDERLINED | Modifier::REVERSED;
-    let plain =
-        style.bg.unwrap_or_default() == Color::Reset && !style.add_modifier.intersects(bare);
-    let cells = (from..x).map(|column| &buffer[(column, y)]);
-    let text = cells.map(|cell| {
-        let same = cell.style() == style || (plain && *cell == Cell::EMPTY);
-        let ascii = cell.symbol().len() == 1 && !cell.symbol().contains(char::is_control);
-        (same && ascii).then_some(cell.symbol())
-    });
-    text.collect()
-}
-
-/// The column behind the last cell of a row that shows anything.
-fn text_end(buffer: &Buffer, y: u16) -> u16 {
-    let row = (buffer.area.left()..buffer.area.right()).rev();
-    let blank = |cell: &Cell| cell.symbol() == " " && cell.style() == Cell::EMPTY.style();
-    let last = row
-        .map(|x| (x, &buffer[(x, y)]))
-        .find(|(_, cell)| !blank(cell));
-    last.map_or(0, |(x, cell)| x + width(cell))
-}
-
-/// Goes from one style to another.
-fn restyle(bytes: &mut Vec<u8>, now: &mut Style, next: Style) -> io::Result<()> {
-    let own = |style: Style| {
-        (
-            style.fg.unwrap_or_default(),
-            style.bg.unwrap_or_default(),
-            style.add_modifier,
-        )
-    };
-    let ((fg, bg, modifiers), (next_fg, next_bg, next_modifiers)) = (own(*now), own(next));
-    if own(*now) == own(next) {
-        return Ok(());
-    }
-    *now = next;
-    // What is added is added; to take something away everything is.
-    let takes = !next_modifiers.contains(modifiers)
-        || (fg != next_fg && next_fg == Color::Reset)
-        || (bg != next_bg && next_bg == Color::Reset);
-    let mut codes: Vec<String> = Vec::new();
-    let (fg, bg, modifiers) = match takes {
-        true => {
-            codes.push(String::new());
-            (Color::Reset, Color::Reset, Modifier::empty())
-        }
-        false => (fg, bg, modifiers),
-    };
-    for (modifier, code) in [
-        (Modifier::BOLD, 1),
-        (Modifier::DIM, 2),
-        (Modifier::ITALIC, 3),
-        (Modifier::UNDERLINED, 4),
-        (Modifier::REVERSED, 7),
-    ] {
-        if (next_modifiers - modifiers).contains(modifier) {
-            codes.push(code.to_string());
-        }
-    }
-    if fg != next_fg {
-        codes.push(colour(next_fg, 30));
-    }
-    if bg != next_bg {
-        codes.push(colour(next_bg, 40));
-    }
-    write!(bytes, "\x1b[{}m", codes.join(";"))
-}
-
-/// The code of a colour; `base` is 30 for the text and 40 behind it.
-fn colour(colour: Color, base: u8) -> String {
-    let plain = |number: u8| (base + number).to_string();
-    let bright = |number: u8| (base + 60 + number).to_string();
-    match colour {
-        Color::Reset => plain(9),
-        Color::Black => plain(0),
-        Color::Red => plain(1),
-        Color::Green => plain(2),
-        Color::Yellow => plain(3),
-        Color::Blue => plain(4),
-        Color::Magenta => plain(5),
-        Color::Cyan => plain(6),
-        Color::Gray => plain(7),
-        Color::DarkGray => bright(0),
-        Color::LightRed => bright(1),
-        Color::LightGreen => bright(2),
-        Color::LightYellow => bright(3),
-        Color::LightBlue => bright(4),
-        Color::LightMagenta => bright(5),
-        Color::LightCyan => bright(6),
-        Color::White => bright(7),
-        Color::Indexed(index) => format!("{};5;{index}", base + 8),
-        Color::Rgb(red, green, blue) => format!("{};2;{red};{green};{blue}", base + 8),
+            (true, false) => Duration::from_millis(250),
+        };
+        (last + pause).saturating_sub(now)
     }
 }
 
@@ -287,7 +140,7 @@ impl Screen {
     ///
     /// # Errors
     /// When standard output is no terminal that can do this.
-    pub fn enter() -> Result<Screen> {
+    pub fn enter(abilities: Abilities) -> Result<Screen> {
         let path = std::path::Path::new("the terminal");
         // Not the standard library's stdout: that flushes at every line feed.
         let duplicate = || io::stdout().as_fd().try_clone_to_owned().map(File::from);
@@ -298,7 +151,7 @@ impl Screen {
         acquire().path("take over", path)?;
         let screen = duplicate().path("open", path)?;
         Ok(Screen {
-            painter: Painter::new(screen),
+            painter: Painter::new(screen, abilities),
         })
     }
 
@@ -310,11 +163,11 @@ impl Screen {
         }
     }
 
-    /// Draws the model.
+    /// Draws the model; says how many bytes that took.
     ///
     /// # Errors
     /// When the terminal is gone.
-    pub fn draw(&mut self, model: &Model, theme: &Theme) -> io::Result<()> {
+    pub fn draw(&mut self, model: &Model, theme: &Theme) -> io::Result<usize> {
         self.painter.draw(model, theme)
     }
 
@@ -419,4 +272,58 @@ pub fn wait_until_gone() {
     while let Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) =
         rustix::event::poll(&mut poll, None)
     {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn abilities_follow_from_the_names() {
+        let of = |term, colorterm| {
+            let able = Abilities::of(term, colorterm);
+            (able.depth, able.scrolls, able.erases)
+        };
+        let table = [
+            ("xterm-256color", "", (Depth::Indexed, true, true)),
+            ("xterm-256color", "truecolor", (Depth::True, true, true)),
+            ("tmux-256color", "24bit", (Depth::True, true, true)),
+            ("xterm", "", (Depth::Sixteen, true, true)),
+            ("xterm", "yes", (Depth::Sixteen, true, true)),
+            ("linux", "", (Depth::Sixteen, true, true)),
+            ("xterm-kitty", "", (Depth::True, true, true)),
+            ("alacritty", "", (Depth::True, true, true)),
+            ("foot-extra", "", (Depth::True, true, true)),
+            ("footloose", "", (Depth::Sixteen, true, true)),
+            ("konsole-direct", "", (Depth::True, true, true)),
+            (
+                "screen-256color",
+                "truecolor",
+                (Depth::Indexed, true, false),
+            ),
+            ("screen", "truecolor", (Depth::Sixteen, true, false)),
+            ("vt220", "", (Depth::Sixteen, true, true)),
+            ("vt100", "", (Depth::Sixteen, false, true)),
+            ("", "", (Depth::Sixteen, false, true)),
+        ];
+        for (term, colorterm, expected) in table {
+            assert_eq!(of(term, colorterm), expected, "{term}, {colorterm}");
+        }
+    }
+
+    #[test]
+    fn keys_are_answered_at_once_but_for_what_is_on_its_way_over_ssh() {
+        let ms = Duration::from_millis;
+        let waits = |over_ssh, keyed, bytes| {
+            let mut pace = Pace::new(over_ssh);
+            assert_eq!(pace.wait(ms(5), keyed), Duration::ZERO, "the first frame");
+            pace.drew(ms(10), bytes);
+            (pace.wait(ms(10), keyed), pace.wait(ms(1_000), keyed))
+        };
+        assert_eq!(waits(false, true, 9_000), (ms(0), ms(0)));
+        assert_eq!(waits(false, false, 9_000), (ms(33), ms(0)));
+        assert_eq!(waits(true, true, 100), (ms(25), ms(0)));
+        assert_eq!(waits(true, true, 9_000), (ms(120), ms(0)));
+        assert_eq!(waits(true, false, 100), (ms(250), ms(0)));
+    }
 }

@@ -1,11 +1,23 @@
 //! Colours and attributes, by meaning. A closed set of roles; themes are TOML
-//! files in `themes/`, embedded.
+//! files, embedded from `themes/` or in the user's folder, where one is layered
+//! over another.
 
-use ratatui::style::{Color, Modifier, Style};
-use serde::Deserialize;
+mod depth;
+mod file;
+#[cfg(test)]
+mod tests;
 
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use ratatui::style::Style;
+
+pub use depth::Depth;
+
+use crate::config::{self, Problems};
 use crate::engine::{Outcome, State};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, PathContext, Result};
 
 /// The default theme's name.
 pub const DEFAULT: &str = "terminal";
@@ -16,6 +28,16 @@ pub const MONO: &str = "mono";
 /// The themes that come with the program.
 pub const BUILT_IN: &[(&str, &str)] = &[
     (DEFAULT, include_str!("../../themes/terminal.toml")),
+    ("dark", include_str!("../../themes/dark.toml")),
+    ("light", include_str!("../../themes/light.toml")),
+    (
+        "high-contrast",
+        include_str!("../../themes/high-contrast.toml"),
+    ),
+    (
+        "colour-blind",
+        include_str!("../../themes/colour-blind.toml"),
+    ),
     (MONO, include_str!("../../themes/mono.toml")),
 ];
 
@@ -25,15 +47,10 @@ macro_rules! roles {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Role { $(#[doc = $doc] $role,)* }
 
-        /// All roles; a theme must name every one.
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Roles { $($field: Look,)* }
-
-        impl Roles {
-            fn get(&self, role: Role) -> &Look {
-                match role { $(Role::$role => &self.$field,)* }
-            }
+        impl Role {
+            /// All roles, each with its name in themes. Their order is that of the
+            /// looks of a theme.
+            pub const ALL: &[(Role, &str)] = &[$((Role::$role, stringify!($field)),)*];
         }
     };
 }
@@ -71,83 +88,156 @@ roles! {
     revealed Revealed "Characters that would not show; no agent's text can wear this.",
 }
 
-/// A role's look as a theme writes it.
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Look {
-    fg: Option<Color>,
-    bg: Option<Color>,
-    #[serde(default)]
-    style: Vec<Attribute>,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Attribute {
-    Bold,
-    Dim,
-    Italic,
-    Underlined,
-    Reversed,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    word_marks: bool,
-    roles: Roles,
-}
-
-/// A theme.
+/// A theme: how each role looks.
+#[derive(Clone, Debug)]
 pub struct Theme {
-    file: File,
+    word_marks: bool,
+    looks: Vec<Style>,
 }
 
 impl Theme {
-    /// The built-in theme of this name.
+    /// The built-in theme of this name, in all its colours.
     ///
     /// # Errors
     /// [`Kind::User`] when there is none.
     pub fn named(name: &str) -> Result<Theme> {
-        let found = BUILT_IN.iter().find(|(own, _)| *own == name);
-        let Some((_, text)) = found else {
-            let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
-            return Err(
-                Error::new(Kind::User, format!("there is no theme called {name}"))
-                    .hint(format!("there are {}", names.join(" and "))),
-            );
-        };
-        Theme::read(text).map_err(|error| error.context(format!("the theme {name}")))
-    }
-
-    fn read(text: &str) -> Result<Theme> {
-        let file = toml::from_str(text)
-            .map_err(|error| Error::new(Kind::Config, error.message().to_string()))?;
-        Ok(Theme { file })
+        Themes::default().load(name)
     }
 
     /// Whether changed words are marked by signs, because there is no colour.
     pub fn word_marks(&self) -> bool {
-        self.file.word_marks
+        self.word_marks
     }
 
-    /// How a role looks.
+    /// How a role looks. What it says nothing about is that of [`Role::Text`],
+    /// which is on the whole screen.
     pub fn style(&self, role: Role) -> Style {
-        let look = self.file.roles.get(role);
-        let mut style = Style::new();
-        style.fg = look.fg;
-        style.bg = look.bg;
-        for attribute in &look.style {
-            style = style.add_modifier(match attribute {
-                Attribute::Bold => Modifier::BOLD,
-                Attribute::Dim => Modifier::DIM,
-                Attribute::Italic => Modifier::ITALIC,
-                Attribute::Underlined => Modifier::UNDERLINED,
-                Attribute::Reversed => Modifier::REVERSED,
-            });
-        }
-        style
+        // The looks are made from the roles, one for each.
+        self.looks.get(role as usize).copied().unwrap_or_default()
     }
+}
+
+/// The themes that can be chosen: the built-in ones, and those of the user.
+#[derive(Clone, Debug, Default)]
+pub struct Themes {
+    folder: Option<PathBuf>,
+    depth: Depth,
+}
+
+/// The longest theme that is read.
+const FILE_MAX: u64 = 1 << 16;
+
+impl Themes {
+    /// With the user's themes in `folder`, for a terminal of so many colours.
+    pub fn new(folder: Option<PathBuf>, depth: Depth) -> Themes {
+        Themes { folder, depth }
+    }
+
+    /// The names of all themes, the built-in ones first.
+    pub fn names(&self) -> Vec<String> {
+        let mut own: Vec<String> = Vec::new();
+        let folder = self
+            .folder
+            .as_ref()
+            .and_then(|folder| fs::read_dir(folder).ok());
+        for item in folder.into_iter().flatten().flatten() {
+            let path = item.path();
+            if let (Some("toml"), Some(name)) = (
+                path.extension().and_then(|end| end.to_str()),
+                path.file_stem().and_then(|name| name.to_str()),
+            ) && is_name(name)
+                && !is_built_in(name)
+            {
+                own.push(name.to_string());
+            }
+        }
+        own.sort();
+        let built_in = BUILT_IN.iter().map(|(name, _)| (*name).to_string());
+        built_in.chain(own).collect()
+    }
+
+    /// The theme of this name; the user's, where both have one.
+    ///
+    /// # Errors
+    /// [`Kind::User`] when there is none, [`Kind::Config`] when it is wrong.
+    pub fn load(&self, name: &str) -> Result<Theme> {
+        let found = match self.of_user(name)? {
+            Some(text) => Some(text),
+            None => built_in(name).transpose()?,
+        };
+        let mut theme = found.ok_or_else(|| self.unknown(name))?;
+        let ground = theme.style(Role::Text);
+        for look in &mut theme.looks {
+            *look = self.depth.reduce(*look, ground);
+        }
+        Ok(theme)
+    }
+
+    /// An error of [`Themes::load`] in a line: the first thing that is wrong, in a
+    /// file of the user's folder, and what can be done about it.
+    pub fn brief(&self, error: &Error) -> String {
+        // Of several lines the first only counts the others.
+        let message = error.message();
+        let message = message.lines().nth(1).unwrap_or(message);
+        let message = match &self.folder {
+            Some(folder) => message.replace(&format!("{}/", folder.display()), ""),
+            None => message.to_string(),
+        };
+        match error.hints().first() {
+            Some(hint) => format!("{message} - {hint}"),
+            None => message,
+        }
+    }
+
+    fn of_user(&self, name: &str) -> Result<Option<Theme>> {
+        let Some(folder) = self.folder.as_ref().filter(|_| is_name(name)) else {
+            return Ok(None);
+        };
+        let path = folder.join(format!("{name}.toml"));
+        let length = match fs::metadata(&path) {
+            Ok(found) => found.len(),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io("look at", &path, &error).with_kind(Kind::Config)),
+        };
+        if length > FILE_MAX {
+            let message = format!("{} is larger than {FILE_MAX} bytes", path.display());
+            return Err(Error::new(Kind::Config, message).hint("a theme has a line for each role"));
+        }
+        let text = fs::read_to_string(&path).path("read", &path);
+        let text = text.map_err(|error| error.with_kind(Kind::Config))?;
+        Ok(Some(file::read(&text, &path, Some(DEFAULT))?))
+    }
+
+    fn unknown(&self, name: &str) -> Error {
+        let names = self.names();
+        let error = Error::new(Kind::User, format!("there is no theme called {name}"));
+        let error = match config::closest(name, names.iter().map(String::as_str)) {
+            Some(near) => error.hint(format!("did you mean `{near}`?")),
+            None => error,
+        };
+        let error = error.hint(format!("there are {}", names.join(", ")));
+        match &self.folder {
+            Some(folder) => error.hint(format!("your own go into {}", folder.display())),
+            None => error,
+        }
+    }
+}
+
+fn is_built_in(name: &str) -> bool {
+    BUILT_IN.iter().any(|(own, _)| *own == name)
+}
+
+/// Whether this can be the name of a theme: a name and no way elsewhere.
+fn is_name(name: &str) -> bool {
+    let part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+    !name.is_empty() && !name.starts_with('.') && name.chars().all(part)
+}
+
+/// The built-in theme of this name.
+fn built_in(name: &str) -> Option<Result<Theme, Problems>> {
+    let (_, text) = BUILT_IN.iter().find(|(own, _)| *own == name)?;
+    let path = PathBuf::from(format!("themes/{name}.toml"));
+    Some(file::read(text, &path, None))
 }
 
 /// The role of a state.
@@ -171,54 +261,5 @@ pub fn of_outcome(outcome: Outcome) -> Role {
         Outcome::Unchanged => Role::Dim,
         Outcome::Failed | Outcome::Refused => Role::Bad,
         Outcome::NotStarted => Role::Warn,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_built_in_theme_has_every_role() {
-        for (name, _) in BUILT_IN {
-            Theme::named(name).unwrap();
-        }
-        assert_eq!(Theme::named("nope").err().unwrap().kind(), Kind::User);
-    }
-
-    #[test]
-    fn mono_uses_no_colour_and_tells_states_apart() {
-        let mono = Theme::named(MONO).unwrap();
-        assert!(mono.word_marks());
-        for state in State::ALL {
-            let style = mono.style(of_state(state));
-            assert_eq!((style.fg, style.bg), (None, None), "{state}");
-        }
-        assert_ne!(mono.style(Role::Cursor), mono.style(Role::Text));
-    }
-
-    #[test]
-    fn nothing_that_agents_write_looks_like_a_revealed_character() {
-        for (name, _) in BUILT_IN {
-            let theme = Theme::named(name).unwrap();
-            let roles = [
-                Role::Text,
-                Role::Added,
-                Role::AddedWord,
-                Role::Removed,
-                Role::RemovedWord,
-                Role::Dim,
-            ];
-            for role in roles {
-                assert_ne!(theme.style(role), theme.style(Role::Revealed), "{name}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_theme_that_lacks_a_role_or_has_another_is_an_error() {
-        assert!(Theme::read("word_marks = true\n[roles]\ntext = {}\n").is_err());
-        let more = format!("{}\nextra = {{}}\n", BUILT_IN[0].1);
-        assert!(Theme::read(&more).is_err());
     }
 }

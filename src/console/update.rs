@@ -129,6 +129,8 @@ pub enum Effect {
     LoadLog,
     /// Make the demo's host go away, or come back.
     HostAway(bool),
+    /// Wear the theme of this name.
+    Theme(String),
     /// Draw everything again.
     Redraw,
     /// Hand the terminal back to the shell.

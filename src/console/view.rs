@@ -188,6 +188,7 @@ struct Canvas<'a> {
 impl<'a> Canvas<'a> {
     fn new(buffer: &'a mut Buffer, theme: &'a Theme) -> Canvas<'a> {
         let area = buffer.area;
+        buffer.set_style(area, theme.style(Role::Text));
         Canvas {
             buffer,
             theme,
@@ -254,6 +255,7 @@ impl<'a> Canvas<'a> {
                 }
             }
         }
+        self.buffer.set_style(area, self.theme.style(Role::Text));
     }
 }
 

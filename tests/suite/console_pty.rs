@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use memory_shepherd::console::term::Screen;
+use memory_shepherd::console::term::{Abilities, Screen};
 use rustix::process::Signal;
 
 use crate::fixture::{PROGRAM, Site};
@@ -113,7 +113,8 @@ fn a_reset_is_planned_typed_done_and_undone() {
     assert_eq!(site.read(REVIEWER), drifted, "nothing is done yet");
     type_and_wait(&mut terminal, "reset 1");
     terminal.send("\r");
-    terminal.wait_for("1 ok");
+    // While it runs it says how many are done, and an undo has to wait.
+    terminal.wait_for("z plans to undo it");
     assert_eq!(site.read(REVIEWER), Site::baseline("code-reviewer"));
     assert_eq!(site.entries("code-reviewer").len(), 1);
     terminal.send("z");
@@ -255,6 +256,74 @@ fn a_terminal_that_goes_takes_the_console_with_it() {
     assert!(after - before < 1.0, "it span: {:.2} s", after - before);
     let ended = terminal.wait_for_exit();
     assert_eq!(ended.signal(), None, "{ended:?}");
+}
+
+/// The ground of the row in which help is offered.
+fn ground(terminal: &Terminal) -> vt100::Color {
+    let (rows, columns) = terminal.screen().size();
+    terminal
+        .screen()
+        .cell(rows - 1, columns - 1)
+        .unwrap()
+        .bgcolor()
+}
+
+/// Chooses a theme in the palette.
+fn wear(terminal: &mut Terminal, name: &str) {
+    terminal.send(":");
+    terminal.wait_for(": _");
+    terminal.send(&format!("theme {name}"));
+    terminal.wait_for(&format!(": theme {name}_"));
+    terminal.send("\r");
+}
+
+#[test]
+fn themes_are_the_users_too_and_change_at_once() {
+    let site = site();
+    let own = "home/config/memory-shepherd/themes/mine.toml";
+    site.write(
+        own,
+        "base = \"light\"\n[roles]\ntext = { bg = \"#102030\" }\n",
+    );
+    for (colorterm, bg) in [
+        ("truecolor", vt100::Color::Rgb(0x10, 0x20, 0x30)),
+        ("", vt100::Color::Idx(235)),
+    ] {
+        let mut command = command(Path::new(PROGRAM), &site.path("home"));
+        command.args(["--theme", "mine", "--config"]);
+        command.arg(site.path(CONFIG));
+        command.env("COLORTERM", colorterm);
+        let mut terminal = Terminal::start(command, SIZE);
+        terminal.wait_for("DRIFTED  ");
+        assert_eq!(ground(&terminal), bg, "{colorterm:?}");
+        wear(&mut terminal, "high-contrast");
+        terminal.wait("another ground", |terminal| ground(terminal) != bg);
+        wear(&mut terminal, "terminal");
+        terminal.wait("the terminal's ground", |terminal| {
+            ground(terminal) == vt100::Color::Default
+        });
+        leaves(terminal);
+    }
+    // What becomes wrong while the console runs is said, and changes nothing.
+    let mut terminal = fleet(&site);
+    site.write(own, "[roles]\ntexte = {}\n");
+    wear(&mut terminal, "mine");
+    terminal.wait_for("mine.toml:2: error: there is no role called");
+    assert_eq!(ground(&terminal), vt100::Color::Default);
+    leaves(terminal);
+}
+
+#[test]
+fn a_theme_that_does_not_exist_does_not_open_the_console() {
+    let site = site();
+    let mut terminal = open(&site, &["--theme", "drak"]);
+    let ended = terminal.wait_for_exit();
+    assert_eq!(ended.exit_code(), 2);
+    terminal.is_restored();
+    let said = terminal.text();
+    assert!(said.contains("there is no theme called drak"), "{said}");
+    assert!(said.contains("did you mean `dark`?"), "{said}");
+    assert!(said.contains("high-contrast"), "{said}");
 }
 
 #[test]
@@ -487,7 +556,7 @@ fn panics_on_a_screen() {
     if std::env::var_os(PANIC).is_none() {
         return;
     }
-    let screen = Screen::enter().unwrap();
+    let screen = Screen::enter(Abilities::of("xterm", "")).unwrap();
     panic!(
         "this is the panic of a test on a screen of {:?}",
         screen.size()

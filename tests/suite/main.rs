@@ -40,6 +40,7 @@ mod fleet;
 mod fuzz;
 mod ledger;
 mod original;
+mod painter;
 mod regressions;
 mod screenshots;
 mod terminal;

@@ -3,20 +3,26 @@
 //!
 //! `UPDATE_SCREENSHOTS=1 cargo test screenshots` draws them anew.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
 use memory_shepherd::clock::Clock;
 use memory_shepherd::config::{self, Env};
-use memory_shepherd::console::model::{Model, Moment};
-use memory_shepherd::console::theme::Theme;
-use memory_shepherd::console::update::{Msg, Texts, update};
-use memory_shepherd::console::{first_model, runs, text, view};
+use memory_shepherd::console::keymap::{self, Code, Key};
+use memory_shepherd::console::model::{Model, Moment, Request};
+use memory_shepherd::console::theme::{Role, Theme};
+use memory_shepherd::console::update::{DEAF, Effect, Msg, Texts, update};
+use memory_shepherd::console::{findings, first_model, runs, text, view};
 use memory_shepherd::demo;
-use memory_shepherd::engine::{Engine, Setup, State, Trigger};
+use memory_shepherd::engine::{
+    Engine, HostStatus, Plan, Progress, Setup, State, Trigger, UndoTarget,
+};
 use memory_shepherd::transport::local::Local;
 use memory_shepherd::transport::sftp::Everywhere;
 use ratatui::buffer::{Buffer, Cell};
@@ -43,9 +49,9 @@ impl Clock for Still {
     }
 }
 
-fn moment() -> Moment {
+fn moment(since: Duration) -> Moment {
     Moment {
-        since: Duration::ZERO,
+        since,
         wall: Still.now(),
     }
 }
@@ -72,90 +78,235 @@ fn engine(demo: &demo::Demo) -> Engine {
     })
 }
 
-/// The example fleet as the console has just read it, without what differs from
-/// one run to the next.
-fn fleet(engine: &Engine) -> Model {
-    let mut model = first_model(engine.config(), moment(), SIZE);
-    let observations = engine.config().agents.iter().map(|agent| {
-        let mut seen = engine.observe(agent);
-        if seen.state == State::Busy {
-            seen.why = "locked by run 5a10c3d2 of timer (process 4711, since 09:04:51)".to_string();
+/// The console over the example fleet, led by keys: what it asks of the engine is
+/// done at once, and what differs from one time to the next is made the same.
+struct Show<'e> {
+    engine: &'e Engine,
+    model: Model,
+    since: Duration,
+    /// The plan that was made last, as the engine made it.
+    plan: Option<Plan>,
+    /// The id of the last run, for which another is shown.
+    run: String,
+    /// What a run has still to tell.
+    untold: Vec<Msg>,
+}
+
+/// The id of every run and plan that is shown.
+const RUN: &str = "7f3c91d2";
+
+impl Show<'_> {
+    fn new(engine: &Engine) -> Show<'_> {
+        let since = Duration::from_secs(60);
+        let mut show = Show {
+            engine,
+            model: first_model(engine.config(), moment(since), SIZE),
+            since,
+            plan: None,
+            run: String::new(),
+            untold: Vec::new(),
+        };
+        show.read();
+        show.send(Msg::Hosts(
+            engine.hosts().into_iter().map(still_host).collect(),
+        ));
+        show.tell_log();
+        show
+    }
+
+    fn read(&mut self) {
+        let observations = self.engine.config().agents.iter().map(|agent| {
+            let mut seen = self.engine.observe(agent);
+            if seen.state == State::Busy {
+                seen.why =
+                    "locked by run 5a10c3d2 of timer (process 4711, since 09:04:51)".to_string();
+            }
+            seen
+        });
+        self.send(Msg::Observed(observations.collect()));
+    }
+
+    fn tell_log(&mut self) {
+        let mut runs = runs(self.engine).unwrap();
+        let count = runs.len();
+        for (number, run) in runs.iter_mut().enumerate() {
+            run.run = match run.run == self.run {
+                true => RUN.to_string(),
+                false => format!("5a10c3{:02x}", count - number),
+            };
+            for event in &mut run.events {
+                event.duration_ms = 40;
+            }
         }
-        seen
-    });
-    update(&mut model, moment(), Msg::Observed(observations.collect()));
-    update(&mut model, moment(), Msg::Log(Ok(runs(engine).unwrap())));
-    model
+        self.send(Msg::Log(Ok(runs)));
+    }
+
+    fn send(&mut self, msg: Msg) {
+        let effects = update(&mut self.model, moment(self.since), msg);
+        for effect in effects {
+            self.carry_out(effect);
+        }
+    }
+
+    /// Presses keys, each so long after the one before that a plan listens.
+    fn press(&mut self, keys: &str) {
+        for key in keys.split(' ').flat_map(|key| keymap::parse(key).unwrap()) {
+            self.since += DEAF;
+            self.send(Msg::Tick);
+            self.send(Msg::Keys(vec![key]));
+        }
+        // What follows the cursor a moment later.
+        self.since += DEAF;
+        self.send(Msg::Tick);
+    }
+
+    fn type_text(&mut self, text: &str) {
+        for c in text.chars() {
+            self.send(Msg::Keys(vec![Key::plain(Code::Char(c))]));
+        }
+    }
+
+    fn open(&mut self, name: &str) {
+        self.press(":");
+        self.type_text(&format!("agent {name}"));
+        self.press("Enter");
+    }
+
+    fn carry_out(&mut self, effect: Effect) {
+        match effect {
+            Effect::Texts(name) => {
+                let detail = self.engine.detail(self.engine.agent(&name).unwrap());
+                let texts = Texts {
+                    agent: name,
+                    address: detail.observation.address.clone(),
+                    generation: detail.observation.generation,
+                    diff: text::diff(&detail, None),
+                    scratch: text::scratch(&detail),
+                    findings: findings(&detail),
+                    copied: None,
+                };
+                self.send(Msg::Texts(Box::new(texts)));
+            }
+            Effect::Plan(id, request, unlocked) => {
+                let plan = match &request {
+                    Request::Reset(agents) => self.engine.plan_reset(agents, unlocked),
+                    Request::Undo(UndoTarget::Run(_), mode) => {
+                        let target = UndoTarget::Run(self.run.clone());
+                        self.engine.plan_undo(&target, *mode, unlocked)
+                    }
+                    Request::Undo(target, mode) => self.engine.plan_undo(target, *mode, unlocked),
+                };
+                let plan = plan.unwrap();
+                let mut shown = plan.clone();
+                shown.hash = RUN.to_string();
+                for undo in shown.steps.iter_mut().filter_map(|step| step.undo.as_mut()) {
+                    undo.run = RUN.to_string();
+                }
+                self.plan = Some(plan);
+                self.send(Msg::Planned(id, Ok(Box::new(shown))));
+            }
+            Effect::Apply(_) => {
+                let plan = self.plan.take().unwrap();
+                let mut told = Vec::new();
+                let cancel = AtomicBool::new(false);
+                let mut report = self.engine.apply(&plan, true, &cancel, &mut |progress| {
+                    told.push(Msg::Progress(still_progress(progress)));
+                });
+                self.run = std::mem::replace(&mut report.run, RUN.to_string());
+                report.duration_ms = 180;
+                told.push(Msg::Ended(Box::new(report)));
+                self.untold = told;
+            }
+            Effect::Settings(host) => {
+                self.send(Msg::Settings(host, Ok(Vec::new())));
+            }
+            Effect::LoadLog => self.tell_log(),
+            _ => {}
+        }
+    }
+
+    /// Tells what a run has to tell, as far as so many agents are done.
+    fn tell(&mut self, done: usize) {
+        let mut seen = 0;
+        while seen < done && !self.untold.is_empty() {
+            let msg = self.untold.remove(0);
+            seen += usize::from(matches!(msg, Msg::Progress(Progress::Done(_))));
+            self.send(msg);
+        }
+    }
 }
 
-fn open(model: &mut Model, engine: &Engine, name: &str) {
-    let detail = engine.detail(engine.agent(name).unwrap());
-    model.screen = memory_shepherd::console::model::Screen::Agent;
-    model.agent.name = name.to_string();
-    let texts = Texts {
-        agent: name.to_string(),
-        address: detail.observation.address.clone(),
-        generation: detail.observation.generation,
-        diff: text::diff(&detail, None),
-        scratch: text::scratch(&detail),
-        findings: String::new(),
-        copied: None,
-    };
-    update(model, moment(), Msg::Texts(Box::new(texts)));
+fn still_progress(progress: Progress) -> Progress {
+    match progress {
+        Progress::Done(mut result) => {
+            result.duration_ms = 40;
+            Progress::Done(result)
+        }
+        other => other,
+    }
 }
 
-fn draw(model: &Model) -> Buffer {
+/// The demo's host has another port each time, and answers now faster, now slower.
+fn still_host(mut status: HostStatus) -> HostStatus {
+    status.host.port = None;
+    status.contact.latency = Some(Duration::from_millis(38));
+    status
+}
+
+fn draw(model: &Model, theme: &Theme) -> Buffer {
     let mut buffer = Buffer::empty(Rect::new(0, 0, SIZE.0, SIZE.1));
-    view::draw(model, &Theme::named("terminal").unwrap(), &mut buffer);
+    view::draw(model, theme, &mut buffer);
     buffer
 }
 
 const CELL: (f32, f32) = (8.4, 18.0);
-const GROUND: &str = "#15181e";
-const INK: &str = "#d5d9e0";
+/// Ink and ground of a cell, and its attributes.
+type Look = (String, String, Modifier);
 
-fn colour(colour: Color, plain: &'static str) -> &'static str {
+fn colour(colour: Color) -> String {
     match colour {
-        Color::Red => "#f2777a",
-        Color::Green => "#8fc97d",
-        Color::Yellow => "#e5c07b",
-        Color::Magenta => "#d291e4",
-        Color::Cyan => "#6fc3d6",
-        Color::Black => GROUND,
-        _ => plain,
+        Color::Rgb(red, green, blue) => format!("#{red:02x}{green:02x}{blue:02x}"),
+        other => panic!("{other} looks different in every terminal"),
     }
 }
 
-/// What a cell looks like: ink, ground, attributes.
-fn look(cell: &Cell) -> (&'static str, &'static str, Modifier) {
-    let (ink, ground) = (colour(cell.fg, INK), colour(cell.bg, GROUND));
+fn look(cell: &Cell, ground: Color) -> Look {
+    // What lies behind a wide sign has no look of its own.
+    let own = |colour| {
+        if colour == Color::Reset {
+            ground
+        } else {
+            colour
+        }
+    };
+    let (ink, ground) = (colour(own(cell.fg)), colour(own(cell.bg)));
+    let rest = cell.modifier - Modifier::REVERSED;
     match cell.modifier.contains(Modifier::REVERSED) {
-        true => (ground, ink, cell.modifier),
-        false => (ink, ground, cell.modifier),
+        true => (ground, ink, rest),
+        false => (ink, ground, rest),
     }
 }
 
-fn svg(buffer: &Buffer) -> String {
+fn svg(buffer: &Buffer, theme: &Theme) -> String {
     let (columns, rows) = SIZE;
-    let (width, height) = (
-        f32::from(columns) * CELL.0 + 24.0,
-        f32::from(rows) * CELL.1 + 24.0,
-    );
+    let width = f32::from(columns) * CELL.0 + 24.0;
+    let height = f32::from(rows) * CELL.1 + 24.0;
+    let ground = theme.style(Role::Text).bg.unwrap();
     let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" font-family=\"ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace\" font-size=\"14\">\n<rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"{GROUND}\"/>\n"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" font-family=\"ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace\" font-size=\"14\">\n<rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"{}\"/>\n",
+        colour(ground)
     );
     for y in 0..rows {
         let mut x = 0;
         while x < columns {
-            let first = &buffer[(x, y)];
-            let style = look(first);
+            let style = look(&buffer[(x, y)], ground);
             let (mut text, mut cells) = (String::new(), 0);
-            while x + cells < columns && look(&buffer[(x + cells, y)]) == style {
+            while x + cells < columns && look(&buffer[(x + cells, y)], ground) == style {
                 let symbol = buffer[(x + cells, y)].symbol();
                 text.push_str(symbol);
                 cells += symbol.width().max(1) as u16;
             }
-            run(&mut out, (x, y), cells, &text, style);
+            run(&mut out, (x, y), cells, &text, &style, &colour(ground));
             x += cells;
         }
     }
@@ -163,63 +314,132 @@ fn svg(buffer: &Buffer) -> String {
     out
 }
 
-fn run(out: &mut String, at: (u16, u16), cells: u16, text: &str, style: (&str, &str, Modifier)) {
-    let (ink, ground, modifier) = style;
-    let (left, top) = (
-        12.0 + f32::from(at.0) * CELL.0,
-        12.0 + f32::from(at.1) * CELL.1,
-    );
-    let width = f32::from(cells) * CELL.0;
-    if ground != GROUND {
-        writeln!(out, "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{}\" fill=\"{ground}\"/>", CELL.1).unwrap();
+fn run(
+    out: &mut String,
+    (x, y): (u16, u16),
+    cells: u16,
+    text: &str,
+    (ink, behind, modifier): &Look,
+    ground: &str,
+) {
+    let left = |x: u16| 12.0 + f32::from(x) * CELL.0;
+    let top = 12.0 + f32::from(y) * CELL.1;
+    if behind != ground {
+        let (left, width) = (left(x), f32::from(cells) * CELL.0);
+        let height = CELL.1;
+        writeln!(out, "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{height}\" fill=\"{behind}\"/>").unwrap();
     }
-    if text.trim().is_empty() {
+    // Blanks on either side need not be there.
+    let before = text.len() - text.trim_start().len();
+    let text = text.trim();
+    if text.is_empty() {
         return;
     }
+    let (left, width) = (left(x + before as u16), text.width() as f32 * CELL.0);
     let mut extra = String::new();
-    if modifier.contains(Modifier::BOLD) {
-        extra.push_str(" font-weight=\"bold\"");
-    }
-    if modifier.contains(Modifier::DIM) {
-        extra.push_str(" opacity=\"0.6\"");
-    }
-    if modifier.contains(Modifier::UNDERLINED) {
-        extra.push_str(" text-decoration=\"underline\"");
+    for (attribute, code) in [
+        (Modifier::BOLD, " font-weight=\"bold\""),
+        (Modifier::ITALIC, " font-style=\"italic\""),
+        (Modifier::UNDERLINED, " text-decoration=\"underline\""),
+    ] {
+        if modifier.contains(attribute) {
+            extra.push_str(code);
+        }
     }
     let text = text
         .replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;");
+    let base = top + 13.5;
     writeln!(
         out,
-        "<text x=\"{left:.1}\" y=\"{:.1}\" textLength=\"{width:.1}\" fill=\"{ink}\"{extra} xml:space=\"preserve\">{text}</text>",
-        top + 13.5
+        "<text x=\"{left:.1}\" y=\"{base:.1}\" textLength=\"{width:.1}\" fill=\"{ink}\"{extra} xml:space=\"preserve\">{text}</text>",
     )
     .unwrap();
+}
+
+/// The pictures of each screen, by name.
+struct Album {
+    themes: Vec<(&'static str, Theme)>,
+    pictures: BTreeMap<String, String>,
+}
+
+impl Album {
+    fn take(&mut self, name: &str, show: &Show<'_>) {
+        for (theme, look) in &self.themes {
+            let picture = svg(&draw(&show.model, look), look);
+            self.pictures.insert(format!("{name}-{theme}.svg"), picture);
+        }
+    }
+
+    /// That the folder holds these pictures and no others.
+    fn check(self) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("screenshots");
+        let held = || fs::read_dir(&folder).unwrap().map(|file| file.unwrap());
+        if std::env::var_os("UPDATE_SCREENSHOTS").is_some() {
+            held().for_each(|file| fs::remove_file(file.path()).unwrap());
+            for (name, picture) in &self.pictures {
+                fs::write(folder.join(name), picture).unwrap();
+            }
+        }
+        let name = |file: fs::DirEntry| file.file_name().to_string_lossy().into_owned();
+        let mut stale: BTreeSet<String> = held().map(name).collect();
+        for (name, picture) in &self.pictures {
+            match fs::read_to_string(folder.join(name)) {
+                Ok(text) if text == *picture => drop(stale.remove(name)),
+                _ => drop(stale.insert(name.clone())),
+            }
+        }
+        assert!(
+            stale.is_empty(),
+            "{stale:?} changed: UPDATE_SCREENSHOTS=1 cargo test screenshots"
+        );
+    }
 }
 
 #[test]
 fn screenshots_are_up_to_date() {
     let demo = demo::build_temporary(&std::env::temp_dir(), None, &Still).unwrap();
     let engine = engine(&demo);
-    let mut model = fleet(&engine);
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("screenshots");
-    let mut stale = Vec::new();
-    let mut check = |name: &str, model: &Model| {
-        let path = folder.join(name);
-        let picture = svg(&draw(model));
-        if std::env::var_os("UPDATE_SCREENSHOTS").is_some() {
-            std::fs::write(&path, &picture).unwrap();
-        }
-        if std::fs::read_to_string(&path).ok().as_ref() != Some(&picture) {
-            stale.push(name.to_string());
-        }
+    engine.greet();
+    let themes = ["dark", "light"].map(|name| (name, Theme::named(name).unwrap()));
+    let mut album = Album {
+        themes: themes.into(),
+        pictures: BTreeMap::new(),
     };
-    check("fleet.svg", &model);
-    open(&mut model, &engine, "code-reviewer");
-    check("agent.svg", &model);
-    assert!(
-        stale.is_empty(),
-        "{stale:?} changed: UPDATE_SCREENSHOTS=1 cargo test screenshots"
-    );
+    let mut show = Show::new(&engine);
+    album.take("fleet", &show);
+    show.press("?");
+    album.take("help", &show);
+    show.press("Esc :");
+    show.type_text("theme");
+    album.take("palette", &show);
+    show.press("Esc 8");
+    album.take("hosts", &show);
+    show.open("researcher");
+    show.press("Tab");
+    album.take("scratch", &show);
+    show.open("code-reviewer");
+    show.press("S-Tab");
+    album.take("agent", &show);
+    show.press("q");
+    for name in ["code-reviewer", "researcher", "monitor-bot"] {
+        show.press("/");
+        show.type_text(name);
+        show.press("Enter Space Esc");
+    }
+    show.press("X");
+    album.take("plan", &show);
+    show.type_text("reset 3");
+    show.press("Enter");
+    show.tell(2);
+    album.take("run", &show);
+    show.tell(usize::MAX);
+    show.read();
+    album.take("result", &show);
+    show.press("z");
+    album.take("undo", &show);
+    show.press("Esc 7");
+    album.take("log", &show);
+    album.check();
 }

@@ -149,7 +149,7 @@ impl Copies {
 }
 
 /// What is remarkable about a file, in a line.
-fn findings(detail: &Detail) -> String {
+pub fn findings(detail: &Detail) -> String {
     let Some(content) = &detail.observation.content else {
         return detail.observation.why.clone();
     };

@@ -237,6 +237,7 @@ pub(super) fn choose(model: &mut Model, overlay: Overlay) -> Vec<Effect> {
             sort_by(model, sort);
             Vec::new()
         }
+        Item::Theme(name) => vec![Effect::Theme(name)],
         Item::Agent(name) => open_agent(model, name),
     }
 }

@@ -1,0 +1,395 @@
+//! Frames: what turns one screen into the next, in as few bytes as can be, in
+//! one write.
+
+use std::io::{self, Write};
+
+use ratatui::buffer::{Buffer, Cell};
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+use unicode_width::UnicodeWidthStr;
+
+use super::Abilities;
+use super::scroll::Scroll;
+use crate::console::model::Model;
+use crate::console::theme::{Role, Theme};
+use crate::console::view;
+
+/// The terminal shows what stands between these two at once.
+const BEGIN: &[u8] = b"\x1b[?2026h";
+const END: &[u8] = b"\x1b[?2026l";
+
+/// Draws frames: what changed since the last one goes out in one write, inside a
+/// synchronized update, so that no terminal shows half of it. Nothing changed,
+/// nothing goes out. Rows that only moved are moved by the terminal.
+pub struct Painter<W: Write> {
+    pub(super) out: W,
+    abilities: Abilities,
+    shown: Buffer,
+    next: Buffer,
+    /// Nothing is known of what is on the screen.
+    forgotten: bool,
+}
+
+impl<W: Write> Painter<W> {
+    /// Frames go to `out`, an empty screen that can do this.
+    pub fn new(out: W, abilities: Abilities) -> Painter<W> {
+        Painter {
+            out,
+            abilities,
+            shown: Buffer::default(),
+            next: Buffer::default(),
+            forgotten: false,
+        }
+    }
+
+    /// Draws the model; says how many bytes that took.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn draw(&mut self, model: &Model, theme: &Theme) -> io::Result<usize> {
+        let area = Rect::new(0, 0, model.size.0, model.size.1);
+        let ground = theme.style(Role::Text).bg.unwrap_or_default();
+        self.frame(area, ground, |buffer| view::draw(model, theme, buffer))
+    }
+
+    /// Draws what `draw` puts into an empty buffer, most of it on `ground`; says how
+    /// many bytes that took.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn frame(
+        &mut self,
+        area: Rect,
+        ground: Color,
+        draw: impl FnOnce(&mut Buffer),
+    ) -> io::Result<usize> {
+        let mut pen = Pen::new(self.abilities.erases);
+        if self.shown.area != area || self.forgotten {
+            // What was there may be anything, the pen and the margins included.
+            let known = !self.forgotten && self.shown.area.is_empty();
+            self.shown = Buffer::empty(area);
+            if !known {
+                pen.bytes.extend(b"\x1b[m\x1b[r\x1b[2J");
+            }
+            if ground != Color::Reset && self.abilities.erases {
+                pen.restyle(Style::new().bg(ground));
+                pen.bytes.extend(b"\x1b[2J");
+                self.shown.set_style(area, Style::new().bg(ground));
+            }
+        }
+        self.next.resize(area);
+        self.next.reset();
+        draw(&mut self.next);
+        let bytes = self.shortest(pen);
+        if !bytes.is_empty() {
+            let frame = [BEGIN, &bytes, END].concat();
+            self.out.write_all(&frame)?;
+            self.out.flush()?;
+        }
+        self.forgotten = false;
+        std::mem::swap(&mut self.shown, &mut self.next);
+        Ok(match bytes.len() {
+            0 => 0,
+            length => length + BEGIN.len() + END.len(),
+        })
+    }
+
+    /// What turns the screen that is shown into the next one: with rows that the
+    /// terminal moves, or without, whichever is shorter.
+    fn shortest(&self, mut pen: Pen) -> Vec<u8> {
+        let scroll = match self.abilities.scrolls {
+            true => Scroll::between(&self.shown, &self.next),
+            false => None,
+        };
+        let moved = scroll.map(|scroll| {
+            let (mut pen, mut shown) = (pen.clone(), self.shown.clone());
+            pen.scroll(scroll);
+            scroll.apply(&mut shown);
+            pen.write(&shown, &self.next);
+            pen.bytes
+        });
+        pen.write(&self.shown, &self.next);
+        match moved {
+            Some(moved) if moved.len() < pen.bytes.len() => moved,
+            _ => pen.bytes,
+        }
+    }
+
+    /// Forgets what is on the screen, so that the next frame draws all of it.
+    pub fn forget(&mut self) {
+        self.forgotten = true;
+    }
+
+    /// Where frames go.
+    pub fn out(&mut self) -> &mut W {
+        &mut self.out
+    }
+}
+
+/// From so many blanks on at the end of a row it is cheaper to erase them.
+const ERASE: usize = 4;
+
+/// So many cells are cheaper written again than jumped over.
+const JUMP: u16 = 7;
+
+/// What writing has come to.
+#[derive(Clone)]
+struct Pen {
+    bytes: Vec<u8>,
+    style: Style,
+    /// Where the cursor stands, where that is certain.
+    at: Option<(u16, u16)>,
+    /// Erasing takes the background of the pen.
+    erases: bool,
+}
+
+impl Pen {
+    /// As a frame begins, and as it ends.
+    fn new(erases: bool) -> Pen {
+        Pen {
+            bytes: Vec::new(),
+            style: Style::reset(),
+            at: None,
+            erases,
+        }
+    }
+
+    /// Moves rows. Lines are deleted or inserted within margins: that is older than
+    /// the codes for scrolling, which the Linux console lacks and some
+    /// multiplexers know one half of. Margins move the cursor.
+    fn scroll(&mut self, scroll: Scroll) {
+        self.restyle(Style::reset());
+        let (top, bottom) = (scroll.top + 1, scroll.bottom + 1);
+        let act = if scroll.up { 'M' } else { 'L' };
+        let by = match scroll.by {
+            1 => String::new(),
+            by => by.to_string(),
+        };
+        let codes = format!("\x1b[{top};{bottom}r\x1b[{top}H\x1b[{by}{act}\x1b[r");
+        self.bytes.extend(codes.into_bytes());
+        self.at = None;
+    }
+
+    /// Writes what turns one screen into another.
+    fn write(&mut self, shown: &Buffer, next: &Buffer) {
+        let changes = changes(shown, next);
+        let mut index = 0;
+        while let Some(&(x, y, cell)) = changes.get(index) {
+            self.go(next, x, y);
+            let blanks = match x >= text_end(next, y) {
+                true => {
+                    let rest = changes[index..].iter();
+                    rest.take_while(|(_, row, _)| *row == y).count()
+                }
+                false => 0,
+            };
+            if blanks >= ERASE && (self.erases || cell.bg == Color::Reset) {
+                self.restyle(Style::new().bg(cell.bg));
+                self.bytes.extend(b"\x1b[K");
+                index += blanks;
+                continue;
+            }
+            self.put(cell);
+            // Terminals disagree on how wide a cluster of several characters is,
+            // and on where the cursor is behind the last column.
+            let alone = cell.symbol().chars().nth(1).is_none();
+            let after = x + width(cell);
+            self.at = (alone && after < next.area.width).then_some((after, y));
+            index += 1;
+        }
+        self.restyle(Style::reset());
+    }
+
+    /// Goes to a cell: over those before it, where these are few and look as what
+    /// is written now, else with a code.
+    fn go(&mut self, next: &Buffer, x: u16, y: u16) {
+        if self.at == Some((x, y)) {
+            return;
+        }
+        let near = |(from, row): &(u16, u16)| *row == y && *from < x && x - from < JUMP;
+        let between = self.at.filter(near).and_then(|(from, _)| {
+            let cells = (from..x).map(|column| &next[(column, y)]);
+            let text = cells.map(|cell| {
+                let same = looks(cell) == looks_of(self.style) || self.shows_blank(cell);
+                let ascii = cell.symbol().len() == 1 && !cell.symbol().contains(char::is_control);
+                (same && ascii).then_some(cell.symbol())
+            });
+            text.collect::<Option<String>>()
+        });
+        match between {
+            Some(text) => self.bytes.extend(text.into_bytes()),
+            None if x == 0 => self.bytes.extend(format!("\x1b[{}H", y + 1).into_bytes()),
+            None => {
+                let code = format!("\x1b[{};{}H", y + 1, x + 1);
+                self.bytes.extend(code.into_bytes());
+            }
+        }
+        self.at = Some((x, y));
+    }
+
+    /// Whether a blank of the pen looks as this cell.
+    fn shows_blank(&self, cell: &Cell) -> bool {
+        let style = self.style;
+        is_blank(cell)
+            && !style.add_modifier.intersects(BARE)
+            && style.bg.unwrap_or_default() == cell.bg
+    }
+
+    fn put(&mut self, cell: &Cell) {
+        if !self.shows_blank(cell) {
+            self.restyle(cell.style());
+        }
+        let symbol = cell.symbol();
+        // Everything foreign was made visible long before; if something were
+        // not, it would end here.
+        match symbol.chars().any(char::is_control) {
+            true => self.bytes.push(b'?'),
+            false => self.bytes.extend(symbol.as_bytes()),
+        }
+    }
+
+    /// Goes to another style: from the one now or from none, whichever is
+    /// shorter.
+    fn restyle(&mut self, next: Style) {
+        let (now, next_looks) = (looks_of(self.style), looks_of(next));
+        if now == next_looks {
+            return;
+        }
+        self.style = next;
+        let step = codes(now, next_looks).join(";");
+        let mut anew = vec![String::new()];
+        anew.extend(codes(looks_of(Style::reset()), next_looks));
+        let anew = anew.join(";");
+        let code = if step.len() < anew.len() { step } else { anew };
+        self.bytes.extend(format!("\x1b[{code}m").into_bytes());
+    }
+}
+
+/// The cells that have to be written, row by row. What a wide sign leaves of
+/// itself when half of it is overwritten is up to the terminal, so the other half
+/// is written, too.
+fn changes<'n>(shown: &Buffer, next: &'n Buffer) -> Vec<(u16, u16, &'n Cell)> {
+    let mut changes = Vec::new();
+    for y in next.area.rows().map(|row| row.y) {
+        let (mut covered, mut spoilt) = (0, 0);
+        for x in next.area.left()..next.area.right() {
+            let (old, new) = (&shown[(x, y)], &next[(x, y)]);
+            let blank = is_blank(old) && is_blank(new) && old.bg == new.bg;
+            let changed = (old != new && !blank) || spoilt > 0;
+            spoilt = match changed {
+                true => width(old).max(width(new)).max(spoilt) - 1,
+                false => 0,
+            };
+            if covered > 0 {
+                covered -= 1;
+                continue;
+            }
+            covered = width(new) - 1;
+            if changed {
+                changes.push((x, y, new));
+            }
+        }
+    }
+    changes
+}
+
+/// How many columns a cell's sign takes: one at least.
+fn width(cell: &Cell) -> u16 {
+    match cell.symbol().len() {
+        0..=1 => 1,
+        _ => cell.symbol().width().max(1) as u16,
+    }
+}
+
+/// What a blank shows, too.
+const BARE: Modifier = Modifier::UNDERLINED.union(Modifier::REVERSED);
+
+/// Whether a cell shows nothing but its background.
+fn is_blank(cell: &Cell) -> bool {
+    cell.symbol() == " " && !cell.modifier.intersects(BARE)
+}
+
+/// The column from which on a row is blank, all in one colour.
+fn text_end(buffer: &Buffer, y: u16) -> u16 {
+    let (left, right) = (buffer.area.left(), buffer.area.right());
+    let ground = buffer[(right - 1, y)].bg;
+    let row = (left..right).rev().map(|x| (x, &buffer[(x, y)]));
+    let mut texts = row.skip_while(|(_, cell)| is_blank(cell) && cell.bg == ground);
+    texts.next().map_or(0, |(x, cell)| x + width(cell))
+}
+
+/// What can be told apart on a screen.
+type Looks = (Color, Color, Modifier);
+
+fn looks(cell: &Cell) -> Looks {
+    looks_of(cell.style())
+}
+
+fn looks_of(style: Style) -> Looks {
+    (
+        style.fg.unwrap_or_default(),
+        style.bg.unwrap_or_default(),
+        style.add_modifier,
+    )
+}
+
+/// The codes from one look to another.
+fn codes((fg, bg, modifiers): Looks, (next_fg, next_bg, next): Looks) -> Vec<String> {
+    let gone = modifiers - next;
+    let mut added = next - modifiers;
+    let mut codes = Vec::new();
+    // One code takes both away.
+    let weight = Modifier::BOLD | Modifier::DIM;
+    if gone.intersects(weight) {
+        codes.push(22.to_string());
+        added |= next & weight;
+    }
+    for (modifier, on, off) in [
+        (Modifier::BOLD, 1, 0),
+        (Modifier::DIM, 2, 0),
+        (Modifier::ITALIC, 3, 23),
+        (Modifier::UNDERLINED, 4, 24),
+        (Modifier::REVERSED, 7, 27),
+    ] {
+        if gone.contains(modifier) && off > 0 {
+            codes.push(off.to_string());
+        }
+        if added.contains(modifier) {
+            codes.push(on.to_string());
+        }
+    }
+    if fg != next_fg {
+        codes.push(colour(next_fg, 30));
+    }
+    if bg != next_bg {
+        codes.push(colour(next_bg, 40));
+    }
+    codes
+}
+
+/// The code of a colour; `base` is 30 for the text and 40 behind it.
+fn colour(colour: Color, base: u8) -> String {
+    let plain = |number: u8| (base + number).to_string();
+    let bright = |number: u8| (base + 60 + number).to_string();
+    match colour {
+        Color::Reset => plain(9),
+        Color::Black => plain(0),
+        Color::Red => plain(1),
+        Color::Green => plain(2),
+        Color::Yellow => plain(3),
+        Color::Blue => plain(4),
+        Color::Magenta => plain(5),
+        Color::Cyan => plain(6),
+        Color::Gray => plain(7),
+        Color::DarkGray => bright(0),
+        Color::LightRed => bright(1),
+        Color::LightGreen => bright(2),
+        Color::LightYellow => bright(3),
+        Color::LightBlue => bright(4),
+        Color::LightMagenta => bright(5),
+        Color::LightCyan => bright(6),
+        Color::White => bright(7),
+        Color::Indexed(index) => format!("{};5;{index}", base + 8),
+        Color::Rgb(red, green, blue) => format!("{};2;{red};{green};{blue}", base + 8),
+    }
+}

@@ -1,0 +1,151 @@
+//! Whether rows of a screen only moved, and where to. A guess that saves bytes:
+//! what is right is decided by whoever writes the difference that remains.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use ratatui::buffer::{Buffer, Cell};
+
+/// Whole rows that move within a block, what enters it being blank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Scroll {
+    /// The first row of the block.
+    pub top: u16,
+    /// The last one.
+    pub bottom: u16,
+    /// By how many rows.
+    pub by: u16,
+    /// Towards the first row, as when one reads on.
+    pub up: bool,
+}
+
+/// About what it takes to go to a row, in cells.
+const GO: i64 = 7;
+
+/// Less than this, in cells, is not worth the codes.
+const WORTH: i64 = 16;
+
+/// What a row of the next screen costs.
+struct Costs {
+    /// Written over what is there.
+    before: Vec<i64>,
+    /// Written into a blank row.
+    blank: Vec<i64>,
+    shown: Vec<u64>,
+    next: Vec<u64>,
+}
+
+impl Costs {
+    /// In an order of the rows in which everything moves to the front.
+    fn reversed(mut self) -> Costs {
+        self.before.reverse();
+        self.blank.reverse();
+        self.shown.reverse();
+        self.next.reverse();
+        self
+    }
+
+    /// The block whose move to the front by so many rows saves most: what it
+    /// saves, its first row, its last one.
+    fn best(&self, by: usize) -> Option<(i64, usize, usize)> {
+        let rows = self.next.len();
+        let entering = |row: usize| self.before[row] - self.blank[row];
+        let saves = |row: usize| match self.next[row] == self.shown[row + by] {
+            true => self.before[row],
+            false => entering(row),
+        };
+        // The rows behind the last one that is moved to.
+        let mut enters: i64 = (0..by).map(entering).sum();
+        // The run of rows up to here that saves most, and its first row.
+        let (mut run, mut from) = (0, 0);
+        let mut best = None;
+        for row in 0..rows - by {
+            if run <= 0 {
+                (run, from) = (0, row);
+            }
+            run += saves(row);
+            enters += entering(row + by) - entering(row);
+            let saved = run + enters;
+            if saved > WORTH && best.is_none_or(|(most, _, _)| saved > most) {
+                best = Some((saved, from, row + by));
+            }
+        }
+        best
+    }
+}
+
+impl Scroll {
+    /// The move that leaves least to be written, if one is worth it.
+    pub(super) fn between(shown: &Buffer, next: &Buffer) -> Option<Scroll> {
+        let width = usize::from(next.area.width);
+        if width == 0 || shown.area != next.area {
+            return None;
+        }
+        let rows = || shown.content.chunks(width).zip(next.content.chunks(width));
+        let written = |count: usize| if count > 0 { count as i64 + GO } else { 0 };
+        let differ = |(old, new): (&[Cell], &[Cell])| {
+            written(old.iter().zip(new).filter(|(old, new)| old != new).count())
+        };
+        let before: Vec<i64> = rows().map(differ).collect();
+        // A cursor that goes on changes two.
+        if before.iter().filter(|cost| **cost > 0).count() < 3 {
+            return None;
+        }
+        let text = |row: &[Cell]| written(row.iter().filter(|cell| cell.symbol() != " ").count());
+        let mut costs = Costs {
+            before,
+            blank: rows().map(|(_, new)| text(new)).collect(),
+            shown: rows().map(|(old, _)| digest(old)).collect(),
+            next: rows().map(|(_, new)| digest(new)).collect(),
+        };
+        let last = costs.next.len() - 1;
+        let mut best: Option<(i64, Scroll)> = None;
+        for up in [true, false] {
+            for by in 1..=last {
+                let Some((saved, from, to)) = costs.best(by) else {
+                    continue;
+                };
+                if best.is_some_and(|(most, _)| most >= saved) {
+                    continue;
+                }
+                let (top, bottom) = if up {
+                    (from, to)
+                } else {
+                    (last - to, last - from)
+                };
+                let scroll = Scroll {
+                    top: top as u16,
+                    bottom: bottom as u16,
+                    by: by as u16,
+                    up,
+                };
+                best = Some((saved, scroll));
+            }
+            costs = costs.reversed();
+        }
+        best.map(|(_, scroll)| scroll)
+    }
+
+    /// Moves the rows of a buffer as the terminal does.
+    pub(super) fn apply(self, buffer: &mut Buffer) {
+        let width = usize::from(buffer.area.width);
+        let row = |row: u16| usize::from(row) * width;
+        let block = &mut buffer.content[row(self.top)..row(self.bottom + 1)];
+        let (moved, kept) = (row(self.by), block.len() - row(self.by));
+        match self.up {
+            true => {
+                block.rotate_left(moved);
+                block[kept..].fill(Cell::EMPTY);
+            }
+            false => {
+                block.rotate_right(moved);
+                block[..moved].fill(Cell::EMPTY);
+            }
+        }
+    }
+}
+
+fn digest(row: &[Cell]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    row.hash(&mut hasher);
+    hasher.finish()
+}

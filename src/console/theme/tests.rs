@@ -1,0 +1,431 @@
+use std::collections::BTreeSet;
+
+use ratatui::style::{Color, Modifier};
+
+use super::*;
+
+type Rgb = [f64; 3];
+
+/// A colour in linear light.
+fn linear(colour: Color) -> Rgb {
+    let parts = depth::exact(colour);
+    let parts = parts.unwrap_or_else(|| panic!("{colour} looks different everywhere"));
+    parts.map(|part| match f64::from(part) / 255.0 {
+        low if low <= 0.040_45 => low / 12.92,
+        high => ((high + 0.055) / 1.055).powf(2.4),
+    })
+}
+
+/// Ink and ground of a role, on a ground that it may be drawn over.
+fn seen(theme: &Theme, role: Role, ground: Color) -> (Rgb, Rgb) {
+    let (look, text) = (theme.style(role), theme.style(Role::Text));
+    let ink = linear(look.fg.or(text.fg).unwrap());
+    let ground = linear(match role {
+        Role::Text => ground,
+        _ => look.bg.unwrap_or(ground),
+    });
+    match look.add_modifier.contains(Modifier::REVERSED) {
+        true => (ground, ink),
+        false => (ink, ground),
+    }
+}
+
+/// WCAG 2: relative luminance, and the contrast of two.
+fn luminance([red, green, blue]: Rgb) -> f64 {
+    0.2126 * red + 0.7152 * green + 0.0722 * blue
+}
+
+fn contrast(one: Rgb, other: Rgb) -> f64 {
+    let (one, other) = (luminance(one), luminance(other));
+    (one.max(other) + 0.05) / (one.min(other) + 0.05)
+}
+
+/// What is hard to read in a theme with a ground of its own.
+fn weak_texts(theme: &Theme, least: f64) -> impl Iterator<Item = String> {
+    let ground = theme.style(Role::Text).bg.unwrap();
+    let cursor = theme.style(Role::Cursor).bg.unwrap();
+    let (rule, _) = seen(theme, Role::Rule, ground);
+    let mut found = vec![
+        ("lines", contrast(rule, linear(ground)), 1.5),
+        ("cursor", contrast(linear(cursor), linear(ground)), 1.25),
+    ];
+    for (role, word) in Role::ALL {
+        // Lines between regions are no text, and have no cursor.
+        if matches!(role, Role::Rule | Role::Cursor) {
+            continue;
+        }
+        let dim = theme.style(*role).add_modifier.contains(Modifier::DIM);
+        assert!(!dim, "{word}: what that comes to is the terminal's");
+        for under in [ground, cursor] {
+            let (ink, under) = seen(theme, *role, under);
+            found.push((word, contrast(ink, under), least));
+        }
+    }
+    let weak = found
+        .into_iter()
+        .filter(|(_, reached, least)| reached < least);
+    weak.map(|(word, reached, _)| format!("{word} {reached:.2}"))
+}
+
+#[test]
+fn every_text_of_the_themes_with_a_ground_can_be_read() {
+    let themes = [
+        ("dark", 4.5),
+        ("light", 4.5),
+        ("colour-blind", 4.5),
+        ("high-contrast", 7.0),
+    ];
+    let mut weak = Vec::new();
+    for (name, least) in themes {
+        for depth in [Depth::True, Depth::Indexed] {
+            let theme = Themes::new(None, depth).load(name).unwrap();
+            weak.extend(weak_texts(&theme, least).map(|weak| format!("{name}, {depth:?}: {weak}")));
+        }
+    }
+    assert!(weak.is_empty(), "{weak:#?}");
+}
+
+/// What is seen without one kind of cones, in linear light: Machado, Oliveira and
+/// Fernandes 2009, full severity.
+const DEFICIENCIES: [(&str, [Rgb; 3]); 3] = [
+    (
+        "protanopia",
+        [
+            [0.152_286, 1.052_583, -0.204_868],
+            [0.114_503, 0.786_281, 0.099_216],
+            [-0.003_882, -0.048_116, 1.051_998],
+        ],
+    ),
+    (
+        "deuteranopia",
+        [
+            [0.367_322, 0.860_646, -0.227_968],
+            [0.280_085, 0.672_501, 0.047_413],
+            [-0.011_820, 0.042_940, 0.968_881],
+        ],
+    ),
+    (
+        "tritanopia",
+        [
+            [1.255_528, -0.076_749, -0.178_779],
+            [-0.078_411, 0.930_809, 0.147_602],
+            [0.004_733, 0.691_367, 0.303_900],
+        ],
+    ),
+];
+
+fn without(matrix: [Rgb; 3], colour: Rgb) -> Rgb {
+    let row = |row: Rgb| row.iter().zip(colour).map(|(a, b)| a * b).sum::<f64>();
+    matrix.map(|it| row(it).clamp(0.0, 1.0))
+}
+
+/// CIE L*a*b*, in which a distance of 2 is just seen.
+fn lab([red, green, blue]: Rgb) -> Rgb {
+    let part = |value: f64| match value > 0.008_856 {
+        true => value.cbrt(),
+        false => 7.787 * value + 16.0 / 116.0,
+    };
+    let x = part((0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505);
+    let y = part(0.2126 * red + 0.7152 * green + 0.0722 * blue);
+    let z = part((0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089);
+    [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
+}
+
+/// How far apart two roles of a theme are, for eyes that see the least of it.
+fn apart(theme: &Theme, one: Role, other: Role) -> f64 {
+    // Words that changed are told apart by what is behind them.
+    let colour = |role| {
+        let look = theme.style(role);
+        linear(look.bg.or(look.fg).unwrap())
+    };
+    let distance = DEFICIENCIES.iter().map(|(_, matrix)| {
+        let (one, other) = (
+            lab(without(*matrix, colour(one))),
+            lab(without(*matrix, colour(other))),
+        );
+        one.iter()
+            .zip(other)
+            .map(|(a, b)| (a - b).powi(2))
+            .sum::<f64>()
+            .sqrt()
+    });
+    distance.fold(f64::INFINITY, f64::min)
+}
+
+#[test]
+fn opposites_stay_apart_for_every_eye_in_the_colour_blind_theme() {
+    let pairs = [
+        (Role::Added, Role::Removed),
+        (Role::AddedWord, Role::RemovedWord),
+        (Role::Good, Role::Bad),
+        (Role::Good, Role::Warn),
+        (Role::Busy, Role::Tampered),
+        (Role::Clean, Role::Tampered),
+    ];
+    for depth in [Depth::True, Depth::Indexed] {
+        let theme = Themes::new(None, depth).load("colour-blind").unwrap();
+        for (one, other) in pairs {
+            let distance = apart(&theme, one, other);
+            assert!(
+                distance > 30.0,
+                "{depth:?}: {one:?}, {other:?}: {distance:.1}"
+            );
+        }
+    }
+    // That the measure means something: red and green do not pass.
+    let dark = Theme::named("dark").unwrap();
+    let distance = apart(&dark, Role::Added, Role::Removed);
+    assert!(distance < 30.0, "{distance:.1}");
+}
+
+#[test]
+fn every_built_in_theme_has_every_role() {
+    for (name, _) in BUILT_IN {
+        Theme::named(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+#[test]
+fn mono_uses_no_colour_and_tells_states_apart() {
+    let mono = Theme::named(MONO).unwrap();
+    assert!(mono.word_marks());
+    for (role, name) in Role::ALL {
+        let style = mono.style(*role);
+        assert_eq!((style.fg, style.bg), (None, None), "{name}");
+    }
+    assert_ne!(mono.style(Role::Cursor), mono.style(Role::Text));
+}
+
+#[test]
+fn nothing_that_agents_write_looks_like_a_revealed_character() {
+    for (name, _) in BUILT_IN {
+        for depth in [Depth::Sixteen, Depth::Indexed, Depth::True] {
+            let theme = Themes::new(None, depth).load(name).unwrap();
+            let roles = [
+                Role::Text,
+                Role::Added,
+                Role::AddedWord,
+                Role::Removed,
+                Role::RemovedWord,
+                Role::Dim,
+            ];
+            for role in roles {
+                assert_ne!(theme.style(role), theme.style(Role::Revealed), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn with_fewer_colours_everything_can_still_be_seen() {
+    for (name, _) in BUILT_IN {
+        for depth in [Depth::Sixteen, Depth::Indexed] {
+            let theme = Themes::new(None, depth).load(name).unwrap();
+            let text = theme.style(Role::Text);
+            for (role, word) in Role::ALL {
+                let look = theme.style(*role);
+                for colour in [look.fg, look.bg].into_iter().flatten() {
+                    let fits = match colour {
+                        Color::Rgb(..) => false,
+                        Color::Indexed(_) => depth == Depth::Indexed,
+                        _ => true,
+                    };
+                    assert!(fits, "{name}, {depth:?}: {word} {colour}");
+                }
+                let (fg, bg) = (look.fg.or(text.fg), look.bg.or(text.bg));
+                assert!(fg.is_none() || fg != bg, "{name}, {depth:?}: {word}");
+            }
+            let looks = |role| {
+                let look = theme.style(role);
+                (look.fg.or(text.fg), look.bg.or(text.bg), look.add_modifier)
+            };
+            let colourless = name == &MONO;
+            let pairs = [
+                (Role::Cursor, Role::Text, true),
+                (Role::Hit, Role::Text, true),
+                (Role::Tampered, Role::Drifted, true),
+                (Role::Added, Role::Removed, !colourless),
+                (Role::Good, Role::Bad, true),
+            ];
+            for (one, other, differ) in pairs {
+                let different = looks(one) != looks(other);
+                assert!(
+                    different || !differ,
+                    "{name}, {depth:?}: {one:?}, {other:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn colours_become_the_nearest_that_there_are() {
+    let near = |depth: Depth, text: &str| {
+        let look = Style::new().fg(text.parse().unwrap());
+        depth.reduce(look, Style::new()).fg.unwrap()
+    };
+    for (text, indexed, sixteen) in [
+        ("#000000", Color::Indexed(16), Color::Black),
+        ("#ffffff", Color::Indexed(231), Color::White),
+        ("#ff0000", Color::Indexed(196), Color::LightRed),
+        ("#1c1c1c", Color::Indexed(234), Color::Black),
+        ("#5f87af", Color::Indexed(67), Color::Blue),
+        ("#9ad08a", Color::Indexed(114), Color::LightGreen),
+        ("#e8c47d", Color::Indexed(186), Color::LightYellow),
+        ("#9aa3b2", Color::Indexed(248), Color::DarkGray),
+        ("red", Color::Red, Color::Red),
+        ("9", Color::Indexed(9), Color::LightRed),
+    ] {
+        assert_eq!(near(Depth::Indexed, text), indexed, "{text}");
+        assert_eq!(near(Depth::Sixteen, text), sixteen, "{text}");
+        assert_eq!(near(Depth::True, text), text.parse().unwrap(), "{text}");
+    }
+}
+
+/// Themes in a folder of the user's, where these are.
+fn themes(files: &[(&str, &str)]) -> (tempfile::TempDir, Themes) {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let themes = Themes::new(Some(folder.path().to_path_buf()), Depth::True);
+    (folder, themes)
+}
+
+#[test]
+fn a_theme_of_ones_own_is_layered_over_another_role_by_role() {
+    let (_folder, themes) = themes(&[
+        (
+            "mine.toml",
+            "base = \"light\"\nword_marks = true\n[roles]\nadded = { fg = \"#0000ff\" }\n",
+        ),
+        (
+            "plain.toml",
+            "[roles]\ncursor = { fg = \"black\", bg = \"cyan\" }\n",
+        ),
+        (
+            "dark.toml",
+            "base = \"dark\"\n[roles]\nrule = { fg = \"#888888\" }\n",
+        ),
+        ("notes.txt", "no theme"),
+        ("no name.toml", ""),
+    ]);
+    let (mine, light) = (themes.load("mine").unwrap(), Theme::named("light").unwrap());
+    for (role, name) in Role::ALL {
+        let same = mine.style(*role) == light.style(*role);
+        assert_eq!(same, *role != Role::Added, "{name}");
+    }
+    assert_eq!(
+        mine.style(Role::Added),
+        Style::new().fg(Color::Rgb(0, 0, 255))
+    );
+    assert!(mine.word_marks() && !light.word_marks());
+    let plain = themes.load("plain").unwrap();
+    assert_eq!(plain.style(Role::Cursor).bg, Some(Color::Cyan));
+    let terminal = Theme::named(DEFAULT).unwrap();
+    assert_eq!(
+        plain.style(Role::Bad),
+        terminal.style(Role::Bad),
+        "over the default"
+    );
+    // One's own comes before the built-in one of that name, which it can be over.
+    let grey = Style::new().fg(Color::Rgb(0x88, 0x88, 0x88));
+    assert_eq!(themes.load("dark").unwrap().style(Role::Rule), grey);
+    let names = themes.names();
+    assert_eq!(names[names.len() - 2..], ["mine", "plain"]);
+    assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+    assert_eq!(names.len(), BUILT_IN.len() + 2);
+}
+
+#[test]
+fn what_is_wrong_with_a_theme_is_said_at_once_with_line_and_help() {
+    let text = "base = \"dark\"\n[roles]\n# a comment\naddded = { fg = \"#00ff00\" }\n\
+                bad = { fg = \"rot\", style = [\"bald\"] }\nzebra = { bg = \"#12\" }\n";
+    let (folder, themes) = themes(&[
+        ("mine.toml", text),
+        ("base.toml", "base = \"drak\"\n"),
+        ("syntax.toml", "[roles]\ntext = { fg = \n"),
+        ("key.toml", "\n[roles]\ntext = { colour = \"red\" }\n"),
+        ("large.toml", &"#".repeat(70_000)),
+    ]);
+    let error = |name: &str| {
+        let error = themes.load(name).unwrap_err();
+        assert_eq!(error.kind(), Kind::Config, "{name}");
+        (error.message().to_string(), error.hints().to_vec())
+    };
+    let (message, hints) = error("mine");
+    let file = folder.path().join("mine.toml").display().to_string();
+    for said in [
+        format!("{file}: 5 errors"),
+        format!("{file}:4: error: there is no role called `addded`"),
+        format!("{file}:5: error: `rot` is no colour"),
+        format!("{file}:5: error: there is no attribute called `bald`"),
+        format!("{file}:6: error: `#12` is no colour"),
+        format!("{file}:6: error: there is no role called `zebra`"),
+    ] {
+        assert!(message.contains(&said), "{said}\n{message}");
+    }
+    assert!(
+        hints.contains(&"line 4: did you mean `added`?".to_string()),
+        "{hints:?}"
+    );
+    assert!(
+        hints.contains(&"line 5: did you mean `bold`?".to_string()),
+        "{hints:?}"
+    );
+    let line = themes.brief(&themes.load("mine").unwrap_err());
+    let first = "mine.toml:4: error: there is no role called `addded`";
+    assert_eq!(line, format!("{first} - line 4: did you mean `added`?"));
+    let (message, hints) = error("base");
+    assert!(message.contains("base.toml:1: error: there is no built-in theme called `drak`"));
+    assert_eq!(hints, ["line 1: did you mean `dark`?"]);
+    assert!(error("syntax").0.contains("syntax.toml:2: error: "));
+    let (message, _) = error("key");
+    assert!(
+        message.contains("key.toml:3: error: unknown field `colour`"),
+        "{message}"
+    );
+    assert!(error("large").0.contains("is larger than"));
+}
+
+#[test]
+fn a_theme_that_does_not_exist_is_an_error_with_the_names_of_those_that_do() {
+    let (folder, themes) = themes(&[("mine.toml", "")]);
+    let error = themes.load("drak").unwrap_err();
+    assert_eq!(error.kind(), Kind::User);
+    assert_eq!(error.message(), "there is no theme called drak");
+    let names = "terminal, dark, light, high-contrast, colour-blind, mono, mine";
+    assert_eq!(
+        error.hints(),
+        [
+            "did you mean `dark`?".to_string(),
+            format!("there are {names}"),
+            format!("your own go into {}", folder.path().display()),
+        ]
+    );
+    // A name is no way to another file.
+    for way in ["", "../mine", "a/b", ".hidden", "/etc/passwd"] {
+        assert_eq!(themes.load(way).unwrap_err().kind(), Kind::User, "{way}");
+    }
+    // No folder, no themes of one's own.
+    let none = Themes::new(Some(folder.path().join("none")), Depth::True);
+    assert_eq!(none.names().len(), BUILT_IN.len());
+    none.load("dark").unwrap();
+}
+
+#[test]
+fn the_readme_names_every_theme_and_its_example_works() {
+    let readme = include_str!("../../../README.md");
+    let (_, section) = readme.split_once("## Themes").unwrap();
+    let (section, _) = section.split_once("\n## ").unwrap();
+    for (name, _) in BUILT_IN {
+        assert!(section.contains(&format!("`{name}`")), "{name}");
+    }
+    let example = section.split("```").nth(1).unwrap();
+    let (_folder, themes) = themes(&[("mine.toml", example.strip_prefix("toml\n").unwrap())]);
+    let theme = themes.load("mine").unwrap();
+    assert_eq!(
+        theme.style(Role::Added).fg,
+        Some(Color::Rgb(0x6f, 0xb1, 0xff))
+    );
+}
