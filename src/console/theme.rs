@@ -4,6 +4,7 @@
 use ratatui::style::{Color, Modifier, Style};
 use serde::Deserialize;
 
+use super::text::Tone;
 use crate::engine::{Outcome, State};
 use crate::error::{Error, Kind, Result};
 
@@ -67,6 +68,13 @@ roles! {
     removed_word RemovedWord "The words of it that are gone.",
     separator Separator "The boundary.",
     number Number "Line numbers.",
+    markdown_heading MarkdownHeading "A heading in an agent's text.",
+    markdown_strong MarkdownStrong "Strong emphasis there.",
+    markdown_emphasis MarkdownEmphasis "Emphasis there.",
+    markdown_code MarkdownCode "Code there.",
+    markdown_link MarkdownLink "A link there.",
+    markdown_list MarkdownList "What begins an item of a list there.",
+    markdown_quote MarkdownQuote "A quotation there.",
     hit Hit "A search hit.",
     revealed Revealed "Characters that would not show; no agent's text can wear this.",
 }
@@ -164,6 +172,25 @@ pub fn of_state(state: State) -> Role {
     }
 }
 
+/// The role of a tone.
+pub fn of_tone(tone: Tone) -> Role {
+    match tone {
+        Tone::Plain => Role::Text,
+        Tone::Heading => Role::MarkdownHeading,
+        Tone::Strong => Role::MarkdownStrong,
+        Tone::Emphasis => Role::MarkdownEmphasis,
+        Tone::Code => Role::MarkdownCode,
+        Tone::Link => Role::MarkdownLink,
+        Tone::List => Role::MarkdownList,
+        Tone::Quote => Role::MarkdownQuote,
+        Tone::Dim => Role::Dim,
+        Tone::Good => Role::Good,
+        Tone::Warn => Role::Warn,
+        Tone::Bad => Role::Bad,
+        Tone::State(state) => of_state(state),
+    }
+}
+
 /// The role of an outcome.
 pub fn of_outcome(outcome: Outcome) -> Role {
     match outcome {
@@ -208,9 +235,21 @@ mod tests {
                 Role::Removed,
                 Role::RemovedWord,
                 Role::Dim,
+                Role::MarkdownHeading,
+                Role::MarkdownStrong,
+                Role::MarkdownEmphasis,
+                Role::MarkdownCode,
+                Role::MarkdownLink,
+                Role::MarkdownList,
+                Role::MarkdownQuote,
             ];
             for role in roles {
-                assert_ne!(theme.style(role), theme.style(Role::Revealed), "{name}");
+                let style = theme.style(role);
+                assert_ne!(style, theme.style(Role::Revealed), "{name}");
+                assert!(
+                    !style.add_modifier.contains(Modifier::REVERSED),
+                    "{name} {role:?}"
+                );
             }
         }
     }

@@ -39,7 +39,11 @@ pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
         Screen::Log => log::draw(model, &mut canvas),
         Screen::Hosts => hosts::draw(model, &mut canvas),
     }
-    hints(model, &mut canvas);
+    // A text that has the screen for itself has its own last line.
+    let full = model.screen == Screen::Agent && model.agent.full && !model.agent.is_list();
+    if !full || model.prompt.is_some() {
+        hints(model, &mut canvas);
+    }
     if let Some(overlay) = &model.overlay {
         overlay::draw(model, overlay, &mut canvas);
     }

@@ -11,7 +11,7 @@ use memory_shepherd::config::{self, Env, Host};
 use memory_shepherd::console::first_model;
 use memory_shepherd::console::keymap::{self, Key};
 use memory_shepherd::console::model::{Form, Model, Moment, Request, RunSummary, Stage};
-use memory_shepherd::console::text::{self, Prepared};
+use memory_shepherd::console::text::{self, Line, Prepared, Tone};
 use memory_shepherd::console::update::{self, Effect, Msg, Texts, update};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::memory::{Boundary, Rule};
@@ -267,6 +267,8 @@ impl Console {
             generation: self.generation,
             diff,
             scratch,
+            facts: facts(),
+            titles: titles(name),
             findings: "separator L3 (1 of 1) · 2 invisible characters".to_string(),
             copied: None,
         };
@@ -290,6 +292,8 @@ impl Console {
             generation: self.generation,
             diff: text::diff(&detail, None),
             scratch: text::scratch(&detail),
+            facts: facts(),
+            titles: titles(name),
             findings,
             copied: Some(ago(minutes)),
         };
@@ -317,6 +321,44 @@ impl Console {
             more: 0,
         }
     }
+}
+
+fn titles(name: &str) -> [String; 2] {
+    [
+        format!("baseline {name}-MEMORY.md (above ---)"),
+        format!("memory /agents/{name}/MEMORY.md"),
+    ]
+}
+
+/// A few facts as they are prepared for the screen.
+fn facts() -> Vec<(&'static str, Line)> {
+    let fact = |label, text: &str, tone| {
+        let raw = text.as_bytes().to_vec();
+        let tones = vec![(0..raw.len(), tone)];
+        let line = Line {
+            raw,
+            tones,
+            ..Line::default()
+        };
+        (label, line)
+    };
+    let digest = Digest::of(b"memory").to_string();
+    vec![
+        ("Now", Line::default()),
+        fact("state", "DRIFTED", Tone::State(State::Drifted)),
+        fact("why", "rules edited: L31 L58", Tone::Plain),
+        ("Memory", Line::default()),
+        fact("path", "/agents/code-reviewer/MEMORY.md", Tone::Plain),
+        fact(
+            "size",
+            "██████████████████░░ 88%  14420 of 16384 bytes",
+            Tone::Plain,
+        ),
+        fact("sha256", &digest, Tone::Plain),
+        ("Findings", Line::default()),
+        fact("", "2 invisible characters", Tone::Warn),
+        fact("", "words with \u{1b}[31m and \u{202e}", Tone::Warn),
+    ]
 }
 
 fn boundary(memory: &[u8], baseline: &[u8]) -> Option<Boundary> {

@@ -1,6 +1,7 @@
 //! The texts of an agent.
 
 use memory_shepherd::console::model::Tab;
+use memory_shepherd::console::text::Prepared;
 use memory_shepherd::console::update::Effect;
 use memory_shepherd::engine::State;
 
@@ -83,13 +84,9 @@ fn tabs_wrap_and_reveal_are_switches() {
 fn texts_of_another_agent_or_an_older_generation_are_ignored() {
     let mut console = reading();
     let lines = console.model.agent.diff.lines.clone();
-    console.give("alpha", (Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
+    console.give("alpha", Prepared::default(), Prepared::default());
     assert_eq!(console.model.agent.diff.lines, lines);
     console.model.agent.generation += 100;
-    console.give(
-        "charlie",
-        (Vec::new(), Vec::new()),
-        (Vec::new(), Vec::new()),
-    );
+    console.give("charlie", Prepared::default(), Prepared::default());
     assert_eq!(console.model.agent.diff.lines, lines);
 }
