@@ -35,6 +35,7 @@ impl Markdown {
             ("markup.heading", Tone::Heading),
             ("markup.quote", Tone::Quote),
             ("punctuation.definition.list_item", Tone::List),
+            ("markup.list.numbered.bullet", Tone::List),
         ];
         Markdown {
             syntaxes: SyntaxSet::load_defaults_newlines(),

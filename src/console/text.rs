@@ -215,10 +215,13 @@ impl Pane {
     /// Changes something and lays the lines out anew; the line at the top stays.
     fn stay(&mut self, change: impl FnOnce(&mut Pane)) {
         let here = self.line_at_top();
+        // What a fold at the beginning hides does not push away what is read.
+        let folded = matches!(self.items.first(), Some(Item::Fold(..)));
+        let inside = self.top != (0, 0) || folded;
         change(self);
         self.lay_out();
         self.grown = 0;
-        if let Some(here) = here.filter(|_| self.top != (0, 0)) {
+        if let Some(here) = here.filter(|_| inside) {
             self.top = (self.item_of(here), 0);
         }
     }
@@ -254,7 +257,11 @@ impl Pane {
     }
 
     fn line_at_top(&self) -> Option<usize> {
-        self.items.get(self.top.0).map(|item| item.line())
+        let end = self.lines.len().saturating_sub(1);
+        self.items.get(self.top.0).map(|item| match *item {
+            Item::Fold(first, count) => (first + count).min(end),
+            item => item.line(),
+        })
     }
 
     /// The item that shows a line, or that it is folded into.

@@ -136,6 +136,16 @@ fn asked(model: &Model, canvas: &mut Canvas<'_>, end: u16) -> u16 {
 /// Whether a hint belongs to what is asked right now.
 fn fits_stage(command: Command, model: &Model) -> bool {
     use super::model::{Form, Stage};
+    if model.context() == Context::Agent {
+        let texts = matches!(
+            command,
+            Command::NextHunk | Command::Search | Command::Sides | Command::Wrap
+        ) || matches!(command, Command::Reveal | Command::Full);
+        return match command {
+            Command::Open => model.agent.is_list(),
+            _ => !(texts && model.agent.is_list()),
+        };
+    }
     if model.context() != Context::Plan {
         return true;
     }

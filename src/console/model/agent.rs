@@ -257,7 +257,7 @@ impl Model {
 
     /// The column between two sides.
     pub fn middle(&self) -> usize {
-        usize::from(self.size.0).saturating_sub(1) / 2
+        usize::from(self.size.0).saturating_sub(2) / 2
     }
 
     /// How texts look.

@@ -126,13 +126,12 @@ pub(super) fn arrange(model: &mut Model, command: Command) {
         Command::MoreContext => agent.context = CONTEXTS[(here + 1).min(CONTEXTS.len() - 1)],
         _ => agent.context = CONTEXTS[here.saturating_sub(1)],
     }
-    let context = agent.context;
     agent.arrange(model.size.0);
-    if command != Command::Sides {
-        let text = match context {
-            Some(lines) => format!("{lines} equal lines around each change"),
-            None => "all equal lines".to_string(),
-        };
-        model.hint(&text);
+    match (command, here) {
+        (Command::LessContext, 0) => model.hint("changes alone are shown already"),
+        (Command::MoreContext, last) if last + 1 == CONTEXTS.len() => {
+            model.hint("all equal lines are shown already");
+        }
+        _ => {}
     }
 }

@@ -208,9 +208,10 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, seen: Option<&Observation>) {
             pane.hits.len()
         ));
     }
+    // What is open in the history is not about now.
     if let Some(boundary) = content
         .and_then(|content| content.boundary)
-        .filter(|b| b.drifted())
+        .filter(|b| b.drifted() && model.agent.history.opened.is_none())
     {
         state.push(format!("+{} -{}", boundary.added, boundary.removed));
     }

@@ -64,6 +64,8 @@ fn charts(model: &Model, canvas: &mut Canvas<'_>) {
     let range = |values: &[u64], show: &dyn Fn(u64) -> String| {
         let (least, most) = (values.iter().min(), values.iter().max());
         match (least, most) {
+            (_, Some(0)) => "none".to_string(),
+            (Some(least), Some(most)) if least == most => show(*most),
             (Some(least), Some(most)) => format!("{} to {}", show(*least), show(*most)),
             _ => "not known".to_string(),
         }

@@ -39,7 +39,11 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, mut y: u16) {
                     sides(model, canvas, y, [line(old), line(new)], row, first, hit);
                 }
                 Item::Fold(..) => {
-                    let x = if model.gutter() > 1 { 1 } else { 0 };
+                    let x = if model.has_sides() {
+                        1
+                    } else {
+                        model.gutter() as u16
+                    };
                     spans(canvas, x, y, None, &row.spans, None);
                     if model.has_sides() {
                         canvas.put(model.middle() as u16, y, "│", Role::Rule);
@@ -85,7 +89,8 @@ fn whole(
     let gutter = model.gutter() as u16;
     let (sign, role) = sign(line.kind);
     if line.kind == Kind::Separator {
-        let x = canvas.put(gutter, y, "═══ ", Role::Separator);
+        let begin = if model.has_sides() { 1 } else { gutter };
+        let x = canvas.put(begin, y, "═══ ", Role::Separator);
         let x = spans(canvas, x, y, Some(line), &row.spans, hit) + 1;
         let rest = usize::from(canvas.width().saturating_sub(x));
         canvas.put(x, y, &"═".repeat(rest), Role::Separator);
@@ -133,13 +138,17 @@ fn sides(
     let middle = model.middle() as u16;
     canvas.put(middle, y, "│", Role::Rule);
     let numbers = lines.map(|line| line.map(|line| [line.old, line.new]));
-    for (side, begin) in [(0, 0), (1, middle + 1)] {
+    for (side, begin) in [(0, 0), (1, middle + 2)] {
         let Some(line) = lines[side] else { continue };
         let (sign, role) = sign(line.kind);
+        let row = [&row.spans, &row.right][side];
+        // The other side may be longer.
+        if !first && row.is_empty() {
+            continue;
+        }
         canvas.put(begin, y, sign, role);
         let number = number(numbers[side].and_then(|numbers| numbers[side]), first);
         canvas.put(begin + 1, y, &format!("{number:>5}"), Role::Number);
-        let row = [&row.spans, &row.right][side];
         spans(canvas, begin + GUTTER_SIDE as u16, y, Some(line), row, hit);
     }
 }
