@@ -132,17 +132,18 @@ mod tests {
 
     #[test]
     fn what_markdown_is_made_of_has_a_tone() {
-        let text = "# Rules\n\n- be **kind** and *brief*\n> said\n\nrun `ls` or [this](http://x.y)\n\n\
-                    ```\nlet x = 1;\n```\nplain\n";
+        let text = "# Rules\n\n- be **kind** and *brief*\n\n> said\n\nrun `ls` or [this](http://x.y)\n\n\
+                    ```\nlet x = 1;\n```\nplain\n\n1. first\n";
         let shown = shown(text);
         for expected in [
             "1:Heading:# Rules",
             "3:List:-",
             "3:Strong:**kind**",
             "3:Emphasis:*brief*",
-            "4:Quote:> said",
-            "6:Code:`ls`",
-            "9:Code:let x = 1;",
+            "5:Quote:> said",
+            "7:Code:`ls`",
+            "10:Code:let x = 1;",
+            "14:List:1.",
         ] {
             assert!(
                 shown.iter().any(|it| it == expected),
@@ -150,10 +151,10 @@ mod tests {
             );
         }
         assert!(
-            shown.iter().any(|it| it.starts_with("6:Link:")),
+            shown.iter().any(|it| it.starts_with("7:Link:")),
             "{shown:#?}"
         );
-        assert!(!shown.iter().any(|it| it.starts_with("11:")), "{shown:#?}");
+        assert!(!shown.iter().any(|it| it.starts_with("12:")), "{shown:#?}");
     }
 
     #[test]

@@ -477,6 +477,133 @@ mod tests {
         assert_eq!(pane.grown, 2);
     }
 
+    /// A pane of lines, of which `+` and `-` begin changed ones.
+    fn changed(lines: &[&str], context: Option<usize>, sides: bool) -> Pane {
+        let line = |text: &&str| Line {
+            kind: match text.as_bytes().first() {
+                Some(b'+') => Kind::Added,
+                Some(b'-') => Kind::Removed,
+                _ => Kind::Same,
+            },
+            ..Line::note(Kind::Same, *text)
+        };
+        let mut pane = Pane {
+            arrangement: Arrangement { context, sides },
+            ..Pane::default()
+        };
+        pane.replace(lines.iter().map(line).collect());
+        pane
+    }
+
+    #[test]
+    fn what_is_found_is_not_folded_and_what_is_read_stays_when_folds_open() {
+        let lines = ["a", "b", "c", "d", "-e", "f", "g", "h", "i"];
+        let mut pane = changed(&lines, Some(0), false);
+        assert_eq!(
+            pane.items,
+            [Item::Fold(0, 4), Item::Whole(4), Item::Fold(5, 4)]
+        );
+        pane.search("b");
+        assert_eq!(pane.hits, [1]);
+        assert_eq!(pane.items[..2], [Item::Whole(0), Item::Whole(1)]);
+        pane.search("");
+        assert_eq!(pane.items.len(), 3);
+        pane.arrange(Arrangement::default());
+        assert_eq!(
+            pane.items[pane.top.0],
+            Item::Whole(4),
+            "the change is still there"
+        );
+        pane.scroll(-9, 9, 1, LOOK);
+        pane.arrange(Arrangement {
+            context: Some(1),
+            sides: false,
+        });
+        assert_eq!(
+            pane.top,
+            (0, 0),
+            "from the beginning one sees the beginning"
+        );
+    }
+
+    #[test]
+    fn hunks_do_not_depend_on_the_context() {
+        let mut lines = vec!["-a"];
+        lines.extend(["."; 6]);
+        lines.push("+b");
+        lines.extend(["."; 7]);
+        lines.push("+c");
+        for context in [Some(0), Some(3), None] {
+            let pane = changed(&lines, context, false);
+            let begins: Vec<usize> = pane.hunks.iter().map(|at| pane.items[*at].line()).collect();
+            assert_eq!(begins, [0, 15]);
+        }
+    }
+
+    #[test]
+    fn rows_of_two_sides_are_as_many_as_the_longer_one_needs() {
+        let look = Look { half: 5, ..LOOK };
+        let mut pane = changed(&["same", "-one two three", "+1"], None, true);
+        assert!(pane.has_sides());
+        pane.lines[2].unended = true;
+        let sides = |item| {
+            let rows = pane.rows(item, 20, look);
+            let join = |spans: &Vec<Span>| text(std::slice::from_ref(spans)).concat();
+            rows.iter()
+                .map(|row| (join(&row.spans), join(&row.right)))
+                .collect::<Vec<_>>()
+        };
+        let pair = |left: &str, right: &str| (left.to_string(), right.to_string());
+        assert_eq!(sides(0), [pair("same", "same")]);
+        let expected = [
+            pair("-one ", "+1"),
+            pair("two ", "(no …"),
+            pair("three", ""),
+        ];
+        assert_eq!(sides(1), expected);
+    }
+
+    #[test]
+    fn colours_move_no_row_and_are_of_the_right_letters() {
+        let mut line = Line::note(Kind::Same, "say `one two` größer **three**");
+        let plain = text(&rows(&line, 9, LOOK));
+        line.tones = vec![(4..13, Tone::Code), (23..32, Tone::Strong)];
+        let toned = rows(&line, 9, LOOK);
+        assert_eq!(text(&toned), plain);
+        let of = |tone| -> String {
+            let spans = toned.iter().flatten().filter(|span| span.tone == tone);
+            spans
+                .map(|span| span.text.as_str())
+                .collect::<Vec<_>>()
+                .join("|")
+        };
+        assert_eq!(
+            (of(Tone::Code), of(Tone::Strong)),
+            ("`one |two`".to_string(), "**three**".to_string())
+        );
+    }
+
+    #[test]
+    fn a_line_with_anything_made_visible_stays_plain() {
+        for text in ["a\u{202e}b", "a\tb", "a\x1bb", "x\u{200b}"] {
+            let mut line = Line::note(Kind::Same, text);
+            line.tones = vec![(0..text.len(), Tone::Strong)];
+            let spans = rows(&line, 40, LOOK).concat();
+            assert!(
+                spans.iter().all(|span| span.tone == Tone::Plain),
+                "{spans:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_carriage_return_within_a_line_shows_also_where_a_change_ends() {
+        let mut line = Line::note(Kind::Added, "ab\rcd");
+        line.emphasis.push(0..3);
+        let spans = rows(&line, 40, LOOK).concat();
+        assert!(spans.iter().any(|span| span.mark), "{spans:?}");
+    }
+
     #[test]
     fn search_finds_every_line_and_goes_round() {
         let mut pane = pane(&["Alpha", "beta", "ALPHABET", "x"]);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
-use memory_shepherd::archive::EntryKind;
+use memory_shepherd::archive::{EntryKind, Written};
 use memory_shepherd::config::{self, Env, Host};
 use memory_shepherd::console::first_model;
 use memory_shepherd::console::keymap::{self, Key};
@@ -17,8 +17,8 @@ use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::memory::{Boundary, Rule};
 use memory_shepherd::engine::{
     Act, Action, AgentResult, Block, Bound, Contact, Content, Detail, Event, HostStatus, LastRun,
-    Observation, Outcome, Plan, Protection, Reach, Report, Skipped, State, Step, Trigger, UndoMode,
-    UndoOf, UndoTarget,
+    Observation, Outcome, Past, Plan, Protection, Reach, Record, Report, Skipped, Standing, State,
+    Step, Trigger, UndoMode, UndoOf, UndoTarget,
 };
 use memory_shepherd::error::{Error, Kind};
 use memory_shepherd::transport::sftp::askpass::{self, HostKey, Question, Wants, Whose};
@@ -659,6 +659,77 @@ pub fn run(id: &str, minutes_ago: i64, agents: &[(&str, Outcome)]) -> RunSummary
         undone: Vec::new(),
         retired: 0,
     }
+}
+
+/// A record of `code-reviewer`'s: its number, when, and what makes it special.
+pub fn past(seq: u64, minutes_ago: i64, change: impl FnOnce(&mut Event)) -> Past {
+    let mut record = Record {
+        seq,
+        prev: Digest::ZERO,
+        time: ago(minutes_ago),
+        what: run(&format!("{seq:08x}"), 0, &[("code-reviewer", Outcome::Ok)])
+            .events
+            .remove(0),
+    };
+    let file = |name: &str, size| Standing::File {
+        sha256: Digest::of(name.as_bytes()),
+        size,
+        lines: size / 50,
+    };
+    let event = &mut record.what;
+    event.before = Some(file("before", 12_000 + seq * 300));
+    event.after = Some(file("after", 11_100));
+    event.boundary = seen("code-reviewer", State::Scratch)
+        .content
+        .unwrap()
+        .boundary;
+    event.entry = Some(Written {
+        path: format!("code-reviewer/2026-03-{seq:02}_0400.md").into(),
+        kind: EntryKind::Scratch,
+        digest: Digest::ZERO,
+        size: 900,
+    });
+    change(event);
+    Past {
+        record,
+        undone_by: None,
+        redo: false,
+    }
+}
+
+/// What was done to `code-reviewer`, one of each kind.
+pub fn history() -> Vec<Past> {
+    let drifted = seen("code-reviewer", State::Drifted)
+        .content
+        .unwrap()
+        .boundary;
+    let mut undone = past(7, 600, |event| event.boundary = drifted);
+    undone.undone_by = Some("00000008".to_string());
+    vec![
+        past(9, 190, |_| {}),
+        past(8, 500, |event| {
+            event.act = Act::Undo;
+            event.trigger = Trigger::Console;
+            event.user = "ops".to_string();
+            event.undoes = Some("00000007".to_string());
+        }),
+        undone,
+        past(6, 2_000, |event| {
+            event.outcome = Outcome::Failed;
+            event.after = None;
+            event.entry = None;
+            event.note = Some("the archive's disk is full\u{202e}\x1b[31m".to_string());
+        }),
+        past(5, 3_000, |event| {
+            event.act = Act::Repair;
+            event.late = event.entry.take().into_iter().collect();
+        }),
+        past(2, 40_000, |event| {
+            event.before = Some(Standing::Absent);
+            event.boundary = None;
+            event.entry = None;
+        }),
+    ]
 }
 
 /// What was asked for when these agents are reset.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, FixedOffset};
 use memory_shepherd::clock::Clock;
 use memory_shepherd::config::{self, Env};
+use memory_shepherd::console::markdown::Markdown;
 use memory_shepherd::console::model::{Model, Moment};
 use memory_shepherd::console::theme::Theme;
 use memory_shepherd::console::update::{Msg, Texts, update};
@@ -97,10 +98,22 @@ fn open(model: &mut Model, engine: &Engine, name: &str) {
         generation: detail.observation.generation,
         diff: text::diff(&detail, None),
         scratch: text::scratch(&detail),
+        facts: Vec::new(),
+        titles: [
+            format!("baseline {name}-MEMORY.md (above ---)"),
+            format!("memory agents/{name}/MEMORY.md"),
+        ],
         findings: String::new(),
         copied: None,
     };
+    let generation = texts.generation;
     update(model, moment(), Msg::Texts(Box::new(texts)));
+    let tones = Markdown::load().tones(&detail.memory, &|| true);
+    update(
+        model,
+        moment(),
+        Msg::Tones(name.to_string(), generation, tones),
+    );
 }
 
 fn draw(model: &Model) -> Buffer {

@@ -225,3 +225,79 @@ fn show(lines: &mut Vec<Line>, text: &[u8], first: usize, more: u64) {
 fn rest(more: u64) -> Option<Line> {
     (more > 0).then(|| Line::note(Kind::Note, format!("{more} bytes more are not shown")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sides(before: Side, after: Side) -> Prepared {
+        passed(&Passed { before, after }, None)
+    }
+
+    fn file(text: &str) -> Side {
+        Side::Text(text.as_bytes().to_vec(), 0)
+    }
+
+    fn shown(lines: &[Line]) -> Vec<String> {
+        let sign = |kind| match kind {
+            Kind::Added => '+',
+            Kind::Removed => '-',
+            Kind::Note => '#',
+            _ => ' ',
+        };
+        let text = |line: &Line| String::from_utf8_lossy(&line.raw).into_owned();
+        lines
+            .iter()
+            .map(|line| format!("{}{}", sign(line.kind), text(line)))
+            .collect()
+    }
+
+    #[test]
+    fn lines_that_differ_in_blanks_alone_can_be_equal() {
+        let both = sides(file("a b\nc\nd\n"), file("a  b\r\nc \nD\n"));
+        assert_eq!(
+            shown(&both.lines),
+            ["-a b", "-c", "-d", "+a  b\r", "+c ", "+D"]
+        );
+        let lines = both.but_blanks.unwrap();
+        assert_eq!(shown(&lines), [" a  b\r", " c ", "-d", "+D"]);
+        let before: Vec<_> = lines.iter().map(|line| line.before.as_deref()).collect();
+        assert_eq!(before, [Some(&b"a b"[..]), Some(b"c"), None, None]);
+        // Where it makes no difference there is no second text.
+        assert_eq!(sides(file("a\n"), file("b\n")).but_blanks, None);
+        // An invisible character is no blank.
+        assert_eq!(sides(file("a\n"), file("a\u{200b}\n")).but_blanks, None);
+    }
+
+    #[test]
+    fn what_cannot_be_shown_is_said_and_the_rest_is_shown() {
+        let gone = || Side::Gone("it was deleted".to_string());
+        assert_eq!(
+            shown(&sides(gone(), file("a\n")).lines),
+            [
+                "#before: it was deleted",
+                "#What stood there after it:",
+                " a"
+            ]
+        );
+        assert_eq!(
+            shown(&sides(Side::Absent, file("a\n")).lines),
+            ["#There was no memory before it.", "+a"]
+        );
+        assert_eq!(
+            shown(&sides(file("a\n"), file("a\n")).lines),
+            ["#Before and after are equal.", " a"]
+        );
+        let (first, second) = ("#before: it was deleted", "#after: it was deleted");
+        assert_eq!(shown(&sides(gone(), gone()).lines), [first, second]);
+    }
+
+    #[test]
+    fn of_a_long_text_the_beginning_is_shown_and_the_rest_counted() {
+        let long = "x\n".repeat(SHOWN);
+        let lines = sides(file(""), Side::Text(long.into_bytes(), 7)).lines;
+        let last = shown(&lines[lines.len() - 1..]);
+        assert_eq!(last, [format!("#{} bytes more are not shown", SHOWN + 7)]);
+        assert_eq!(lines.len(), SHOWN / 2 + 1);
+    }
+}

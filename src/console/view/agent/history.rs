@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, FixedOffset};
 
-use super::super::{Canvas, count, cut, size};
+use super::super::{Canvas, cut, size};
 use crate::console::model::Model;
 use crate::console::theme::{Role, of_outcome};
 use crate::engine::{Act, Event, Past, Standing, Trigger};
@@ -61,23 +61,27 @@ fn charts(model: &Model, canvas: &mut Canvas<'_>) {
         .filter_map(|event| event.boundary)
         .map(|boundary| (boundary.added + boundary.removed) as u64)
         .collect();
-    let range = |values: &[u64], show: &dyn Fn(u64) -> String| {
-        let (least, most) = (values.iter().min(), values.iter().max());
-        match (least, most) {
-            (_, Some(0)) => "none".to_string(),
-            (Some(least), Some(most)) if least == most => show(*most),
-            (Some(least), Some(most)) => format!("{} to {}", show(*least), show(*most)),
-            _ => "not known".to_string(),
-        }
+    let range = |values: &[u64], show: &dyn Fn(u64) -> String| match (
+        values.iter().min(),
+        values.iter().max(),
+    ) {
+        (_, Some(0)) => "none".to_string(),
+        (Some(least), Some(most)) if least == most => show(*most),
+        (Some(least), Some(most)) => format!("{} to {}", show(*least), show(*most)),
+        _ => "not known".to_string(),
     };
-    let lines = |lines: u64| count(lines, "line");
     for (y, label, values, range) in [
         (3, "size before", &sizes, range(&sizes, &size)),
-        (4, "drift", &drifts, range(&drifts, &lines)),
+        (
+            4,
+            "lines edited",
+            &drifts,
+            range(&drifts, &|lines| lines.to_string()),
+        ),
     ] {
         canvas.put(1, y, label, Role::Dim);
         let room = usize::from(canvas.width() / 2);
-        let x = canvas.put(14, y, &chart(values, room), Role::Text) + 2;
+        let x = canvas.put(15, y, &chart(values, room), Role::Text) + 2;
         canvas.put(x, y, &range, Role::Dim);
     }
 }
@@ -86,12 +90,14 @@ fn charts(model: &Model, canvas: &mut Canvas<'_>) {
 fn chart(values: &[u64], room: usize) -> String {
     let shown = &values[..values.len().min(room)];
     let most = shown.iter().copied().max().unwrap_or(0).max(1);
-    let column = |value: &u64| match value {
+    // The largest is the highest, and anything but nothing shows.
+    let height = |value: u64| {
+        let scaled = u128::from(value) * HEIGHTS.len() as u128;
+        scaled.div_ceil(u128::from(most)) as usize
+    };
+    let column = |value: &u64| match height(*value) {
         0 => " ",
-        value => {
-            HEIGHTS[(value.saturating_sub(1) as u128 * HEIGHTS.len() as u128 / u128::from(most))
-                as usize]
-        }
+        height => HEIGHTS[height - 1],
     };
     shown.iter().rev().map(column).collect()
 }

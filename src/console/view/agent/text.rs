@@ -60,11 +60,12 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, mut y: u16) {
     }
 }
 
-/// A number in a gutter, on the first row of its line.
-fn number(number: Option<usize>, first: bool) -> String {
-    number
-        .filter(|_| first)
-        .map_or_else(String::new, |number| number.to_string())
+/// A number in a gutter. Blanks are not drawn: in the numbers' style they would cost
+/// bytes.
+fn number(canvas: &mut Canvas<'_>, x: u16, y: u16, width: usize, number: Option<usize>) {
+    if let Some(number) = number {
+        canvas.put(x, y, &format!("{number:>width$}"), Role::Number);
+    }
 }
 
 fn sign(kind: Kind) -> (&'static str, Role) {
@@ -110,17 +111,10 @@ fn whole(
         }
         _ if agent.full || model.has_sides() => {}
         _ if agent.is_diff() => {
-            let numbers = format!(
-                "{:>5} {:>5}",
-                number(line.old, first),
-                number(line.new, first)
-            );
-            canvas.put(1, y, &numbers, Role::Number);
+            number(canvas, 1, y, 5, line.old.filter(|_| first));
+            number(canvas, 7, y, 5, line.new.filter(|_| first));
         }
-        _ => {
-            let number = format!("{:>6}", number(line.new, first));
-            canvas.put(0, y, &number, Role::Number);
-        }
+        _ => number(canvas, 0, y, 6, line.new.filter(|_| first)),
     }
     spans(canvas, gutter, y, Some(line), &row.spans, hit);
 }
@@ -137,7 +131,6 @@ fn sides(
 ) {
     let middle = model.middle() as u16;
     canvas.put(middle, y, "│", Role::Rule);
-    let numbers = lines.map(|line| line.map(|line| [line.old, line.new]));
     for (side, begin) in [(0, 0), (1, middle + 2)] {
         let Some(line) = lines[side] else { continue };
         let (sign, role) = sign(line.kind);
@@ -147,8 +140,8 @@ fn sides(
             continue;
         }
         canvas.put(begin, y, sign, role);
-        let number = number(numbers[side].and_then(|numbers| numbers[side]), first);
-        canvas.put(begin + 1, y, &format!("{number:>5}"), Role::Number);
+        let here = [line.old, line.new][side].filter(|_| first);
+        number(canvas, begin + 1, y, 5, here);
         spans(canvas, begin + GUTTER_SIDE as u16, y, Some(line), row, hit);
     }
 }
