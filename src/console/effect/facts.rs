@@ -19,17 +19,20 @@ const BAR: u64 = 20;
 type Fact = (&'static str, Line);
 
 /// Names of the baseline and of the memory, for the two sides of a diff.
-pub(super) fn titles(engine: &Engine, agent: &Agent) -> [String; 2] {
-    let separator = &engine.config().general.separator;
+pub(super) fn titles(agent: &Agent) -> [String; 2] {
     [
-        format!("baseline {} (above {separator})", agent.baseline),
+        format!("baseline {} (above {})", agent.baseline, agent.separator),
         format!("memory {}", agent.place.memory().display()),
     ]
 }
 
-/// All of it.
-pub(super) fn facts(engine: &Engine, agent: &Agent, detail: &Detail) -> Vec<Fact> {
-    let seen = &detail.observation;
+/// All of it. `seen` is what the agent looks like now; the rest may be of a copy.
+pub(super) fn facts(
+    engine: &Engine,
+    agent: &Agent,
+    seen: &Observation,
+    detail: &Detail,
+) -> Vec<Fact> {
     let mut facts = state(seen);
     facts.extend(memory(agent, detail));
     facts.extend(baseline(engine, agent, detail));
@@ -85,7 +88,6 @@ fn state(seen: &Observation) -> Vec<Fact> {
             Protection::ReadOnly => "readonly: ! unlocks it for 30 minutes",
         },
     ));
-    facts.push(plain("read", time(seen.read)));
     facts
 }
 
@@ -116,6 +118,7 @@ fn memory(agent: &Agent, detail: &Detail) -> Vec<Fact> {
         let owner = format!("uid {}, gid {}, mode {mode:04o}", meta.uid(), meta.gid());
         facts.push(plain("owner", owner));
     }
+    facts.push(plain("read", time(seen.read)));
     let Some(content) = &seen.content else {
         facts.push(fact("content", "not known", Tone::Warn));
         return facts;

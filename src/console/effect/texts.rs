@@ -131,6 +131,7 @@ impl Preparer {
         let agent = self.engine.agent(name).ok()?;
         let mut detail = self.engine.detail(agent);
         let generation = detail.observation.generation + self.first;
+        let seen = detail.observation.clone();
         let findings = match &detail.observation.content {
             Some(_) => {
                 let found = facts::findings(&detail).into_iter();
@@ -156,8 +157,8 @@ impl Preparer {
             generation,
             diff: text::diff(&detail, Some(deadline)),
             scratch: text::scratch(&detail),
-            facts: facts::facts(&self.engine, agent, &detail),
-            titles: facts::titles(&self.engine, agent),
+            facts: facts::facts(&self.engine, agent, &seen, &detail),
+            titles: facts::titles(agent),
             findings,
             copied,
         };

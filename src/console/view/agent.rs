@@ -6,7 +6,7 @@ mod text;
 use unicode_width::UnicodeWidthStr;
 
 use super::fleet::{fleet_name, share};
-use super::{Canvas, count, cut, message, shorten, size};
+use super::{Canvas, asked, count, cut, message, shorten, size};
 use crate::console::model::{Model, SIDES, Tab, Trouble, age, modified};
 use crate::console::theme::{Role, of_state};
 use crate::engine::{Observation, State};
@@ -68,20 +68,29 @@ fn full(model: &Model, canvas: &mut Canvas<'_>) {
         return;
     }
     let agent = &model.agent;
-    let name = shorten(&agent.name, usize::from(canvas.width() / 3));
-    let x = canvas.put(1, y, &name, Role::Title) + 2;
-    let x = canvas.put(x, y, title(agent.tab), Role::Text) + 2;
+    let name = shorten(&agent.name, usize::from(canvas.width() / 4));
+    let x = canvas.put(1, y, &name, Role::Title) + 1;
+    let x = state(model, canvas, x, y) + 1;
+    let mut x = fleet_name(model, canvas, x, y);
+    if agent.copied.is_some() && agent.tab != Tab::History {
+        x = canvas.put(x, y, "CACHED", Role::Warn) + 2;
+    }
+    if agent.ignore_blanks && agent.is_diff() {
+        x = canvas.put(x, y, "ws: ignored", Role::Warn) + 2;
+    }
+    let end = canvas.width().saturating_sub(1);
+    let end = asked(model, canvas, end);
     let pane = agent.pane();
-    let place = match pane.hunks.len() {
-        0 => format!("{} lines", pane.lines.len()),
-        hunks => {
-            let here = pane.current_hunk(model.text_height());
-            format!("hunk {}/{hunks}", here.map_or(0, |hunk| hunk + 1))
+    let mut place = title(agent.tab).to_string();
+    if !pane.hunks.is_empty() {
+        let here = pane.current_hunk(model.text_height());
+        let here = here.map_or(0, |hunk| hunk + 1);
+        place.push_str(&format!(" {here}/{}", pane.hunks.len()));
+    }
+    for text in ["f leaves", "? help", &place] {
+        if usize::from(end.saturating_sub(x)) > text.width() {
+            x = canvas.put(x, y, text, Role::Dim) + 2;
         }
-    };
-    canvas.put(x, y, &place, Role::Text);
-    if model.questions.is_empty() {
-        canvas.put_right(canvas.width() - 1, y, "f or q leaves  ? help", Role::Dim);
     }
 }
 
@@ -112,15 +121,7 @@ fn header(model: &Model, canvas: &mut Canvas<'_>, seen: Option<&Observation>) {
     let width = canvas.width();
     let name = shorten(&model.agent.name, usize::from(width / 4));
     let mut x = canvas.put(0, 0, &name, Role::Title) + 1;
-    let state = model
-        .row(&model.agent.name)
-        .map_or(State::Loading, |row| row.state());
-    x = canvas.put(
-        x,
-        0,
-        &format!("{} {state}", state.glyph().trim_end()),
-        of_state(state),
-    ) + 1;
+    x = state(model, canvas, x, 0) + 1;
     if let Some(seen) = seen {
         x = canvas.put(x, 0, &cut(&seen.host, 12), Role::Text) + 1;
         if let Some(trouble) = model.cut_off(&model.agent.name) {
@@ -134,6 +135,14 @@ fn header(model: &Model, canvas: &mut Canvas<'_>, seen: Option<&Observation>) {
         }
     }
     right(model, canvas, x);
+}
+
+/// The state of the agent.
+fn state(model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) -> u16 {
+    let row = model.row(&model.agent.name);
+    let state = row.map_or(State::Loading, |row| row.state());
+    let text = format!("{} {state}", state.glyph().trim_end());
+    canvas.put(x, y, &text, of_state(state))
 }
 
 /// That what is shown is only a copy, how old that is, and why.
@@ -184,11 +193,14 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, seen: Option<&Observation>) {
     };
     let mut x = 0;
     for tab in Tab::ALL {
+        let here = tab == model.agent.tab;
         let title = match tab {
+            // The fleet's name and tag need the room.
+            tab if canvas.width() < 80 && !here => &title(tab)[..1],
             Tab::Scratch => scratch.as_str(),
             tab => title(tab),
         };
-        x = match tab == model.agent.tab {
+        x = match here {
             true => canvas.put(x, 1, &format!("[{title}]"), Role::Heading),
             false => canvas.put(x, 1, &format!(" {title} "), Role::Dim),
         } + 1;
