@@ -398,6 +398,8 @@ impl Pane {
 
 #[cfg(test)]
 mod tests {
+    use unicode_width::UnicodeWidthStr;
+
     use super::*;
 
     /// A line by itself, as rows.
@@ -618,5 +620,31 @@ mod tests {
         assert_eq!(pane.top.0, 2);
         pane.search("");
         assert!(pane.hits.is_empty());
+    }
+    proptest::proptest! {
+        /// Two sides take as many rows as the longer one, none is wider than its
+        /// half, and each shows what its line shows by itself.
+        #[test]
+        fn rows_of_two_sides_are_those_of_their_lines(
+            old in "[a-d日\u{200b}\t ]{0,40}",
+            new in "[a-d日\u{200b}\t ]{0,40}",
+            half in 8_usize..20,
+            wrap in proptest::bool::ANY,
+        ) {
+            let look = Look { wrap, half, ..LOOK };
+            let line = |kind, text: &str| Line::note(kind, text);
+            let lines = [line(Kind::Removed, &old), line(Kind::Added, &new)];
+            let alone = [0, 1].map(|at| rows(&lines[at], half, look));
+            let both = rows::rows(&lines, Item::Sides(Some(0), Some(1)), 99, look);
+            proptest::prop_assert_eq!(both.len(), alone[0].len().max(alone[1].len()));
+            for (at, row) in both.iter().enumerate() {
+                for (side, spans) in [(0, &row.spans), (1, &row.right)] {
+                    let expected = alone[side].get(at).cloned().unwrap_or_default();
+                    proptest::prop_assert_eq!(spans, &expected);
+                    let width: usize = spans.iter().map(|span| span.text.width()).sum();
+                    proptest::prop_assert!(width <= half);
+                }
+            }
+        }
     }
 }

@@ -72,20 +72,22 @@ pub(super) fn arrange(lines: &[Line], by: Arrangement, wanted: &[usize]) -> Vec<
     let mut items = Vec::new();
     let mut at = 0;
     while let Some(line) = lines.get(at) {
-        let folded = run(at, &|at| !shown[at]);
-        let changed = run(at, &|at| lines[at].kind.is_changed());
+        let end = at
+            + match line.kind {
+                _ if !shown[at] => run(at, &|at| !shown[at]),
+                Kind::Added | Kind::Removed if by.sides => {
+                    run(at, &|at| lines[at].kind.is_changed())
+                }
+                _ => 1,
+            };
         match line.kind {
             // In place of a single line that line can stand as well.
-            _ if folded > 1 => items.push(Item::Fold(at, folded)),
+            _ if !shown[at] && end - at > 1 => items.push(Item::Fold(at, end - at)),
             Kind::Same if by.sides => items.push(Item::Sides(Some(at), Some(at))),
-            Kind::Added | Kind::Removed if by.sides => {
-                beside(lines, at..at + changed, &mut items);
-                at += changed;
-                continue;
-            }
+            Kind::Added | Kind::Removed if by.sides => beside(lines, at..end, &mut items),
             _ => items.push(Item::Whole(at)),
         }
-        at += folded.max(1);
+        at = end;
     }
     items
 }
@@ -225,6 +227,18 @@ mod tests {
         assert_eq!(shown("=====-=====", 0, &[2]), "(2) 2 (2) 5 (5)");
         assert_eq!(shown("=======", 0, &[]), "0 1 2 3 4 5 6", "nothing changed");
         assert_eq!(shown("#====+", 0, &[]), "0 (4) 5");
+    }
+
+    #[test]
+    fn a_text_of_nothing_but_changes_is_gone_through_once() {
+        let lines = lines(&"+".repeat(300_000));
+        for sides in [false, true] {
+            let by = Arrangement {
+                context: Some(3),
+                sides,
+            };
+            assert_eq!(arrange(&lines, by, &[]).len(), lines.len());
+        }
     }
 
     proptest! {

@@ -9,6 +9,9 @@ use crate::engine::{Detail, Passed, Side};
 /// How much of a text is shown; the rest is counted.
 const SHOWN: usize = 256 * 1024;
 
+/// How many lines of it: each takes memory, however short it is.
+const SHOWN_LINES: usize = 20_000;
+
 /// A text that was prepared for a pane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prepared {
@@ -167,12 +170,8 @@ fn compared(
     more: u64,
     deadline: Option<Instant>,
 ) -> Prepared {
-    let [old, new] = texts.map(|text| &text[..text.len().min(SHOWN)]);
-    let left = texts
-        .iter()
-        .map(|text| text.len().saturating_sub(SHOWN))
-        .max();
-    let left = left.unwrap_or(0) as u64 + more;
+    let [(old, old_left), (new, new_left)] = texts.map(beginning);
+    let left = old_left.max(new_left) + more;
     let with = |diff: Diff| {
         let mut lines = before.clone();
         lines.extend(diff.lines.into_iter().map(line));
@@ -210,7 +209,7 @@ fn line(line: diff::DiffLine) -> Line {
 
 /// The lines of a text with their numbers, as far as they are shown.
 fn show(lines: &mut Vec<Line>, text: &[u8], first: usize, more: u64) {
-    let shown = &text[..text.len().min(SHOWN)];
+    let (shown, left) = beginning(text);
     for (number, line) in shown.split_inclusive(|byte| *byte == b'\n').enumerate() {
         lines.push(Line {
             new: Some(first + number),
@@ -218,7 +217,17 @@ fn show(lines: &mut Vec<Line>, text: &[u8], first: usize, more: u64) {
             ..Line::default()
         });
     }
-    lines.extend(rest((text.len() - shown.len()) as u64 + more));
+    lines.extend(rest(left + more));
+}
+
+/// What is shown of a text, and how many bytes are not.
+fn beginning(text: &[u8]) -> (&[u8], u64) {
+    let shown = &text[..text.len().min(SHOWN)];
+    let mut ends = shown.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+    let end = ends
+        .nth(SHOWN_LINES - 1)
+        .map_or(shown.len(), |(at, _)| at + 1);
+    (&shown[..end], (text.len() - end) as u64)
 }
 
 /// That so many bytes follow.
@@ -294,10 +303,16 @@ mod tests {
 
     #[test]
     fn of_a_long_text_the_beginning_is_shown_and_the_rest_counted() {
-        let long = "x\n".repeat(SHOWN);
-        let lines = sides(file(""), Side::Text(long.into_bytes(), 7)).lines;
-        let last = shown(&lines[lines.len() - 1..]);
-        assert_eq!(last, [format!("#{} bytes more are not shown", SHOWN + 7)]);
-        assert_eq!(lines.len(), SHOWN / 2 + 1);
+        for (line, count) in [
+            ("x".repeat(63) + "\n", SHOWN / 64),
+            ("\n".to_string(), SHOWN_LINES),
+        ] {
+            let long = line.repeat(SHOWN);
+            let left = long.len() - count * line.len() + 7;
+            let lines = sides(file(""), Side::Text(long.into_bytes(), 7)).lines;
+            let last = shown(&lines[lines.len() - 1..]);
+            assert_eq!(last, [format!("#{left} bytes more are not shown")]);
+            assert_eq!(lines.len(), count + 1);
+        }
     }
 }

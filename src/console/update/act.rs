@@ -206,7 +206,8 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
                 (model.screen == Screen::Agent).then(|| Effect::Texts(model.agent.name.clone()));
             let names: Vec<String> = name.into_iter().collect();
             let read = [Effect::LetAsk(names.clone()), Effect::Read(names)];
-            return read.into_iter().chain(texts).collect();
+            let past = agent::history(model);
+            return read.into_iter().chain(texts).chain(past).collect();
         }
         Command::ReadAll => {
             model.say(Level::Info, "reading all agents again");

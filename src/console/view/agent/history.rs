@@ -105,8 +105,9 @@ fn chart(values: &[u64], room: usize) -> String {
 /// A column: its head, where it begins, how wide it is, and whether right-aligned.
 type Column = (&'static str, u16, usize, bool);
 
-fn columns(width: u16) -> &'static [Column] {
-    match width >= WIDE {
+/// The columns that fit.
+fn columns(width: u16) -> impl Iterator<Item = &'static Column> {
+    let columns: &[Column] = match width >= WIDE {
         true => &[
             ("WHEN", 3, 16, false),
             ("ACT", 21, 6, false),
@@ -128,7 +129,9 @@ fn columns(width: u16) -> &'static [Column] {
             ("ABOVE---", 55, 9, true),
             ("NOTE", 66, 0, false),
         ],
-    }
+    };
+    let fits = move |column: &&Column| usize::from(column.1) + column.2.max(8) < usize::from(width);
+    columns.iter().filter(fits)
 }
 
 fn heads(canvas: &mut Canvas<'_>, y: u16) {
