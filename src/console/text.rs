@@ -586,6 +586,16 @@ mod tests {
     }
 
     #[test]
+    fn colours_are_right_behind_a_blank_that_no_row_has() {
+        let mut line = Line::note(Kind::Same, "abcde `fg` h");
+        line.tones = vec![(6..10, Tone::Code), (11..12, Tone::Strong)];
+        let spans = rows(&line, 5, LOOK);
+        assert_eq!(text(&spans), ["abcde", "`fg` ", "h"]);
+        let tones: Vec<Tone> = spans.concat().iter().map(|span| span.tone).collect();
+        assert_eq!(tones, [Tone::Plain, Tone::Code, Tone::Plain, Tone::Strong]);
+    }
+
+    #[test]
     fn a_line_with_anything_made_visible_stays_plain() {
         for text in ["a\u{202e}b", "a\tb", "a\x1bb", "x\u{200b}"] {
             let mut line = Line::note(Kind::Same, text);
