@@ -192,4 +192,29 @@ mod tests {
         // Bytes that are no UTF-8 are not looked into.
         assert_eq!(markdown.tones(b"# \xff\n# b\n", &|| true).len(), 1);
     }
+    proptest::proptest! {
+        /// Whatever a text is, the pieces are in order, apart, of whole characters,
+        /// and never in the styles of what this program says itself.
+        #[test]
+        fn pieces_are_in_order_and_of_whole_characters(
+            text in "([`*_#>\\[\\]()~!\\\\ a日\\n\\r\u{200b}-]|http://|1\\. ){0,120}",
+        ) {
+            let tones = Markdown::load().tones(text.as_bytes(), &|| true);
+            let lines: Vec<&str> = text.split('\n').collect();
+            for (number, tones) in tones {
+                let line = lines[number - 1];
+                let mut end = 0;
+                for (range, tone) in tones {
+                    proptest::prop_assert!(range.start >= end && range.end > range.start);
+                    proptest::prop_assert!(line.get(range.clone()).is_some(), "{line:?} {range:?}");
+                    let ours = matches!(
+                        tone,
+                        Tone::Dim | Tone::Good | Tone::Warn | Tone::Bad | Tone::State(_)
+                    );
+                    proptest::prop_assert!(!ours);
+                    end = range.end;
+                }
+            }
+        }
+    }
 }

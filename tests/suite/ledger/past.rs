@@ -2,6 +2,7 @@
 
 use super::super::world::BASELINE;
 use super::*;
+use memory_shepherd::console::text::{self, Kind};
 use memory_shepherd::engine::{Act, Past, Side, UndoMode};
 use std::io::Write;
 
@@ -158,5 +159,37 @@ fn of_a_long_ledger_only_the_last_records_of_the_agent_are_told() {
     let error = engine
         .passed(engine.agent("scout").unwrap(), 2)
         .unwrap_err();
-    assert_eq!(error.kind(), Kind::User, "that record is of another agent");
+    assert_eq!(
+        error.kind(),
+        memory_shepherd::error::Kind::User,
+        "that record is of another agent"
+    );
+}
+
+#[test]
+fn a_reset_of_long_ago_reads_as_a_diff() {
+    let world = World::new(&["scout"]);
+    world.write("scout", BASELINE.replace("kind", "quick") + "- one\n");
+    world.reset().ok();
+    world.write_scratch("scout", "- two\n");
+    world.reset().ok();
+    let engine = world.engine();
+    let seq = past(&world)[1].record.seq;
+    let passed = engine.passed(engine.agent("scout").unwrap(), seq).unwrap();
+    let lines = text::passed(&passed, None).lines;
+    let changed = lines.iter().filter(|line| line.kind.is_changed());
+    let shown: Vec<(Kind, &str)> = changed
+        .map(|line| (line.kind, str::from_utf8(&line.raw).unwrap()))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            (Kind::Removed, "- be quick"),
+            (Kind::Added, "- be kind"),
+            (Kind::Removed, "- one")
+        ]
+    );
+    // Looking changed nothing.
+    assert_eq!(verify(&engine, None).kind(), None);
+    assert_eq!(world.read("scout"), BASELINE.as_bytes());
 }
