@@ -37,10 +37,13 @@ pub(super) fn facts(
     facts.extend(memory(agent, detail));
     facts.extend(baseline(engine, agent, detail));
     facts.push(heading("Findings"));
-    match findings(detail) {
-        found if found.is_empty() => facts.push(fact("", "none", Tone::Dim)),
-        found => facts.extend(found.into_iter().map(|(text, tone)| fact("", text, tone))),
+    let mut found = findings(detail);
+    // That resets are blocked stands above.
+    found.retain(|(_, tone)| *tone != Tone::Bad);
+    if found.is_empty() {
+        facts.push(fact("", "none", Tone::Dim));
     }
+    facts.extend(found.into_iter().map(|(text, tone)| fact("", text, tone)));
     facts.extend(archive(engine, agent, seen));
     facts.extend(settings(engine, agent));
     facts
@@ -120,7 +123,10 @@ fn memory(agent: &Agent, detail: &Detail) -> Vec<Fact> {
     }
     facts.push(plain("read", time(seen.read)));
     let Some(content) = &seen.content else {
-        facts.push(fact("content", "not known", Tone::Warn));
+        facts.push(match seen.absent {
+            true => fact("content", "none: there is no such file", Tone::Warn),
+            false => fact("content", "not known", Tone::Warn),
+        });
         return facts;
     };
     facts.extend(content_of(content, seen));
