@@ -255,6 +255,41 @@ mod tests {
     }
 
     #[test]
+    fn no_markdown_looks_like_a_state_or_a_change_or_the_boundary() {
+        let tones = [
+            Tone::Heading,
+            Tone::Strong,
+            Tone::Emphasis,
+            Tone::Code,
+            Tone::Link,
+            Tone::List,
+            Tone::Quote,
+        ];
+        let ours = [
+            Role::Added,
+            Role::AddedWord,
+            Role::Removed,
+            Role::RemovedWord,
+            Role::Separator,
+            Role::Good,
+            Role::Warn,
+            Role::Bad,
+            Role::Dim,
+        ];
+        for (name, _) in BUILT_IN {
+            let theme = Theme::named(name).unwrap();
+            let plain = theme.style(Role::Text);
+            let states = State::ALL.into_iter().map(of_state);
+            for ours in states.chain(ours).map(|role| theme.style(role)) {
+                for tone in tones {
+                    let style = theme.style(of_tone(tone));
+                    assert!(style == plain || style != ours, "{name}: {tone:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_theme_that_lacks_a_role_or_has_another_is_an_error() {
         assert!(Theme::read("word_marks = true\n[roles]\ntext = {}\n").is_err());
         let more = format!("{}\nextra = {{}}\n", BUILT_IN[0].1);

@@ -163,6 +163,8 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
             model.size = (columns, rows);
             model.keep_cursor_visible();
             model.agent.arrange(columns);
+            // Its lines may have fewer rows now.
+            model.agent.pane_mut().top.1 = 0;
             agent::keep_cursor_visible(model);
             model.dirty = true;
             Vec::new()
