@@ -44,7 +44,7 @@ pub fn diff(detail: &Detail, deadline: Option<Instant>) -> Prepared {
         show(&mut lines, &detail.memory, 1, detail.more);
         return lines.into();
     };
-    let (above, scratch) = detail.parts();
+    let (above, _) = detail.parts();
     let end = boundary
         .filter(|boundary| boundary.line > 0)
         .map(|boundary| Line {
@@ -64,13 +64,7 @@ pub fn diff(detail: &Detail, deadline: Option<Instant>) -> Prepared {
             compared(banner, [old, above], detail.more, deadline)
         }
         Some(boundary) if boundary.drifted() => {
-            // What lies below is no rest of what is compared.
-            let more = if scratch.is_empty() && end.is_none() {
-                detail.more
-            } else {
-                0
-            };
-            let mut prepared = compared(Vec::new(), [old, above], more, deadline);
+            let mut prepared = compared(Vec::new(), [old, above], 0, deadline);
             prepared.lines.extend(end.clone());
             if let Some(lines) = &mut prepared.but_blanks {
                 lines.extend(end);
