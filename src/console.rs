@@ -8,6 +8,7 @@ pub mod command;
 mod effect;
 pub mod filter;
 pub mod keymap;
+pub mod markdown;
 pub mod model;
 pub mod term;
 pub mod text;
@@ -102,6 +103,7 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
         previous: None,
         agent: AgentScreen {
             wrap: true,
+            context: Some(3),
             ..AgentScreen::default()
         },
         reset: ResetScreen::default(),

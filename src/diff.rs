@@ -58,6 +58,13 @@ pub struct DiffLine {
     pub emphasis: Vec<Range<usize>>,
     /// Whether the LF is missing, as it may be on a text's last line.
     pub no_newline: bool,
+    /// Whether it changed into, or comes from, a line of the other text: within a
+    /// change the first such deleted line goes with the first such inserted one,
+    /// and so on.
+    pub paired: bool,
+    /// What an equal line is in the old text, where that differs after all: in
+    /// blanks alone.
+    pub before: Option<Vec<u8>>,
 }
 
 /// Changes close enough to share their context.
@@ -180,6 +187,24 @@ fn quote(name: &str) -> String {
 /// rest is compared coarsely: correct, but with larger changes than need be.
 pub fn lines(old: &[u8], new: &[u8], deadline: Option<Instant>) -> Diff {
     let (old, new) = (split(old), split(new));
+    compare(&old, &new, [&old, &new], deadline)
+}
+
+/// The same; but lines that differ in blanks, tabs and line ends alone are equal.
+pub fn lines_but_blanks(old: &[u8], new: &[u8], deadline: Option<Instant>) -> Diff {
+    let (old, new) = (split(old), split(new));
+    let solid = |line: &&[u8]| -> Vec<u8> {
+        let bytes = line.iter().copied();
+        bytes.filter(|byte| !b" \t\r\n".contains(byte)).collect()
+    };
+    let solid = [&old, &new].map(|lines| lines.iter().map(solid).collect::<Vec<_>>());
+    let keys = [&solid[0], &solid[1]].map(|lines| lines.iter().map(Vec::as_slice).collect());
+    let keys: [Vec<&[u8]>; 2] = keys;
+    compare(&old, &new, [&keys[0], &keys[1]], deadline)
+}
+
+/// The difference of two texts whose lines are equal where their keys are.
+fn compare(old: &[&[u8]], new: &[&[u8]], keys: [&[&[u8]]; 2], deadline: Option<Instant>) -> Diff {
     let mut diff = Diff::default();
     let mut words = Words {
         deadline,
@@ -187,8 +212,8 @@ pub fn lines(old: &[u8], new: &[u8], deadline: Option<Instant>) -> Diff {
         pairing: MAX_PAIRING,
     };
     let (mut old_at, mut new_at) = (0, 0);
-    for (deleted, inserted) in changes(&old, &new, deadline) {
-        diff.equal(&old, old_at..deleted.start, new_at);
+    for (deleted, inserted) in changes(keys[0], keys[1], deadline) {
+        diff.equal(old, new, old_at..deleted.start, new_at);
         (old_at, new_at) = (deleted.end, inserted.end);
         diff.removed += deleted.len();
         diff.added += inserted.len();
@@ -202,7 +227,7 @@ pub fn lines(old: &[u8], new: &[u8], deadline: Option<Instant>) -> Diff {
             diff.push(Op::Insert, line, [None, Some(at)], emphasis);
         }
     }
-    diff.equal(&old, old_at..old.len(), new_at);
+    diff.equal(old, new, old_at..old.len(), new_at);
     diff
 }
 
@@ -216,25 +241,31 @@ pub fn stat(old: &[u8], new: &[u8], deadline: Option<Instant>) -> (usize, usize)
 }
 
 impl Diff {
-    /// Appends the `old` lines of `range`, which stand in the new text from index
-    /// `new_at` on.
-    fn equal(&mut self, old: &[&[u8]], range: Range<usize>, new_at: usize) {
-        let lines = old.get(range.clone()).unwrap_or_default();
-        for (line, (old, new)) in lines.iter().zip(range.zip(new_at..)) {
-            self.push(Op::Equal, line, [Some(old), Some(new)], Vec::new());
+    /// Appends the lines of `range` of the old text, which are equal to those of the
+    /// new one from index `new_at` on.
+    fn equal(&mut self, old: &[&[u8]], new: &[&[u8]], range: Range<usize>, new_at: usize) {
+        let gone = old.get(range.clone()).unwrap_or_default();
+        let come = new.get(new_at..).unwrap_or_default();
+        for ((old_line, line), (old, new)) in gone.iter().zip(come).zip(range.zip(new_at..)) {
+            self.push(Op::Equal, line, [Some(old), Some(new)], None);
+            if let Some(last) = self.lines.last_mut().filter(|_| old_line != line) {
+                last.before = Some(old_line.strip_suffix(b"\n").unwrap_or(old_line).to_vec());
+            }
         }
     }
 
     /// Appends a line, given with its LF and its indices in the old and new text.
-    fn push(&mut self, op: Op, line: &[u8], at: [Option<usize>; 2], emphasis: Ranges) {
+    fn push(&mut self, op: Op, line: &[u8], at: [Option<usize>; 2], emphasis: Option<Ranges>) {
         let text = line.strip_suffix(b"\n");
         self.lines.push(DiffLine {
             op,
             old: at[0].map(|at| at + 1),
             new: at[1].map(|at| at + 1),
             text: text.unwrap_or(line).to_vec(),
-            emphasis,
+            paired: emphasis.is_some(),
+            emphasis: emphasis.unwrap_or_default(),
             no_newline: text.is_none(),
+            before: None,
         });
     }
 }
@@ -284,9 +315,14 @@ struct Words {
 }
 
 impl Words {
-    /// The emphasis of each deleted and of each inserted line of one change.
-    fn emphasis(&mut self, old: &[&[u8]], new: &[&[u8]]) -> (Vec<Ranges>, Vec<Ranges>) {
-        let mut marked = (vec![Vec::new(); old.len()], vec![Vec::new(); new.len()]);
+    /// The emphasis of each deleted and of each inserted line of one change; none
+    /// of those that have no counterpart.
+    fn emphasis(
+        &mut self,
+        old: &[&[u8]],
+        new: &[&[u8]],
+    ) -> (Vec<Option<Ranges>>, Vec<Option<Ranges>>) {
+        let mut marked = (vec![None; old.len()], vec![None; new.len()]);
         let size = old.iter().chain(new).map(|line| line.len()).sum::<usize>();
         if old.is_empty() || new.is_empty() || size > self.bytes {
             return marked;
@@ -299,8 +335,8 @@ impl Words {
             let gone = ranges(&old[old_at], changes.iter().map(|change| &change.0));
             let come = ranges(&new[new_at], changes.iter().map(|change| &change.1));
             if let (Some(gone), Some(come)) = (gone, come) {
-                marked.0[old_at] = gone;
-                marked.1[new_at] = come;
+                marked.0[old_at] = Some(gone);
+                marked.1[new_at] = Some(come);
             }
         }
         marked

@@ -2,7 +2,7 @@
 //! footer, help, palette and the key table of the README come from here.
 
 use super::keymap;
-use super::model::{Model, Stage, Tab};
+use super::model::{Model, SIDES, Screen, Stage};
 
 /// Where a command holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,8 +74,13 @@ pub enum Command {
     TryNow,
     NextTab,
     PreviousTab,
+    Sides,
     Wrap,
     Reveal,
+    Full,
+    MoreContext,
+    LessContext,
+    Blanks,
     Search,
     NextHit,
     PreviousHit,
@@ -176,14 +181,19 @@ table! {
     PreviousHunk  "previous-hunk" ""            Look    &[Agent], ["{"], "Go to the previous hunk";
     NextAgent     "next-agent"    "agent"       Move    &[Agent], ["]"], "Go to the next agent, staying on this screen";
     PreviousAgent "previous-agent" ""           Move    &[Agent], ["["], "Go to the previous agent";
-    NextTab       "next-tab"      "tab"         Look    &[Agent], ["Tab"], "Go to the next tab: diff, scratch";
+    NextTab       "next-tab"      "tab"         Look    &[Agent], ["Tab"], "Go to the next tab: diff, scratch, facts, history";
     PreviousTab   "previous-tab"  ""            Look    &[Agent], ["S-Tab"], "Go to the previous tab";
     Search        "search"        "search"      Look    &[Agent, Log], ["/"], "Search in the text";
     NextHit       "next-hit"      ""            Look    &[Agent, Log], ["n"], "Go to the next hit, or to the next hunk when nothing is searched for";
     PreviousHit   "previous-hit"  ""            Look    &[Agent, Log], ["N"], "Go to the previous hit, or hunk";
+    Sides         "sides"         "side/unified" Look   &[Agent], ["t"], "Show the two texts of a diff side by side, or in one";
     Wrap          "wrap"          "wrap"        Look    &[Agent], ["w"], "Wrap long lines, or cut them";
     Reveal        "reveal"        "invisibles"  Look    &[Agent], ["."], "Show ordinary white space, too; what is dangerous always shows";
-    Open          "open"          "open"        Look    &[Fleet, Outcome, Log, Hosts], ["Enter" "l" "Right"], "Open what is under the cursor; at the hosts, the agents of that one";
+    Full          "full"          "full"        Look    &[Agent], ["f"], "The text alone, on the whole screen, so that it can be copied clean";
+    MoreContext   "more-context"  ""            Look    &[Agent], ["="], "Show more equal lines around a change";
+    LessContext   "less-context"  ""            Look    &[Agent], ["_"], "Show fewer equal lines around a change";
+    Blanks        "blanks"        ""            Look    &[Agent], ["i"], "Take lines that differ in white space alone for equal, in the view; findings still count";
+    Open          "open"          "open"        Look    &[Fleet, Agent, Outcome, Log, Hosts], ["Enter" "l" "Right"], "Open what is under the cursor; at the hosts, the agents of that one; in a history, what that run changed";
     Read          "read"          ""            Look    &[Fleet, Agent], ["r"], "Read this agent again; a host that did not answer is tried at once";
     TryNow        "try-now"       "try now"     Look    &[Hosts], ["r"], "Try this host now, and read its agents again";
     ReadAll       "read-all"      ""            Look    &[Fleet, Agent, Outcome, Log, Hosts], ["R" "^r"], "Read all agents again; hosts that did not answer are tried at once";
@@ -210,6 +220,9 @@ table! {
     Palette       "palette"       "commands"    Program &[Any], [":"], "Every command, screen, order and agent, by a few letters";
     Help          "help"          "help"        Program &[Any], ["?" "F1"], "Keys of this screen; Enter runs one";
 }
+
+/// Why a key of diffs does nothing.
+const NO_DIFF: &str = "there is no diff here; Tab goes to it";
 
 /// Why there is nothing to look at among the hosts.
 pub const NO_HOSTS: &str = "no agent of this fleet is on another host";
@@ -283,9 +296,36 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
             _ => Err("there is no plan".to_string()),
         },
         Command::NextHunk | Command::PreviousHunk => need(
-            model.agent.tab == Tab::Diff && !model.agent.diff.hunks.is_empty(),
+            model.agent.is_diff() && !model.agent.pane().hunks.is_empty(),
             "there is no hunk: nothing above the separator differs",
         ),
+        Command::Sides => {
+            let agent = &model.agent;
+            need(agent.is_diff(), NO_DIFF)?;
+            need(!agent.full, "the text alone is in one piece; f leaves it")?;
+            let columns = model.size.0;
+            let why = format!("needs {SIDES} columns, and here are {columns}");
+            need(columns >= SIDES, &why)
+        }
+        Command::MoreContext | Command::LessContext | Command::Blanks => {
+            need(model.agent.is_diff(), NO_DIFF)
+        }
+        Command::Full | Command::Wrap | Command::Reveal => {
+            need(!model.agent.is_list(), "this is a list; Enter opens a text")
+        }
+        Command::Search if model.screen == Screen::Agent => {
+            need(!model.agent.is_list(), "this is a list; Enter opens a text")
+        }
+        Command::Open if model.screen == Screen::Agent => {
+            need(
+                model.agent.is_list(),
+                "only what is in a history opens here",
+            )?;
+            need(
+                model.agent.history.current().is_some(),
+                "nothing was done to it yet",
+            )
+        }
         Command::OpenDiff | Command::GoAgent | Command::Mark | Command::MarkRange => {
             need(model.cursor.is_some(), "there is no agent under the cursor")
         }

@@ -1,6 +1,7 @@
 //! Carries effects out against the engine, away from the screen's thread; the
 //! answers come back as messages. The only bridge between the two.
 
+mod facts;
 mod texts;
 
 use std::collections::HashMap;
@@ -14,6 +15,7 @@ use chrono::{DateTime, FixedOffset};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use super::model::{Fleet as FleetInfo, Level, Request, RunSummary};
+use super::text;
 use super::update::{Effect, Msg};
 use crate::config::{self, Agent, Config, Env, Host, Protect};
 use crate::demo;
@@ -27,6 +29,9 @@ pub use texts::findings;
 /// How many plans are made at the same time: one that waits for a host that was
 /// never tried before keeps nobody else's waiting.
 const PLANNERS: usize = 4;
+
+/// How many records of an agent's history are shown.
+const PAST: usize = 1000;
 
 /// How many messages may wait for the screen; then whoever sends waits.
 const WAITING: usize = 64;
@@ -70,8 +75,12 @@ struct Workers {
     texts: Preparers,
     plans: Sender<Wanted>,
     settings: Sender<Host>,
+    past: Sender<Look>,
     jobs: Sender<Job>,
 }
+
+/// What is wanted of an agent's history: all of it, or one record.
+type Look = (String, Option<u64>);
 
 /// A plan that is wanted: the number of the request, what for, and whether
 /// protected agents are unlocked.
@@ -148,6 +157,8 @@ impl Runner {
             Effect::Plan(id, request, unlocked) => {
                 drop(workers.plans.send((id, request, unlocked)));
             }
+            Effect::History(agent) => drop(workers.past.send((agent, None))),
+            Effect::Passed(agent, seq) => drop(workers.past.send((agent, Some(seq)))),
             Effect::Settings(host) => drop(workers.settings.send(host)),
             Effect::LoadLog => drop(workers.jobs.send(Job::LoadLog)),
             Effect::HostAway(away) => self.host_away(away),
@@ -252,6 +263,10 @@ impl Workers {
         }
         let (settings, hosts) = unbounded();
         worker(engine, messages, move |own, out| look_up(own, &hosts, out));
+        let (past, looks) = unbounded();
+        worker(engine, messages, move |own, out| {
+            look_back(own, &looks, out)
+        });
         let (jobs, queue) = unbounded();
         worker(engine, messages, move |own, out| do_jobs(own, &queue, out));
         let (events, seen) = bounded(WAITING);
@@ -263,6 +278,7 @@ impl Workers {
             texts: Preparers::new(engine, first, messages),
             plans,
             settings,
+            past,
             jobs,
         }
     }
@@ -365,6 +381,35 @@ fn look_up(engine: &Engine, hosts: &Receiver<Host>, messages: &Sender<Msg>) {
         let settings = engine.settings(&host).map_err(|error| error.to_string());
         if messages.send(Msg::Settings(host, settings)).is_err() {
             return;
+        }
+    }
+}
+
+/// Reads what was done to agents. When the same is wanted several times, once is
+/// enough.
+fn look_back(engine: &Engine, looks: &Receiver<Look>, messages: &Sender<Msg>) {
+    while let Ok(first) = looks.recv() {
+        let mut wanted = vec![first];
+        for look in looks.try_iter() {
+            wanted.retain(|other| *other != look);
+            wanted.push(look);
+        }
+        for (name, seq) in wanted {
+            let message = match seq {
+                None => {
+                    let past = engine.past(&name, PAST);
+                    Msg::History(name, past.map_err(|error| error.to_string()))
+                }
+                Some(seq) => {
+                    let passed = engine.agent(&name).and_then(|it| engine.passed(it, seq));
+                    let deadline = engine.clock().instant() + texts::DIFF_TIME;
+                    let text = passed.map(|passed| text::passed(&passed, Some(deadline)));
+                    Msg::Passed(name, seq, text.map_err(|error| error.to_string()))
+                }
+            };
+            if messages.send(message).is_err() {
+                return;
+            }
         }
     }
 }

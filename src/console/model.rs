@@ -1,6 +1,7 @@
 //! What the console knows: plain data. [`mod@super::update`] changes it,
 //! [`super::view`] draws it.
 
+mod agent;
 mod hosts;
 mod log;
 mod reset;
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
+pub use agent::{AgentScreen, CONTEXTS, GUTTER_SIDE, History, SIDES, Tab};
 pub use hosts::{HostsScreen, Next, Trouble, next_try, trouble, word};
 pub use log::{Level, LogRow, LogScreen, Message, RunSummary};
 pub use reset::{
@@ -19,7 +21,6 @@ pub use reset::{
 use super::command::{Command, Context};
 use super::filter::{self, Subject};
 use super::keymap::Key;
-use super::text::{Look, Pane};
 use crate::engine::{Address, Observation, Reach, State};
 use crate::secret::Secret;
 use crate::transport::sftp::askpass::Question;
@@ -224,66 +225,6 @@ pub enum Screen {
     Log,
     /// The hosts, and how they stand.
     Hosts,
-}
-
-/// The tabs of an agent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tab {
-    /// Baseline against memory.
-    #[default]
-    Diff,
-    /// What is below the boundary.
-    Scratch,
-}
-
-/// One agent's texts.
-#[derive(Clone, Debug, Default)]
-pub struct AgentScreen {
-    /// Whose.
-    pub name: String,
-    /// Which one is shown.
-    pub tab: Tab,
-    /// Baseline against memory.
-    pub diff: Pane,
-    /// What is below the boundary.
-    pub scratch: Pane,
-    /// What is remarkable about the file.
-    pub findings: String,
-    /// Generation of the texts; 0 before they came.
-    pub generation: u64,
-    /// When these texts were read, where they are no more than a copy.
-    pub copied: Option<DateTime<FixedOffset>>,
-    /// Wrap long lines.
-    pub wrap: bool,
-    /// Mark ordinary white space.
-    pub reveal: bool,
-}
-
-impl AgentScreen {
-    /// What it shows is not of this agent's memory.
-    pub fn forget(&mut self) {
-        self.diff = Pane::default();
-        self.scratch = Pane::default();
-        self.findings.clear();
-        self.generation = 0;
-        self.copied = None;
-    }
-
-    /// The pane that is shown.
-    pub fn pane(&self) -> &Pane {
-        match self.tab {
-            Tab::Diff => &self.diff,
-            Tab::Scratch => &self.scratch,
-        }
-    }
-
-    /// The same, to be moved through.
-    pub fn pane_mut(&mut self) -> &mut Pane {
-        match self.tab {
-            Tab::Diff => &mut self.diff,
-            Tab::Scratch => &mut self.scratch,
-        }
-    }
 }
 
 /// What lies over the screen.
@@ -560,30 +501,6 @@ impl Model {
         usize::from(self.size.1).saturating_sub(7)
     }
 
-    /// Rows of a text that fit.
-    pub fn text_height(&self) -> usize {
-        usize::from(self.size.1).saturating_sub(6).max(1)
-    }
-
-    /// Cells of a text that fit, without its gutter.
-    pub fn text_width(&self) -> usize {
-        let gutter = match self.agent.tab {
-            Tab::Diff => GUTTER_DIFF,
-            Tab::Scratch => GUTTER_TEXT,
-        };
-        usize::from(self.size.0).saturating_sub(gutter).max(1)
-    }
-
-    /// How texts look.
-    pub fn look(&self) -> Look {
-        Look {
-            wrap: self.agent.wrap,
-            reveal: self.agent.reveal,
-            prose: self.agent.tab == Tab::Scratch,
-            word_marks: self.word_marks,
-        }
-    }
-
     /// Counts by state, the worst first; states that nobody is in left out.
     pub fn counts(&self) -> Vec<(State, usize)> {
         let count = |state: State| self.rows.iter().filter(|row| row.state() == state).count();
@@ -634,12 +551,6 @@ impl Model {
         self.dirty = true;
     }
 }
-
-/// Cells left of a diff: a sign and two numbers.
-pub const GUTTER_DIFF: usize = 14;
-
-/// Cells left of a plain text: one number.
-pub const GUTTER_TEXT: usize = 8;
 
 /// How long ago something was, in steps so coarse that an idle screen stays
 /// idle.

@@ -1,19 +1,24 @@
 //! Texts that are read in a pane: lines of raw bytes, made visible only when
-//! they are drawn, with scrolling, wrapping and search. Pure.
+//! they are drawn, with folding, two sides, scrolling, wrapping and search. Pure.
 
+mod arrange;
+mod prepare;
+mod rows;
+
+use std::collections::HashMap;
 use std::ops::Range;
 
-use unicode_segmentation::UnicodeSegmentation;
-use unicode_width::UnicodeWidthStr;
+pub use arrange::{Arrangement, Item};
+pub use prepare::{Prepared, diff, passed, scratch};
+pub use rows::Row;
 
-use crate::diff::{self, Op};
-use crate::engine::Detail;
-use crate::untrusted::{self, View};
+use crate::engine::State;
 
 /// What a line is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// Text as it is in both versions, or simply text.
+    #[default]
     Same,
     /// Added by the agent.
     Added,
@@ -25,8 +30,50 @@ pub enum Kind {
     Note,
 }
 
+impl Kind {
+    /// Whether it stands in one of two texts alone.
+    pub fn is_changed(self) -> bool {
+        matches!(self, Kind::Added | Kind::Removed)
+    }
+}
+
+/// What a piece of a line is, for its colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tone {
+    /// Nothing special.
+    #[default]
+    Plain,
+    /// A heading of Markdown.
+    Heading,
+    /// Strong emphasis.
+    Strong,
+    /// Emphasis.
+    Emphasis,
+    /// Code, inline or in a block.
+    Code,
+    /// A link.
+    Link,
+    /// What begins an item of a list.
+    List,
+    /// A quotation.
+    Quote,
+    /// Said by us: less important.
+    Dim,
+    /// Said by us: all is well.
+    Good,
+    /// Said by us: worth a look.
+    Warn,
+    /// Said by us: wrong.
+    Bad,
+    /// Said by us: an agent's state.
+    State(State),
+}
+
+/// The tones of pieces of a line, in order and apart.
+pub type Tones = Vec<(Range<usize>, Tone)>;
+
 /// One line of a text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Line {
     /// What it is.
     pub kind: Kind,
@@ -38,6 +85,14 @@ pub struct Line {
     pub raw: Vec<u8>,
     /// Which bytes of a changed line changed.
     pub emphasis: Vec<Range<usize>>,
+    /// Whether a line of the other side became this one, or it became that.
+    pub paired: bool,
+    /// What an equal line is in the baseline, where that differs in blanks alone.
+    pub before: Option<Vec<u8>>,
+    /// Whether a changed line lacks its line feed.
+    pub unended: bool,
+    /// What its pieces are.
+    pub tones: Tones,
 }
 
 impl Line {
@@ -45,16 +100,14 @@ impl Line {
     pub fn note(kind: Kind, text: impl Into<String>) -> Line {
         Line {
             kind,
-            old: None,
-            new: None,
             raw: text.into().into_bytes(),
-            emphasis: Vec::new(),
+            ..Line::default()
         }
     }
 }
 
 /// A run of cells of one style.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Span {
     /// Safe to draw.
     pub text: String,
@@ -62,6 +115,8 @@ pub struct Span {
     pub mark: bool,
     /// One of the words that changed.
     pub emphasis: bool,
+    /// What it is.
+    pub tone: Tone,
 }
 
 /// How a pane shows its lines.
@@ -75,6 +130,8 @@ pub struct Look {
     pub prose: bool,
     /// Put `[-…-]` and `{+…+}` around changed words, for themes without colour.
     pub word_marks: bool,
+    /// Cells of each half, where two texts stand side by side.
+    pub half: usize,
 }
 
 /// A text in a pane.
@@ -82,13 +139,17 @@ pub struct Look {
 pub struct Pane {
     /// All lines.
     pub lines: Vec<Line>,
-    /// Indices of lines at which hunks begin.
+    /// What is shown of them.
+    pub items: Vec<Item>,
+    /// By which rules.
+    pub arrangement: Arrangement,
+    /// Items at which hunks begin.
     pub hunks: Vec<usize>,
-    /// The line at the top, and how many of its rows are above it.
+    /// The item at the top, and how many of its rows are above it.
     pub top: (usize, usize),
     /// What is searched for, lower case; empty when nothing is.
     pub query: String,
-    /// The lines that contain it.
+    /// The items that contain it.
     pub hits: Vec<usize>,
     /// Which hit was gone to last.
     pub hit: usize,
@@ -97,26 +158,116 @@ pub struct Pane {
 }
 
 impl Pane {
-    /// Puts a new text in, staying on the line that was at the top.
-    pub fn replace(&mut self, lines: Vec<Line>, hunks: Vec<usize>) {
-        let anchor = self.lines.get(self.top.0).map(|line| line.raw.clone());
-        let near = |index: &usize| index.abs_diff(self.top.0);
-        let found = anchor.and_then(|raw| {
-            (0..lines.len())
-                .filter(|index| lines[*index].raw == raw)
-                .min_by_key(near)
-        });
-        if self.top.0 > 0 {
-            let top = found
-                .unwrap_or(self.top.0)
-                .min(lines.len().saturating_sub(1));
-            self.grown = top.saturating_sub(self.top.0);
-            self.top.0 = top;
+    /// Puts a new text in, staying on the line that was at the top. Lines that were
+    /// there before keep their tones.
+    pub fn replace(&mut self, mut lines: Vec<Line>) {
+        let toned = self.lines.iter().filter(|line| !line.tones.is_empty());
+        let known: HashMap<&[u8], &Tones> = toned
+            .map(|line| (line.raw.as_slice(), &line.tones))
+            .collect();
+        if !known.is_empty() {
+            for line in lines.iter_mut().filter(|line| line.kind == Kind::Same) {
+                if let Some(tones) = known.get(line.raw.as_slice()) {
+                    line.tones = (*tones).clone();
+                }
+            }
         }
+        let here = self.line_at_top();
+        let there = here.map(|here| {
+            let near = |index: &usize| index.abs_diff(here);
+            let raw = &self.lines[here].raw;
+            let found = (0..lines.len()).filter(|index| lines[*index].raw == *raw);
+            let end = lines.len().saturating_sub(1);
+            (here, found.min_by_key(near).unwrap_or(here).min(end))
+        });
         self.lines = lines;
-        self.hunks = hunks;
-        let query = std::mem::take(&mut self.query);
-        self.search(&query);
+        self.lay_out();
+        if let Some((here, there)) = there.filter(|_| self.top.0 > 0) {
+            self.grown = there.saturating_sub(here);
+            self.top.0 = self.item_of(there);
+        }
+    }
+
+    /// Shows other lines or sides of the same text, staying on the line at the top.
+    pub fn arrange(&mut self, arrangement: Arrangement) {
+        if self.arrangement != arrangement {
+            self.arrangement = arrangement;
+            self.stay(|_| {});
+        }
+    }
+
+    /// Takes in what the pieces of equal lines are, by their numbers in the memory.
+    pub fn tone(&mut self, tones: &HashMap<usize, Tones>) {
+        for line in &mut self.lines {
+            let of = line.new.filter(|_| line.kind == Kind::Same);
+            line.tones = of
+                .and_then(|new| tones.get(&new))
+                .cloned()
+                .unwrap_or_default();
+        }
+    }
+
+    /// Whether it has two sides to show.
+    pub fn has_sides(&self) -> bool {
+        self.arrangement.sides && !self.hunks.is_empty()
+    }
+
+    /// Changes something and lays the lines out anew; the line at the top stays.
+    fn stay(&mut self, change: impl FnOnce(&mut Pane)) {
+        let here = self.line_at_top();
+        // What a fold at the beginning hides does not push away what is read.
+        let folded = matches!(self.items.first(), Some(Item::Fold(..)));
+        let inside = self.top != (0, 0) || folded;
+        change(self);
+        self.lay_out();
+        self.grown = 0;
+        if let Some(here) = here.filter(|_| inside) {
+            self.top = (self.item_of(here), 0);
+        }
+    }
+
+    fn lay_out(&mut self) {
+        let matches = |line: &Line| {
+            let text = String::from_utf8_lossy(&line.raw).to_lowercase();
+            text.contains(&self.query)
+        };
+        let hits: Vec<usize> = match self.query.is_empty() {
+            true => Vec::new(),
+            false => (0..self.lines.len())
+                .filter(|at| matches(&self.lines[*at]))
+                .collect(),
+        };
+        let hunks = arrange::hunks(&self.lines);
+        let arrangement = Arrangement {
+            sides: self.arrangement.sides && !hunks.is_empty(),
+            ..self.arrangement
+        };
+        self.items = arrange::arrange(&self.lines, arrangement, &hits);
+        let places = arrange::places(&self.items, self.lines.len());
+        let place = |lines: Vec<usize>| {
+            let mut items: Vec<usize> = lines.into_iter().map(|line| places[line]).collect();
+            items.sort_unstable();
+            items.dedup();
+            items
+        };
+        self.hunks = place(hunks);
+        self.hits = place(hits);
+        self.hit = self.hit.min(self.hits.len().saturating_sub(1));
+        self.top.0 = self.top.0.min(self.items.len().saturating_sub(1));
+    }
+
+    fn line_at_top(&self) -> Option<usize> {
+        let end = self.lines.len().saturating_sub(1);
+        self.items.get(self.top.0).map(|item| match *item {
+            Item::Fold(first, count) => (first + count).min(end),
+            item => item.line(),
+        })
+    }
+
+    /// The item that shows a line, or that it is folded into.
+    fn item_of(&self, line: usize) -> usize {
+        let found = self.items.iter().position(|item| item.has(line));
+        found.unwrap_or(0)
     }
 
     /// Moves by rows, down when positive.
@@ -140,8 +291,8 @@ impl Pane {
         }
         let rows = self.rows(self.top.0, width, look).len();
         self.top = match self.top {
-            (line, row) if row + 1 < rows => (line, row + 1),
-            (line, _) => (line + 1, 0),
+            (item, row) if row + 1 < rows => (item, row + 1),
+            (item, _) => (item + 1, 0),
         };
         true
     }
@@ -149,8 +300,8 @@ impl Pane {
     fn up(&mut self, width: usize, look: Look) -> bool {
         self.top = match self.top {
             (0, 0) => return false,
-            (line, 0) => (line - 1, self.rows(line - 1, width, look).len() - 1),
-            (line, row) => (line, row - 1),
+            (item, 0) => (item - 1, self.rows(item - 1, width, look).len() - 1),
+            (item, row) => (item, row - 1),
         };
         true
     }
@@ -158,8 +309,8 @@ impl Pane {
     /// Whether there are rows below the ones that fit.
     fn has_more(&self, width: usize, height: usize, look: Look) -> bool {
         let mut rows = 0;
-        for line in self.top.0..self.lines.len() {
-            rows += self.rows(line, width, look).len();
+        for item in self.top.0..self.items.len() {
+            rows += self.rows(item, width, look).len();
             if rows > height + self.top.1 {
                 return true;
             }
@@ -169,21 +320,18 @@ impl Pane {
 
     /// Shows the end.
     pub fn to_end(&mut self, width: usize, height: usize, look: Look) {
-        self.top = (self.lines.len().saturating_sub(1), 0);
+        self.top = (self.items.len().saturating_sub(1), 0);
         let mut rows = self.rows(self.top.0, width, look).len();
         while rows < height && self.up(width, look) {
             rows += 1;
         }
     }
 
-    /// Shows a line near the top, with a little of what is above it.
-    pub fn go_to(&mut self, line: usize, height: usize) {
+    /// Shows an item near the top, with a little of what is above it.
+    pub fn go_to(&mut self, item: usize, height: usize) {
         self.grown = 0;
-        self.top = (
-            line.saturating_sub(height / 4)
-                .min(self.lines.len().saturating_sub(1)),
-            0,
-        );
+        let top = item.saturating_sub(height / 4);
+        self.top = (top.min(self.items.len().saturating_sub(1)), 0);
     }
 
     /// Goes to the next or previous hunk, seen from the top.
@@ -198,8 +346,8 @@ impl Pane {
                 None => return self.go_to(0, height),
             },
         };
-        if let Some(line) = self.hunks.get(next) {
-            self.go_to(*line, height);
+        if let Some(item) = self.hunks.get(next) {
+            self.go_to(*item, height);
         }
     }
 
@@ -207,29 +355,19 @@ impl Pane {
     /// where [`Pane::go_to`] puts lines.
     pub fn current_hunk(&self, height: usize) -> Option<usize> {
         let here = self.top.0 + height / 4;
-        self.hunks.iter().rposition(|line| *line <= here)
+        self.hunks.iter().rposition(|item| *item <= here)
     }
 
-    /// Searches for text, ignoring case; an empty text ends the search.
+    /// Searches for text, ignoring case; an empty text ends the search. What is
+    /// found is not folded.
     pub fn search(&mut self, query: &str) {
-        self.query = query.to_lowercase();
-        self.hits.clear();
-        if !self.query.is_empty() {
-            let matches = |line: &Line| {
-                String::from_utf8_lossy(&line.raw)
-                    .to_lowercase()
-                    .contains(&self.query)
-            };
-            self.hits = (0..self.lines.len())
-                .filter(|index| matches(&self.lines[*index]))
-                .collect();
-        }
-        self.hit = self.hit.min(self.hits.len().saturating_sub(1));
+        let query = query.to_lowercase();
+        self.stay(|pane| pane.query = query);
     }
 
     /// Goes to the first hit at or below the top.
     pub fn first_hit(&mut self, height: usize) {
-        let below = self.hits.iter().position(|line| *line >= self.top.0);
+        let below = self.hits.iter().position(|item| *item >= self.top.0);
         self.hit = below.unwrap_or(0);
         self.show_hit(height);
     }
@@ -244,329 +382,38 @@ impl Pane {
     }
 
     fn show_hit(&mut self, height: usize) {
-        if let Some(line) = self.hits.get(self.hit) {
-            self.go_to(*line, height);
+        if let Some(item) = self.hits.get(self.hit) {
+            self.go_to(*item, height);
         }
     }
 
-    /// A line as rows of at most `width` cells; at least one.
-    pub fn rows(&self, line: usize, width: usize, look: Look) -> Vec<Vec<Span>> {
-        match self.lines.get(line) {
-            Some(line) => rows(line, width, look),
-            None => vec![Vec::new()],
+    /// An item as rows of at most `width` cells, or of two halves; at least one.
+    pub fn rows(&self, item: usize, width: usize, look: Look) -> Vec<Row> {
+        match self.items.get(item) {
+            Some(item) => rows::rows(&self.lines, *item, width, look),
+            None => vec![Row::default()],
         }
-    }
-}
-
-/// A line as rows of spans.
-fn rows(line: &Line, width: usize, look: Look) -> Vec<Vec<Span>> {
-    let spans = spans(line, look);
-    let width = width.max(1);
-    if look.wrap && line.kind != Kind::Separator {
-        wrap(spans, width)
-    } else {
-        vec![cut(spans, width)]
-    }
-}
-
-fn spans(line: &Line, look: Look) -> Vec<Span> {
-    let view = View {
-        whitespace: look.reveal,
-        ..if look.prose { View::PROSE } else { View::DIFF }
-    };
-    let mut spans = Vec::new();
-    let mut push = |bytes: &[u8], emphasis: bool| {
-        for token in untrusted::reveal(bytes, view) {
-            spans.push(Span {
-                text: token.text,
-                mark: token.mark,
-                emphasis,
-            });
-        }
-    };
-    if matches!(line.kind, Kind::Note | Kind::Separator) {
-        push(&line.raw, false);
-        return spans;
-    }
-    let (open, close) = match line.kind {
-        Kind::Added => ("{+", "+}"),
-        _ => ("[-", "-]"),
-    };
-    let mut at = 0;
-    for range in &line.emphasis {
-        let (Some(before), Some(changed)) =
-            (line.raw.get(at..range.start), line.raw.get(range.clone()))
-        else {
-            continue;
-        };
-        push(before, false);
-        if look.word_marks {
-            push(open.as_bytes(), true);
-        }
-        push(changed, true);
-        if look.word_marks {
-            push(close.as_bytes(), true);
-        }
-        at = range.end;
-    }
-    push(line.raw.get(at..).unwrap_or_default(), false);
-    spans
-}
-
-/// Breaks at the last blank of a row, or in a word that is longer than a row.
-fn wrap(spans: Vec<Span>, width: usize) -> Vec<Vec<Span>> {
-    let mut rows: Vec<Vec<Span>> = vec![Vec::new()];
-    let mut used = 0;
-    for span in spans {
-        let like = |text: String| Span {
-            text,
-            mark: span.mark,
-            emphasis: span.emphasis,
-        };
-        let mut text = String::new();
-        for word in span.text.split_inclusive(' ') {
-            let cells = word.trim_end_matches(' ').width();
-            if used > 0 && used + cells > width {
-                rows.last_mut()
-                    .into_iter()
-                    .for_each(|row| row.push(like(std::mem::take(&mut text))));
-                rows.push(Vec::new());
-                used = 0;
-            }
-            for grapheme in word.graphemes(true) {
-                let cells = grapheme.width();
-                if used + cells > width {
-                    if grapheme == " " {
-                        continue; // A blank at the end of a row shows nothing.
-                    }
-                    rows.last_mut()
-                        .into_iter()
-                        .for_each(|row| row.push(like(std::mem::take(&mut text))));
-                    rows.push(Vec::new());
-                    used = 0;
-                }
-                text.push_str(grapheme);
-                used += cells;
-            }
-        }
-        rows.last_mut()
-            .into_iter()
-            .for_each(|row| row.push(like(text.clone())));
-    }
-    for row in &mut rows {
-        row.retain(|span| !span.text.is_empty());
-    }
-    rows
-}
-
-/// Cuts a line at the width, with a mark that says so.
-fn cut(spans: Vec<Span>, width: usize) -> Vec<Span> {
-    let total: usize = spans.iter().map(|span| span.text.width()).sum();
-    if total <= width {
-        return spans;
-    }
-    let room = width - 1;
-    let mut row = Vec::new();
-    let mut used = 0;
-    'all: for span in spans {
-        let mut text = String::new();
-        for grapheme in span.text.graphemes(true) {
-            if used + grapheme.width() > room {
-                row.push(Span { text, ..span });
-                break 'all;
-            }
-            used += grapheme.width();
-            text.push_str(grapheme);
-        }
-        row.push(Span { text, ..span });
-    }
-    row.push(Span {
-        text: "…".to_string(),
-        mark: true,
-        emphasis: false,
-    });
-    row
-}
-
-/// How many unchanged lines are shown around a change.
-const CONTEXT: usize = 3;
-
-/// How much of a memory is shown; the rest is counted.
-const SHOWN: usize = 256 * 1024;
-
-/// A text that was prepared for a pane: its lines and where hunks begin.
-pub type Prepared = (Vec<Line>, Vec<usize>);
-
-/// The live diff of an agent: above the boundary line by line, then the
-/// boundary.
-pub fn diff(detail: &Detail, deadline: Option<std::time::Instant>) -> Prepared {
-    let mut lines = Vec::new();
-    let mut hunks = Vec::new();
-    let content = detail.observation.content.as_ref();
-    let boundary = content.and_then(|content| content.boundary);
-    if let Some(error) = &detail.error {
-        lines.push(Line::note(Kind::Note, error.clone()));
-        return (lines, hunks);
-    }
-    let Some(old) = &detail.operator_part else {
-        lines.push(Line::note(
-            Kind::Note,
-            "There is no baseline to compare with; the memory as it is:",
-        ));
-        numbered(&mut lines, &detail.memory, 1);
-        return (lines, hunks);
-    };
-    let (above, _) = detail.parts();
-    let Some(boundary) = boundary else {
-        lines.push(Line::note(
-            Kind::Note,
-            "No separator: the WHOLE file would be archived, then replaced.",
-        ));
-        append_diff(
-            &mut lines,
-            &mut hunks,
-            old,
-            &above[..above.len().min(SHOWN)],
-            deadline,
-        );
-        return (lines, hunks);
-    };
-    if !boundary.drifted() {
-        let scratch = content.map_or(0, |content| content.scratch_lines);
-        let what = match (
-            content.is_some_and(|content| content.scratch_bytes == 0),
-            scratch,
-        ) {
-            (true, _) => "Equal to baseline. 0 scratch lines.".to_string(),
-            (false, 1) => {
-                "Above the separator equal to baseline. 1 scratch line (Tab).".to_string()
-            }
-            (false, count) => {
-                format!("Above the separator equal to baseline. {count} scratch lines (Tab).")
-            }
-        };
-        lines.push(Line::note(Kind::Note, what));
-        lines.push(Line::note(Kind::Note, ""));
-        numbered(&mut lines, above, 1);
-        lines.pop_if(|line| boundary.line > 0 && line.new == Some(boundary.line));
-    } else {
-        append_diff(&mut lines, &mut hunks, old, above, deadline);
-    }
-    if boundary.line > 0 {
-        lines.push(Line {
-            new: Some(boundary.line),
-            ..Line::note(
-                Kind::Separator,
-                format!(
-                    "separator line {} ({} of {}), below: agent scratch, not compared",
-                    boundary.line, boundary.nth, boundary.of
-                ),
-            )
-        });
-    }
-    (lines, hunks)
-}
-
-fn append_diff(
-    lines: &mut Vec<Line>,
-    hunks: &mut Vec<usize>,
-    old: &[u8],
-    new: &[u8],
-    deadline: Option<std::time::Instant>,
-) {
-    let diff = diff::lines(old, new, deadline);
-    let mut shown = 0;
-    for hunk in diff.hunks(CONTEXT) {
-        skip(lines, hunk.lines.start.saturating_sub(shown));
-        shown = hunk.lines.end;
-        for index in hunk.lines {
-            if index == hunk.changes.start {
-                hunks.push(lines.len());
-            }
-            let line = &diff.lines[index];
-            lines.push(Line {
-                kind: match line.op {
-                    Op::Equal => Kind::Same,
-                    Op::Insert => Kind::Added,
-                    Op::Delete => Kind::Removed,
-                },
-                old: line.old,
-                new: line.new,
-                raw: line.text.clone(),
-                emphasis: line.emphasis.clone(),
-            });
-            if line.no_newline && line.op != Op::Equal {
-                lines.push(Line::note(
-                    Kind::Note,
-                    "(no newline at the end of the line above)",
-                ));
-            }
-        }
-    }
-    skip(lines, diff.lines.len().saturating_sub(shown));
-}
-
-fn skip(lines: &mut Vec<Line>, count: usize) {
-    if count > 0 {
-        let s = if count == 1 { "" } else { "s" };
-        lines.push(Line::note(Kind::Note, format!("⋮ {count} equal line{s}")));
-    }
-}
-
-/// The scratch of an agent.
-pub fn scratch(detail: &Detail) -> Prepared {
-    let mut lines = Vec::new();
-    if let Some(error) = &detail.error {
-        lines.push(Line::note(Kind::Note, error.clone()));
-        return (lines, Vec::new());
-    }
-    let (above, mut scratch) = detail.parts();
-    let content = detail.observation.content.as_ref();
-    let boundary = content.and_then(|content| content.boundary);
-    if boundary.is_none() {
-        lines.push(Line::note(
-            Kind::Note,
-            "No separator, so all of it may be scratch:",
-        ));
-        scratch = above;
-    }
-    if scratch.is_empty() {
-        lines.push(Line::note(Kind::Note, "0 scratch lines."));
-    }
-    let shown = &scratch[..scratch.len().min(SHOWN)];
-    let first = boundary.map_or(1, |boundary| boundary.line + 1);
-    numbered(&mut lines, shown, first);
-    let more = detail.more + (scratch.len() - shown.len()) as u64;
-    if more > 0 {
-        lines.push(Line::note(
-            Kind::Note,
-            format!("{more} bytes more are not shown"),
-        ));
-    }
-    (lines, Vec::new())
-}
-
-fn numbered(lines: &mut Vec<Line>, text: &[u8], first: usize) {
-    for (number, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
-        lines.push(Line {
-            kind: Kind::Same,
-            old: None,
-            new: Some(first + number),
-            raw: line.strip_suffix(b"\n").unwrap_or(line).to_vec(),
-            emphasis: Vec::new(),
-        });
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use unicode_width::UnicodeWidthStr;
+
     use super::*;
+
+    /// A line by itself, as rows.
+    fn rows(line: &Line, width: usize, look: Look) -> Vec<Vec<Span>> {
+        let rows = rows::rows(std::slice::from_ref(line), Item::Whole(0), width, look);
+        rows.into_iter().map(|row| row.spans).collect()
+    }
 
     const LOOK: Look = Look {
         wrap: true,
         reveal: false,
         prose: false,
         word_marks: false,
+        half: 0,
     };
 
     fn pane(lines: &[&str]) -> Pane {
@@ -576,7 +423,6 @@ mod tests {
                 .iter()
                 .map(|text| Line::note(Kind::Same, *text))
                 .collect(),
-            Vec::new(),
         );
         pane
     }
@@ -628,12 +474,146 @@ mod tests {
         let mut pane = pane(&["a", "b", "c", "d"]);
         pane.scroll(2, 10, 1, LOOK);
         let lines = ["x", "y", "a", "b", "c", "d"];
-        pane.replace(
-            lines.iter().map(|t| Line::note(Kind::Same, *t)).collect(),
-            Vec::new(),
-        );
+        pane.replace(lines.iter().map(|t| Line::note(Kind::Same, *t)).collect());
         assert_eq!(pane.lines[pane.top.0].raw, b"c");
         assert_eq!(pane.grown, 2);
+    }
+
+    /// A pane of lines, of which `+` and `-` begin changed ones.
+    fn changed(lines: &[&str], context: Option<usize>, sides: bool) -> Pane {
+        let line = |text: &&str| Line {
+            kind: match text.as_bytes().first() {
+                Some(b'+') => Kind::Added,
+                Some(b'-') => Kind::Removed,
+                _ => Kind::Same,
+            },
+            ..Line::note(Kind::Same, *text)
+        };
+        let mut pane = Pane {
+            arrangement: Arrangement { context, sides },
+            ..Pane::default()
+        };
+        pane.replace(lines.iter().map(line).collect());
+        pane
+    }
+
+    #[test]
+    fn what_is_found_is_not_folded_and_what_is_read_stays_when_folds_open() {
+        let lines = ["a", "b", "c", "d", "-e", "f", "g", "h", "i"];
+        let mut pane = changed(&lines, Some(0), false);
+        assert_eq!(
+            pane.items,
+            [Item::Fold(0, 4), Item::Whole(4), Item::Fold(5, 4)]
+        );
+        pane.search("b");
+        assert_eq!(pane.hits, [1]);
+        assert_eq!(pane.items[..2], [Item::Whole(0), Item::Whole(1)]);
+        pane.search("");
+        assert_eq!(pane.items.len(), 3);
+        pane.arrange(Arrangement::default());
+        assert_eq!(
+            pane.items[pane.top.0],
+            Item::Whole(4),
+            "the change is still there"
+        );
+        pane.scroll(-9, 9, 1, LOOK);
+        pane.arrange(Arrangement {
+            context: Some(1),
+            sides: false,
+        });
+        assert_eq!(
+            pane.top,
+            (0, 0),
+            "from the beginning one sees the beginning"
+        );
+    }
+
+    #[test]
+    fn hunks_do_not_depend_on_the_context() {
+        let mut lines = vec!["-a"];
+        lines.extend(["."; 6]);
+        lines.push("+b");
+        lines.extend(["."; 7]);
+        lines.push("+c");
+        for context in [Some(0), Some(3), None] {
+            let pane = changed(&lines, context, false);
+            let begins: Vec<usize> = pane.hunks.iter().map(|at| pane.items[*at].line()).collect();
+            assert_eq!(begins, [0, 15]);
+        }
+    }
+
+    #[test]
+    fn rows_of_two_sides_are_as_many_as_the_longer_one_needs() {
+        let look = Look { half: 5, ..LOOK };
+        let mut pane = changed(&["same", "-one two three", "+1"], None, true);
+        assert!(pane.has_sides());
+        pane.lines[2].unended = true;
+        let sides = |item| {
+            let rows = pane.rows(item, 20, look);
+            let join = |spans: &Vec<Span>| text(std::slice::from_ref(spans)).concat();
+            rows.iter()
+                .map(|row| (join(&row.spans), join(&row.right)))
+                .collect::<Vec<_>>()
+        };
+        let pair = |left: &str, right: &str| (left.to_string(), right.to_string());
+        assert_eq!(sides(0), [pair("same", "same")]);
+        let expected = [
+            pair("-one ", "+1"),
+            pair("two ", "(no …"),
+            pair("three", ""),
+        ];
+        assert_eq!(sides(1), expected);
+    }
+
+    #[test]
+    fn colours_move_no_row_and_are_of_the_right_letters() {
+        let mut line = Line::note(Kind::Same, "say `one two` größer **three**");
+        let plain = text(&rows(&line, 9, LOOK));
+        line.tones = vec![(4..13, Tone::Code), (23..32, Tone::Strong)];
+        let toned = rows(&line, 9, LOOK);
+        assert_eq!(text(&toned), plain);
+        let of = |tone| -> String {
+            let spans = toned.iter().flatten().filter(|span| span.tone == tone);
+            spans
+                .map(|span| span.text.as_str())
+                .collect::<Vec<_>>()
+                .join("|")
+        };
+        assert_eq!(
+            (of(Tone::Code), of(Tone::Strong)),
+            ("`one |two`".to_string(), "**three**".to_string())
+        );
+    }
+
+    #[test]
+    fn colours_are_right_behind_a_blank_that_no_row_has() {
+        let mut line = Line::note(Kind::Same, "abcde `fg` h");
+        line.tones = vec![(6..10, Tone::Code), (11..12, Tone::Strong)];
+        let spans = rows(&line, 5, LOOK);
+        assert_eq!(text(&spans), ["abcde", "`fg` ", "h"]);
+        let tones: Vec<Tone> = spans.concat().iter().map(|span| span.tone).collect();
+        assert_eq!(tones, [Tone::Plain, Tone::Code, Tone::Plain, Tone::Strong]);
+    }
+
+    #[test]
+    fn a_line_with_anything_made_visible_stays_plain() {
+        for text in ["a\u{202e}b", "a\tb", "a\x1bb", "x\u{200b}"] {
+            let mut line = Line::note(Kind::Same, text);
+            line.tones = vec![(0..text.len(), Tone::Strong)];
+            let spans = rows(&line, 40, LOOK).concat();
+            assert!(
+                spans.iter().all(|span| span.tone == Tone::Plain),
+                "{spans:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_carriage_return_within_a_line_shows_also_where_a_change_ends() {
+        let mut line = Line::note(Kind::Added, "ab\rcd");
+        line.emphasis.push(0..3);
+        let spans = rows(&line, 40, LOOK).concat();
+        assert!(spans.iter().any(|span| span.mark), "{spans:?}");
     }
 
     #[test]
@@ -650,5 +630,31 @@ mod tests {
         assert_eq!(pane.top.0, 2);
         pane.search("");
         assert!(pane.hits.is_empty());
+    }
+    proptest::proptest! {
+        /// Two sides take as many rows as the longer one, none is wider than its
+        /// half, and each shows what its line shows by itself.
+        #[test]
+        fn rows_of_two_sides_are_those_of_their_lines(
+            old in "[a-d日\u{200b}\t ]{0,40}",
+            new in "[a-d日\u{200b}\t ]{0,40}",
+            half in 8_usize..20,
+            wrap in proptest::bool::ANY,
+        ) {
+            let look = Look { wrap, half, ..LOOK };
+            let line = |kind, text: &str| Line::note(kind, text);
+            let lines = [line(Kind::Removed, &old), line(Kind::Added, &new)];
+            let alone = [0, 1].map(|at| rows(&lines[at], half, look));
+            let both = rows::rows(&lines, Item::Sides(Some(0), Some(1)), 99, look);
+            proptest::prop_assert_eq!(both.len(), alone[0].len().max(alone[1].len()));
+            for (at, row) in both.iter().enumerate() {
+                for (side, spans) in [(0, &row.spans), (1, &row.right)] {
+                    let expected = alone[side].get(at).cloned().unwrap_or_default();
+                    proptest::prop_assert_eq!(spans, &expected);
+                    let width: usize = spans.iter().map(|span| span.text.width()).sum();
+                    proptest::prop_assert!(width <= half);
+                }
+            }
+        }
     }
 }

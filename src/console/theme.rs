@@ -15,6 +15,7 @@ use ratatui::style::Style;
 
 pub use depth::Depth;
 
+use super::text::Tone;
 use crate::config::{self, Problems};
 use crate::engine::{Outcome, State};
 use crate::error::{Error, Kind, PathContext, Result};
@@ -84,6 +85,13 @@ roles! {
     removed_word RemovedWord "The words of it that are gone.",
     separator Separator "The boundary.",
     number Number "Line numbers.",
+    markdown_heading MarkdownHeading "A heading in an agent's text.",
+    markdown_strong MarkdownStrong "Strong emphasis there.",
+    markdown_emphasis MarkdownEmphasis "Emphasis there.",
+    markdown_code MarkdownCode "Code there.",
+    markdown_link MarkdownLink "A link there.",
+    markdown_list MarkdownList "What begins an item of a list there.",
+    markdown_quote MarkdownQuote "A quotation there.",
     hit Hit "A search hit.",
     revealed Revealed "Characters that would not show; no agent's text can wear this.",
 }
@@ -251,6 +259,25 @@ pub fn of_state(state: State) -> Role {
         State::Scratch => Role::Scratch,
         State::Clean => Role::Clean,
         State::Loading => Role::Loading,
+    }
+}
+
+/// The role of a tone.
+pub fn of_tone(tone: Tone) -> Role {
+    match tone {
+        Tone::Plain => Role::Text,
+        Tone::Heading => Role::MarkdownHeading,
+        Tone::Strong => Role::MarkdownStrong,
+        Tone::Emphasis => Role::MarkdownEmphasis,
+        Tone::Code => Role::MarkdownCode,
+        Tone::Link => Role::MarkdownLink,
+        Tone::List => Role::MarkdownList,
+        Tone::Quote => Role::MarkdownQuote,
+        Tone::Dim => Role::Dim,
+        Tone::Good => Role::Good,
+        Tone::Warn => Role::Warn,
+        Tone::Bad => Role::Bad,
+        Tone::State(state) => of_state(state),
     }
 }
 

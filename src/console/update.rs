@@ -2,10 +2,12 @@
 //! No input or output, no clock, no terminal library.
 
 mod act;
+mod agent;
 mod host;
 mod keys;
 mod question;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
@@ -20,9 +22,11 @@ use super::model::{
     Fleet, HostsScreen, Level, Model, Moment, PlanView, Request, ResultView, Row, RunSummary,
     Screen, Stage, age, form, modified,
 };
-use super::text::Prepared;
+use super::text::{Line, Prepared, Tones};
 use crate::config::{Config, Host};
-use crate::engine::{Address, HostStatus, Observation, Outcome, Plan, Progress, Report, Setting};
+use crate::engine::{
+    Address, HostStatus, Observation, Outcome, Past, Plan, Progress, Report, Setting,
+};
 use crate::error::Error;
 use crate::secret::Secret;
 use crate::transport::sftp::askpass;
@@ -54,6 +58,13 @@ pub enum Msg {
     Remembered(Vec<Observation>),
     /// Texts that were asked for.
     Texts(Box<Texts>),
+    /// What the pieces of an agent's memory are, by the lines of the memory: for the
+    /// texts of this generation.
+    Tones(String, u64, HashMap<usize, Tones>),
+    /// The records of an agent, the youngest first.
+    History(String, Result<Vec<Past>, String>),
+    /// What a record of an agent's changed, by the record's number.
+    Passed(String, u64, Result<Prepared, String>),
     /// A plan that was asked for, by the number of the request.
     Planned(u64, Result<Box<Plan>, Error>),
     /// A run goes on.
@@ -96,6 +107,10 @@ pub struct Texts {
     pub diff: Prepared,
     /// What is below the boundary.
     pub scratch: Prepared,
+    /// What is known of it: of each fact what it is about, and the fact.
+    pub facts: Vec<(&'static str, Line)>,
+    /// Names of the baseline and of the memory.
+    pub titles: [String; 2],
     /// What is remarkable about the file.
     pub findings: String,
     /// When they were read, where they are no more than a copy of what was.
@@ -117,6 +132,10 @@ pub enum Effect {
     Refuse(u64),
     /// Prepare the texts of an agent.
     Texts(String),
+    /// Read what was done to an agent.
+    History(String),
+    /// Read what a record of an agent's changed, by the record's number.
+    Passed(String, u64),
     /// Make a plan; the second says whether protected agents are unlocked.
     Plan(u64, Request, bool),
     /// Carry a plan out.
@@ -153,6 +172,10 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
         Msg::Resize(columns, rows) => {
             model.size = (columns, rows);
             model.keep_cursor_visible();
+            model.agent.arrange(columns);
+            // Its lines may have fewer rows now.
+            model.agent.pane_mut().top.1 = 0;
+            agent::keep_cursor_visible(model);
             model.dirty = true;
             Vec::new()
         }
@@ -173,7 +196,19 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
             Vec::new()
         }
         Msg::Texts(texts) => {
-            texts_came(model, *texts);
+            agent::texts_came(model, *texts);
+            Vec::new()
+        }
+        Msg::Tones(name, generation, tones) => {
+            agent::tones_came(model, &name, generation, &tones);
+            Vec::new()
+        }
+        Msg::History(name, past) => {
+            agent::history_came(model, &name, past);
+            Vec::new()
+        }
+        Msg::Passed(name, seq, text) => {
+            agent::passed_came(model, &name, seq, text);
             Vec::new()
         }
         Msg::Planned(request, plan) => planned(model, request, plan),
@@ -186,7 +221,7 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
             model.dirty |= model.log.runs != runs || model.ledger_error.is_some();
             model.log.change(|log| log.runs = runs);
             model.ledger_error = None;
-            Vec::new()
+            agent::history(model)
         }
         Msg::Log(Err(why)) => {
             model.say(Level::Error, why.clone());
@@ -439,6 +474,7 @@ fn ended(model: &mut Model, report: &Report) -> Vec<Effect> {
 fn observed(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
     let mut effects = Vec::new();
     let mut replan = false;
+    let mut ran = false;
     let mut changed = false;
     for seen in observations {
         let Some(row) = model.rows.iter_mut().find(|row| row.name == seen.agent) else {
@@ -466,6 +502,7 @@ fn observed(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
         if !same {
             if model.screen == Screen::Agent && model.agent.name == seen.agent {
                 effects.push(Effect::Texts(seen.agent.clone()));
+                ran |= row.seen.as_ref().is_some_and(|old| old.last != seen.last);
             }
             if let Stage::Plan(view) = &model.reset.stage {
                 replan |= view.plan.steps.iter().any(|step| step.agent == seen.agent);
@@ -478,6 +515,9 @@ fn observed(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
             row.known = Some(seen.clone());
         }
         row.seen = Some(seen);
+    }
+    if ran {
+        effects.extend(agent::history(model));
     }
     model.dirty |= changed;
     if changed && !is_covered(model) {
@@ -506,28 +546,6 @@ fn is_elsewhere(row: &Row, address: Option<&Address>) -> bool {
     address.is_some_and(|address| *address != row.address)
 }
 
-fn texts_came(model: &mut Model, texts: Texts) {
-    let row = model.row(&texts.agent);
-    if row.is_some_and(|row| is_elsewhere(row, texts.address.as_ref())) {
-        return;
-    }
-    let agent = &mut model.agent;
-    if agent.name != texts.agent || texts.generation < agent.generation {
-        return;
-    }
-    let first = agent.generation == 0;
-    agent.generation = texts.generation;
-    agent.diff.replace(texts.diff.0, texts.diff.1);
-    agent.scratch.replace(texts.scratch.0, texts.scratch.1);
-    agent.findings = texts.findings;
-    agent.copied = texts.copied;
-    let height = model.text_height();
-    if first && let Some(hunk) = model.agent.diff.hunks.first().copied() {
-        model.agent.diff.go_to(hunk, height);
-    }
-    model.dirty = true;
-}
-
 fn config_loaded(
     model: &mut Model,
     fleet: Fleet,
@@ -542,7 +560,8 @@ fn config_loaded(
         let known = known.filter(|row| row.address == address);
         if known.is_none() && model.agent.name == name {
             // Its texts are those of another memory.
-            model.agent.forget();
+            model.agent = model.agent.of(name.clone());
+            model.agent.arrange(model.size.0);
             effects.push(Effect::Texts(name.clone()));
         }
         Row {

@@ -39,7 +39,11 @@ pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
         Screen::Log => log::draw(model, &mut canvas),
         Screen::Hosts => hosts::draw(model, &mut canvas),
     }
-    hints(model, &mut canvas);
+    // A text that has the screen for itself has its own last line.
+    let full = model.screen == Screen::Agent && model.agent.full && !model.agent.is_list();
+    if !full || model.prompt.is_some() {
+        hints(model, &mut canvas);
+    }
     if let Some(overlay) = &model.overlay {
         overlay::draw(model, overlay, &mut canvas);
     }
@@ -136,6 +140,16 @@ fn asked(model: &Model, canvas: &mut Canvas<'_>, end: u16) -> u16 {
 /// Whether a hint belongs to what is asked right now.
 fn fits_stage(command: Command, model: &Model) -> bool {
     use super::model::{Form, Stage};
+    if model.context() == Context::Agent {
+        let texts = matches!(
+            command,
+            Command::NextHunk | Command::Search | Command::Sides | Command::Wrap
+        ) || matches!(command, Command::Reveal | Command::Full);
+        return match command {
+            Command::Open => model.agent.is_list(),
+            _ => !(texts && model.agent.is_list()),
+        };
+    }
     if model.context() != Context::Plan {
         return true;
     }

@@ -29,6 +29,7 @@ const PURE: &[&str] = &[
     "console/update.rs",
     "console/model.rs",
     "console/text.rs",
+    "console/markdown.rs",
     "console/chooser.rs",
     "console/filter.rs",
     "console/command.rs",

@@ -15,7 +15,7 @@ use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell;
 use ratatui::style::{Color, Modifier};
 
-use crate::console_fleet::{Console, fleet, keys, plan, report, run, seen, skipped, undo};
+use crate::console_fleet::{Console, fleet, history, keys, plan, report, run, seen, skipped, undo};
 use crate::terminal::{Seen, assert_same_grid, grid};
 
 const SIZE: (u16, u16) = (120, 36);
@@ -457,7 +457,13 @@ fn journey(wire: &mut Wire) {
     let name = wire.console.model.cursor.clone().unwrap();
     go(wire, "d");
     wire.console.texts(&name, &drifted(), Some(BASELINE));
-    go(wire, "j j ^d w . n N Tab j G / L H Enter n Esc S-Tab ] [ X");
+    go(
+        wire,
+        "j j ^d w . n N t j t _ _ = = = i i f j f q Tab j G / L H Enter n Esc f j q",
+    );
+    go(wire, "Tab j G S-Tab Tab Tab");
+    wire.console.send(Msg::History(name.clone(), Ok(history())));
+    go(wire, "j G gg Enter q S-Tab S-Tab S-Tab ] [ X");
     let mut made = plan(&[
         (name.as_str(), State::Drifted),
         ("agent-01", State::Scratch),

@@ -6,19 +6,19 @@ use std::path::Path;
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
-use memory_shepherd::archive::EntryKind;
+use memory_shepherd::archive::{EntryKind, Written};
 use memory_shepherd::config::{self, Env, Extension, Host};
 use memory_shepherd::console::first_model;
 use memory_shepherd::console::keymap::{self, Key};
 use memory_shepherd::console::model::{Form, Model, Moment, Request, RunSummary, Stage};
-use memory_shepherd::console::text::{self, Prepared};
+use memory_shepherd::console::text::{self, Line, Prepared, Tone};
 use memory_shepherd::console::update::{self, Effect, Msg, Texts, update};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::memory::{Boundary, Rule};
 use memory_shepherd::engine::{
     Act, Action, Address, AgentResult, Block, Bound, Contact, Content, Detail, Event, HostStatus,
-    LastRun, Observation, Outcome, Plan, Protection, Reach, Report, Skipped, State, Step, Trigger,
-    UndoMode, UndoOf, UndoTarget,
+    LastRun, Observation, Outcome, Past, Plan, Protection, Reach, Record, Report, Skipped,
+    Standing, State, Step, Trigger, UndoMode, UndoOf, UndoTarget,
 };
 use memory_shepherd::error::{Error, Kind};
 use memory_shepherd::transport::sftp::askpass::{self, HostKey, Question, Wants, Whose};
@@ -268,6 +268,8 @@ impl Console {
             generation: self.generation,
             diff,
             scratch,
+            facts: facts(),
+            titles: titles(name),
             findings: "separator L3 (1 of 1) · 2 invisible characters".to_string(),
             copied: None,
         };
@@ -292,6 +294,8 @@ impl Console {
             generation: self.generation,
             diff: text::diff(&detail, None),
             scratch: text::scratch(&detail),
+            facts: facts(),
+            titles: titles(name),
             findings,
             copied: Some(ago(minutes)),
         };
@@ -319,6 +323,44 @@ impl Console {
             more: 0,
         }
     }
+}
+
+fn titles(name: &str) -> [String; 2] {
+    [
+        format!("baseline {name}-MEMORY.md (above ---)"),
+        format!("memory /agents/{name}/MEMORY.md"),
+    ]
+}
+
+/// A few facts as they are prepared for the screen.
+fn facts() -> Vec<(&'static str, Line)> {
+    let fact = |label, text: &str, tone| {
+        let raw = text.as_bytes().to_vec();
+        let tones = vec![(0..raw.len(), tone)];
+        let line = Line {
+            raw,
+            tones,
+            ..Line::default()
+        };
+        (label, line)
+    };
+    let digest = Digest::of(b"memory").to_string();
+    vec![
+        ("Now", Line::default()),
+        fact("state", "DRIFTED", Tone::State(State::Drifted)),
+        fact("why", "rules edited: L31 L58", Tone::Plain),
+        ("Memory", Line::default()),
+        fact("path", "/agents/code-reviewer/MEMORY.md", Tone::Plain),
+        fact(
+            "size",
+            "██████████████████░░ 88%  14420 of 16384 bytes",
+            Tone::Plain,
+        ),
+        fact("sha256", &digest, Tone::Plain),
+        ("Findings", Line::default()),
+        fact("", "2 invisible characters", Tone::Warn),
+        fact("", "words with \u{1b}[31m and \u{202e}", Tone::Warn),
+    ]
 }
 
 fn boundary(memory: &[u8], baseline: &[u8]) -> Option<Boundary> {
@@ -640,6 +682,77 @@ pub fn address(name: &str) -> Address {
 pub fn agents(names: &[&str]) -> Vec<(String, Address)> {
     let agents = names.iter().map(|name| (name.to_string(), address(name)));
     agents.collect()
+}
+
+/// A record of `code-reviewer`'s: its number, when, and what makes it special.
+pub fn past(seq: u64, minutes_ago: i64, change: impl FnOnce(&mut Event)) -> Past {
+    let mut record = Record {
+        seq,
+        prev: Digest::ZERO,
+        time: ago(minutes_ago),
+        what: run(&format!("{seq:08x}"), 0, &[("code-reviewer", Outcome::Ok)])
+            .events
+            .remove(0),
+    };
+    let file = |name: &str, size| Standing::File {
+        sha256: Digest::of(name.as_bytes()),
+        size,
+        lines: size / 50,
+    };
+    let event = &mut record.what;
+    event.before = Some(file("before", 12_000 + seq * 300));
+    event.after = Some(file("after", 11_100));
+    event.boundary = seen("code-reviewer", State::Scratch)
+        .content
+        .unwrap()
+        .boundary;
+    event.entry = Some(Written {
+        path: format!("code-reviewer/2026-03-{seq:02}_0400.md").into(),
+        kind: EntryKind::Scratch,
+        digest: Digest::ZERO,
+        size: 900,
+    });
+    change(event);
+    Past {
+        record,
+        undone_by: None,
+        redo: false,
+    }
+}
+
+/// What was done to `code-reviewer`, one of each kind.
+pub fn history() -> Vec<Past> {
+    let drifted = seen("code-reviewer", State::Drifted)
+        .content
+        .unwrap()
+        .boundary;
+    let mut undone = past(7, 600, |event| event.boundary = drifted);
+    undone.undone_by = Some("00000008".to_string());
+    vec![
+        past(9, 190, |_| {}),
+        past(8, 500, |event| {
+            event.act = Act::Undo;
+            event.trigger = Trigger::Console;
+            event.user = "ops".to_string();
+            event.undoes = Some("00000007".to_string());
+        }),
+        undone,
+        past(6, 2_000, |event| {
+            event.outcome = Outcome::Failed;
+            event.after = None;
+            event.entry = None;
+            event.note = Some("the archive's disk is full\u{202e}\x1b[31m".to_string());
+        }),
+        past(5, 3_000, |event| {
+            event.act = Act::Repair;
+            event.late = event.entry.take().into_iter().collect();
+        }),
+        past(2, 40_000, |event| {
+            event.before = Some(Standing::Absent);
+            event.boundary = None;
+            event.entry = None;
+        }),
+    ]
 }
 
 /// What was asked for when these agents are reset.

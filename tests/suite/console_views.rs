@@ -4,6 +4,8 @@
 //! `INSTA_UPDATE=always cargo test console_views` draws them anew, and
 //! `UPDATE_README=1 cargo test console_views` writes the keys into README.md.
 
+mod agent;
+
 use std::fs;
 use std::path::Path;
 use std::time::Duration;

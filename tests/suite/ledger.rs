@@ -3,6 +3,7 @@
 
 mod full;
 mod long;
+mod past;
 mod retention;
 mod verifying;
 

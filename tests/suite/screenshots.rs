@@ -15,6 +15,7 @@ use chrono::{DateTime, FixedOffset};
 use memory_shepherd::clock::Clock;
 use memory_shepherd::config::{self, Env};
 use memory_shepherd::console::keymap::{self, Code, Key};
+use memory_shepherd::console::markdown::Markdown;
 use memory_shepherd::console::model::{Model, Moment, Request};
 use memory_shepherd::console::theme::{Role, Theme};
 use memory_shepherd::console::update::{DEAF, Effect, Msg, Texts, update};
@@ -176,16 +177,24 @@ impl Show<'_> {
         match effect {
             Effect::Texts(name) => {
                 let detail = self.engine.detail(self.engine.agent(&name).unwrap());
+                let generation = detail.observation.generation;
                 let texts = Texts {
-                    agent: name,
+                    agent: name.clone(),
                     address: detail.observation.address.clone(),
-                    generation: detail.observation.generation,
+                    generation,
                     diff: text::diff(&detail, None),
                     scratch: text::scratch(&detail),
+                    facts: Vec::new(),
+                    titles: [
+                        format!("baseline {name}-MEMORY.md (above ---)"),
+                        format!("memory agents/{name}/MEMORY.md"),
+                    ],
                     findings: findings(&detail),
                     copied: None,
                 };
                 self.send(Msg::Texts(Box::new(texts)));
+                let tones = Markdown::load().tones(&detail.memory, &|| true);
+                self.send(Msg::Tones(name, generation, tones));
             }
             Effect::Plan(id, request, unlocked) => {
                 let plan = match &request {

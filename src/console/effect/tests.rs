@@ -117,6 +117,22 @@ fn a_host_that_never_answers_keeps_neither_texts_nor_plans_of_others_waiting() {
     wait_for("the plan of another", &|msg| {
         matches!(msg, Msg::Planned(7, Ok(_)))
     });
+    runner.carry_out(Effect::History("here".to_string()));
+    runner.carry_out(Effect::Passed("here".to_string(), 1));
+    wait_for(
+        "what was done",
+        &|msg| matches!(msg, Msg::History(name, Ok(past)) if name == "here" && past.is_empty()),
+    );
+    wait_for(
+        "what a record changed",
+        &|msg| matches!(msg, Msg::Passed(name, 1, Err(why)) if name == "here" && why.contains("no record")),
+    );
+    // It has a heading.
+    runner.carry_out(Effect::Texts("here".to_string()));
+    wait_for(
+        "its colours",
+        &|msg| matches!(msg, Msg::Tones(name, _, tones) if name == "here" && tones.contains_key(&1)),
+    );
     runner.carry_out(Effect::LoadLog);
     wait_for("the ledger", &|msg| matches!(msg, Msg::Log(Ok(_))));
     drop(release);

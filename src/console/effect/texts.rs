@@ -8,14 +8,18 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
-use super::guarded;
+use super::{facts, guarded};
 use crate::config::Host;
+use crate::console::markdown::{self, Markdown};
 use crate::console::text;
 use crate::console::update::{Msg, Texts};
 use crate::engine::{Detail, Engine};
 
 /// How long a diff for the screen may take before it is shown coarser.
-const DIFF_TIME: Duration = Duration::from_millis(500);
+pub(super) const DIFF_TIME: Duration = Duration::from_millis(500);
+
+/// How long the search for colours may take; what is left stays plain.
+const PAINT_TIME: Duration = Duration::from_secs(2);
 
 /// Bytes of the copies that are kept, in memory alone.
 const COPIES: usize = 4 << 20;
@@ -26,6 +30,7 @@ pub(super) struct Preparers {
     first: u64,
     messages: Sender<Msg>,
     copies: Arc<Mutex<Copies>>,
+    painter: Sender<Unpainted>,
     /// By host; one for all agents of this machine.
     threads: HashMap<Option<Host>, Sender<String>>,
 }
@@ -38,6 +43,7 @@ impl Preparers {
             first,
             messages: messages.clone(),
             copies: Arc::default(),
+            painter: painter(engine, messages),
             threads: HashMap::new(),
         }
     }
@@ -55,6 +61,7 @@ impl Preparers {
                 first: self.first,
                 messages: self.messages.clone(),
                 copies: Arc::clone(&self.copies),
+                painter: self.painter.clone(),
             };
             guarded(self.messages.clone(), move || preparer.run(&wanted));
             sender
@@ -64,11 +71,41 @@ impl Preparers {
     }
 }
 
+/// A memory without colours: whose, the generation of its texts, and its bytes.
+type Unpainted = (String, u64, Vec<u8>);
+
+/// Finds the colours of memories, of the last one that is wanted. The rules of
+/// Markdown are loaded for the first.
+fn painter(engine: &Arc<Engine>, messages: &Sender<Msg>) -> Sender<Unpainted> {
+    let (sender, wanted) = unbounded::<Unpainted>();
+    let (engine, out) = (Arc::clone(engine), messages.clone());
+    guarded(messages.clone(), move || {
+        let mut markdown = None;
+        while let Ok(mut next) = wanted.recv() {
+            while let Ok(newer) = wanted.try_recv() {
+                next = newer;
+            }
+            let (agent, generation, memory) = next;
+            if memory.is_empty() || memory.len() > markdown::LONGEST {
+                continue;
+            }
+            let end = engine.clock().instant() + PAINT_TIME;
+            let markdown = markdown.get_or_insert_with(Markdown::load);
+            let tones = markdown.tones(&memory, &|| engine.clock().instant() < end);
+            if out.send(Msg::Tones(agent, generation, tones)).is_err() {
+                return;
+            }
+        }
+    });
+    sender
+}
+
 struct Preparer {
     engine: Arc<Engine>,
     first: u64,
     messages: Sender<Msg>,
     copies: Arc<Mutex<Copies>>,
+    painter: Sender<Unpainted>,
 }
 
 impl Preparer {
@@ -78,18 +115,23 @@ impl Preparer {
             while let Ok(newer) = wanted.try_recv() {
                 name = newer;
             }
-            if let Some(texts) = self.prepare(&name)
-                && self.messages.send(Msg::Texts(Box::new(texts))).is_err()
-            {
+            let Some((texts, memory)) = self.prepare(&name) else {
+                continue;
+            };
+            let wanted = (texts.agent.clone(), texts.generation, memory);
+            if self.messages.send(Msg::Texts(Box::new(texts))).is_err() {
                 return;
             }
+            // The colours come later: a text that waited for them would be late.
+            drop(self.painter.send(wanted));
         }
     }
 
-    fn prepare(&self, name: &str) -> Option<Texts> {
+    fn prepare(&self, name: &str) -> Option<(Texts, Vec<u8>)> {
         let agent = self.engine.agent(name).ok()?;
         let mut detail = self.engine.detail(agent);
         let generation = detail.observation.generation + self.first;
+        let seen = detail.observation.clone();
         let findings = findings(&detail);
         let mut copied = None;
         if let Some(host) = agent.place.host() {
@@ -104,15 +146,18 @@ impl Preparer {
             }
         }
         let deadline = self.engine.clock().instant() + DIFF_TIME;
-        Some(Texts {
+        let texts = Texts {
             agent: name.to_string(),
             address: detail.observation.address.clone(),
             generation,
             diff: text::diff(&detail, Some(deadline)),
             scratch: text::scratch(&detail),
+            facts: facts::facts(&self.engine, agent, &seen, &detail),
+            titles: facts::titles(agent),
             findings,
             copied,
-        })
+        };
+        Some((texts, detail.memory))
     }
 }
 
@@ -150,52 +195,11 @@ impl Copies {
 
 /// What is remarkable about a file, in a line.
 pub fn findings(detail: &Detail) -> String {
-    let Some(content) = &detail.observation.content else {
-        return detail.observation.why.clone();
-    };
-    let mut found = Vec::new();
-    match &content.boundary {
-        Some(boundary) if boundary.line > 0 => {
-            found.push(format!(
-                "separator L{} ({} of {})",
-                boundary.line, boundary.nth, boundary.of
-            ));
+    match &detail.observation.content {
+        Some(_) => {
+            let found = facts::findings(detail).into_iter();
+            found.map(|(text, _)| text).collect::<Vec<_>>().join(" · ")
         }
-        Some(_) => found.push("the baseline has no separator".to_string()),
-        None => found.push("no separator".to_string()),
+        None => detail.observation.why.clone(),
     }
-    let hidden = content.hidden;
-    for (count, one, many) in [
-        (
-            hidden.invisible,
-            "invisible character",
-            "invisible characters",
-        ),
-        (hidden.controls, "control character", "control characters"),
-        (hidden.escapes, "of them an escape", "of them escapes"),
-        (
-            hidden.invalid,
-            "byte that is no UTF-8",
-            "bytes that are no UTF-8",
-        ),
-    ] {
-        match count {
-            0 => {}
-            1 => found.push(format!("1 {one}")),
-            count => found.push(format!("{count} {many}")),
-        }
-    }
-    if crate::untrusted::mixed_scripts(&detail.memory) {
-        found.push("words of mixed scripts".to_string());
-    }
-    if content.size > detail.observation.limit {
-        found.push(format!(
-            "over the limit by {} bytes",
-            content.size - detail.observation.limit
-        ));
-    }
-    if let Some(block) = &detail.observation.block {
-        found.push(format!("resets are BLOCKED: {}", block.why));
-    }
-    found.join(" · ")
 }

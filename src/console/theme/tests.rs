@@ -208,9 +208,54 @@ fn nothing_that_agents_write_looks_like_a_revealed_character() {
                 Role::Removed,
                 Role::RemovedWord,
                 Role::Dim,
+                Role::MarkdownHeading,
+                Role::MarkdownStrong,
+                Role::MarkdownEmphasis,
+                Role::MarkdownCode,
+                Role::MarkdownLink,
+                Role::MarkdownList,
+                Role::MarkdownQuote,
             ];
             for role in roles {
-                assert_ne!(theme.style(role), theme.style(Role::Revealed), "{name}");
+                let style = theme.style(role);
+                assert_ne!(style, theme.style(Role::Revealed), "{name}");
+                let reversed = style.add_modifier.contains(Modifier::REVERSED);
+                assert!(!reversed, "{name} {role:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_markdown_looks_like_a_state_or_a_change_or_the_boundary() {
+    let tones = [
+        Tone::Heading,
+        Tone::Strong,
+        Tone::Emphasis,
+        Tone::Code,
+        Tone::Link,
+        Tone::List,
+        Tone::Quote,
+    ];
+    let ours = [
+        Role::Added,
+        Role::AddedWord,
+        Role::Removed,
+        Role::RemovedWord,
+        Role::Separator,
+        Role::Good,
+        Role::Warn,
+        Role::Bad,
+        Role::Dim,
+    ];
+    for (name, _) in BUILT_IN {
+        let theme = Theme::named(name).unwrap();
+        let plain = theme.style(Role::Text);
+        let states = State::ALL.into_iter().map(of_state);
+        for ours in states.chain(ours).map(|role| theme.style(role)) {
+            for tone in tones {
+                let style = theme.style(of_tone(tone));
+                assert!(style == plain || style != ours, "{name}: {tone:?}");
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Effect, VALID, ask_for_plan, host, plan_anew, question};
+use super::{Effect, VALID, agent, ask_for_plan, host, plan_anew, question};
 use crate::console::command::{self, Command};
 use crate::console::keymap::{Code, Key};
 use crate::console::model::{
@@ -109,6 +109,7 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
     let page = match model.screen {
         Screen::Fleet => model.list_height(),
         Screen::Hosts => model.hosts_height(),
+        Screen::Agent if model.agent.is_list() => model.history_height(),
         _ => model.text_height(),
     } as isize;
     match command {
@@ -136,18 +137,29 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
             go(model, Screen::Log);
             return vec![Effect::LoadLog];
         }
+        Command::GoAgent if model.screen == Screen::Agent => {}
         Command::GoAgent | Command::OpenDiff | Command::Open => return open(model),
         Command::NextAgent => return neighbour(model, 1),
         Command::PreviousAgent => return neighbour(model, -1),
         Command::NextTab | Command::PreviousTab => {
-            model.agent.tab = match model.agent.tab {
-                Tab::Diff => Tab::Scratch,
-                Tab::Scratch => Tab::Diff,
+            let by = match command {
+                Command::NextTab => 1,
+                _ => Tab::ALL.len() - 1,
             };
+            model.agent.tab = model.agent.tab.step(by);
+            return agent::history(model);
         }
         Command::Wrap => {
             model.agent.wrap = !model.agent.wrap;
             model.agent.pane_mut().top.1 = 0;
+        }
+        Command::Sides | Command::MoreContext | Command::LessContext => {
+            agent::arrange(model, command);
+        }
+        Command::Blanks => model.agent.switch_blanks(),
+        Command::Full => {
+            model.agent.full = !model.agent.full;
+            model.agent.arrange(model.size.0);
         }
         Command::Reveal => model.agent.reveal = !model.agent.reveal,
         Command::Search => {
@@ -194,7 +206,8 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
                 (model.screen == Screen::Agent).then(|| Effect::Texts(model.agent.name.clone()));
             let names: Vec<String> = name.into_iter().collect();
             let read = [Effect::LetAsk(names.clone()), Effect::Read(names)];
-            return read.into_iter().chain(texts).collect();
+            let past = agent::history(model);
+            return read.into_iter().chain(texts).chain(past).collect();
         }
         Command::ReadAll => {
             model.say(Level::Info, "reading all agents again");
@@ -277,6 +290,13 @@ pub(super) fn back(model: &mut Model, key: Key) -> Vec<Effect> {
         Screen::Agent if escape && !model.agent.pane().query.is_empty() => {
             model.agent.pane_mut().search("");
         }
+        Screen::Agent if model.agent.full && !model.agent.is_list() => {
+            model.agent.full = false;
+            model.agent.arrange(model.size.0);
+        }
+        Screen::Agent if model.agent.tab == Tab::History && !model.agent.is_list() => {
+            model.agent.history.opened = None;
+        }
         Screen::Log if escape && !model.log.query.is_empty() => model.log.query.clear(),
         Screen::Reset => {
             if !model.is_running() {
@@ -316,6 +336,7 @@ pub(super) fn move_by(model: &mut Model, by: isize) -> Vec<Effect> {
                 model.strip_due = None;
             }
         }
+        Screen::Agent if model.agent.is_list() => agent::move_by(model, by),
         Screen::Agent => {
             let (width, height, look) = (model.text_width(), model.text_height(), model.look());
             let pane = model.agent.pane_mut();
@@ -367,6 +388,7 @@ pub(super) fn open(model: &mut Model) -> Vec<Effect> {
             return Vec::new();
         }
         (Screen::Hosts, _) => return host::agents(model),
+        (Screen::Agent, _) => return agent::open(model),
         _ => model.cursor.clone(),
     };
     name.map_or_else(Vec::new, |name| open_agent(model, name))
@@ -381,10 +403,13 @@ pub(super) fn open_agent(model: &mut Model, name: String) -> Vec<Effect> {
         model.keep_cursor_visible();
     }
     if model.agent.name != name {
-        model.agent.forget();
-        model.agent.name.clone_from(&name);
+        model.agent = model.agent.of(name.clone());
+        model.agent.arrange(model.size.0);
     }
-    vec![Effect::Texts(name)]
+    let texts = Effect::Texts(name);
+    std::iter::once(texts)
+        .chain(agent::history(model))
+        .collect()
 }
 
 pub(super) fn neighbour(model: &mut Model, by: isize) -> Vec<Effect> {

@@ -1,42 +1,125 @@
-//! One agent: its live diff and its scratch.
+//! One agent: its live diff, its scratch, its facts and its history.
 
-use ratatui::layout::Rect;
-use ratatui::style::Style;
+mod history;
+mod text;
+
 use unicode_width::UnicodeWidthStr;
 
 use super::fleet::{fleet_name, share};
-use super::{Canvas, count, cut, fit, message, shorten, size};
-use crate::console::model::{GUTTER_DIFF, GUTTER_TEXT, Model, Tab, Trouble, age, modified};
-use crate::console::text::{Kind, Line, Span};
+use super::{Canvas, asked, count, cut, fit, message, shorten, size};
+use crate::console::model::{Model, SIDES, Tab, Trouble, age, modified};
 use crate::console::theme::{Role, of_state};
 use crate::engine::{Observation, State};
 use crate::untrusted;
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
-    let seen = model.row(&model.agent.name).and_then(|row| row.best());
+    let agent = &model.agent;
+    let seen = model.row(&agent.name).and_then(|row| row.best());
+    if agent.full && !agent.is_list() {
+        text::draw(model, canvas, 0);
+        return full(model, canvas);
+    }
     header(model, canvas, seen);
     tabs(model, canvas, seen);
     canvas.rule(2);
-    text(model, canvas);
+    if agent.is_list() {
+        history::draw(model, canvas);
+    } else if model.has_sides() {
+        sides(model, canvas);
+        text::draw(model, canvas, 4);
+    } else {
+        text::draw(model, canvas, 3);
+    }
     let bottom = canvas.area.height - 3;
     canvas.rule(bottom);
-    if !message(model, canvas, bottom + 1) {
-        let grown = model.agent.pane().grown;
-        let x = match grown {
-            0 => 1,
-            grown => canvas.put(
-                1,
-                bottom + 1,
-                &format!("▲ {} added above  ", count(grown as u64, "line")),
-                Role::Warn,
-            ),
-        };
-        let room = usize::from(canvas.width().saturating_sub(x + 1));
-        let findings = &model.agent.findings;
-        match untrusted::line(findings).width() > room {
-            true => canvas.put(x, bottom + 1, &fit(findings, room), Role::Text),
-            false => canvas.foreign(x, bottom + 1, findings.as_bytes(), Role::Text),
-        };
+    if message(model, canvas, bottom + 1) {
+        return;
+    }
+    if agent.is_list() {
+        return history::about(model, canvas, bottom + 1);
+    }
+    let mut x = 1;
+    if agent.ignore_blanks && agent.is_diff() && model.size.0 < SIDES {
+        x = canvas.put(x, bottom + 1, "ws: ignored", Role::Warn) + 2;
+    }
+    let x = match agent.pane().grown {
+        0 => x,
+        grown => canvas.put(
+            x,
+            bottom + 1,
+            &format!("▲ {} added above  ", count(grown as u64, "line")),
+            Role::Warn,
+        ),
+    };
+    match agent.tab {
+        Tab::History => history::about(model, canvas, bottom + 1),
+        _ => {
+            let room = usize::from(canvas.width().saturating_sub(x + 1));
+            let findings = &agent.findings;
+            match untrusted::line(findings).width() > room {
+                true => canvas.put(x, bottom + 1, &fit(findings, room), Role::Text),
+                false => canvas.foreign(x, bottom + 1, findings.as_bytes(), Role::Text),
+            };
+        }
+    }
+}
+
+/// The one line below a text that has the screen for itself.
+fn full(model: &Model, canvas: &mut Canvas<'_>) {
+    if model.prompt.is_some() {
+        return;
+    }
+    let y = canvas.area.height - 1;
+    if message(model, canvas, y) {
+        return;
+    }
+    let agent = &model.agent;
+    let name = shorten(&agent.name, usize::from(canvas.width() / 4));
+    let x = canvas.put(1, y, &name, Role::Title) + 1;
+    let x = state(model, canvas, x, y) + 1;
+    let mut x = fleet_name(model, canvas, x, y);
+    if agent.copied.is_some() && agent.tab != Tab::History {
+        x = canvas.put(x, y, "CACHED", Role::Warn) + 2;
+    }
+    if agent.ignore_blanks && agent.is_diff() {
+        x = canvas.put(x, y, "ws: ignored", Role::Warn) + 2;
+    }
+    let end = canvas.width().saturating_sub(1);
+    let end = asked(model, canvas, end);
+    let pane = agent.pane();
+    let mut place = title(agent.tab).to_string();
+    if !pane.hunks.is_empty() {
+        let here = pane.current_hunk(model.text_height());
+        let here = here.map_or(0, |hunk| hunk + 1);
+        place.push_str(&format!(" {here}/{}", pane.hunks.len()));
+    }
+    for text in ["f leaves", "? help", &place] {
+        if usize::from(end.saturating_sub(x)) > text.width() {
+            x = canvas.put(x, y, text, Role::Dim) + 2;
+        }
+    }
+}
+
+/// What the two sides are.
+fn sides(model: &Model, canvas: &mut Canvas<'_>) {
+    let agent = &model.agent;
+    let middle = model.middle() as u16;
+    let titles = match agent.tab {
+        Tab::History => history::titles(model),
+        _ => agent.titles.clone(),
+    };
+    let room = usize::from(middle).saturating_sub(2);
+    canvas.put(1, 3, &shorten(&titles[0], room), Role::Dim);
+    canvas.put(middle, 3, "│", Role::Rule);
+    canvas.put(middle + 2, 3, &shorten(&titles[1], room), Role::Dim);
+}
+
+fn title(tab: Tab) -> &'static str {
+    match tab {
+        Tab::Diff => "Diff",
+        Tab::Scratch => "Scratch",
+        Tab::Facts => "Facts",
+        Tab::History => "History",
     }
 }
 
@@ -44,15 +127,7 @@ fn header(model: &Model, canvas: &mut Canvas<'_>, seen: Option<&Observation>) {
     let width = canvas.width();
     let name = shorten(&model.agent.name, usize::from(width / 4));
     let mut x = canvas.put(0, 0, &name, Role::Title) + 1;
-    let state = model
-        .row(&model.agent.name)
-        .map_or(State::Loading, |row| row.state());
-    x = canvas.put(
-        x,
-        0,
-        &format!("{} {state}", state.glyph().trim_end()),
-        of_state(state),
-    ) + 1;
+    x = state(model, canvas, x, 0) + 1;
     if let Some(seen) = seen {
         x = canvas.put(x, 0, &cut(&seen.host, 12), Role::Text) + 1;
         if let Some(trouble) = model.cut_off(&model.agent.name) {
@@ -66,6 +141,14 @@ fn header(model: &Model, canvas: &mut Canvas<'_>, seen: Option<&Observation>) {
         }
     }
     right(model, canvas, x);
+}
+
+/// The state of the agent.
+fn state(model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) -> u16 {
+    let row = model.row(&model.agent.name);
+    let state = row.map_or(State::Loading, |row| row.state());
+    let text = format!("{} {state}", state.glyph().trim_end());
+    canvas.put(x, y, &text, of_state(state))
 }
 
 /// That what is shown is only a copy, how old that is, and why.
@@ -92,7 +175,7 @@ fn right(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
     {
         right = format!("[{} of {}]", place + 1, model.order.len());
     }
-    if model.agent.tab == Tab::Diff && !pane.hunks.is_empty() {
+    if model.agent.is_diff() && !pane.hunks.is_empty() {
         let here = pane
             .current_hunk(model.text_height())
             .map_or(0, |hunk| hunk + 1);
@@ -110,12 +193,20 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, seen: Option<&Observation>) {
     let seen = copied.and_then(|row| row.last_read()).or(seen);
     let content = seen.and_then(|seen| seen.content.as_ref());
     let scratch = match content {
+        Some(content) if canvas.width() < SIDES => format!("Scratch {}", content.scratch_lines),
         Some(content) => format!("Scratch {}", count(content.scratch_lines, "line")),
         None => "Scratch".to_string(),
     };
     let mut x = 0;
-    for (tab, title) in [(Tab::Diff, "Diff".to_string()), (Tab::Scratch, scratch)] {
-        x = match tab == model.agent.tab {
+    for tab in Tab::ALL {
+        let here = tab == model.agent.tab;
+        let title = match tab {
+            // The fleet's name and tag need the room.
+            tab if canvas.width() < 80 && !here => &title(tab)[..1],
+            Tab::Scratch => scratch.as_str(),
+            tab => title(tab),
+        };
+        x = match here {
             true => canvas.put(x, 1, &format!("[{title}]"), Role::Heading),
             false => canvas.put(x, 1, &format!(" {title} "), Role::Dim),
         } + 1;
@@ -135,150 +226,46 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, seen: Option<&Observation>) {
             pane.hits.len()
         ));
     }
+    // What is open in the history is not about now.
     if let Some(boundary) = content
         .and_then(|content| content.boundary)
-        .filter(|b| b.drifted())
+        .filter(|b| b.drifted() && model.agent.history.opened.is_none())
     {
         state.push(format!("+{} -{}", boundary.added, boundary.removed));
     }
-    state.push(format!(
-        "wrap: {}",
-        if model.agent.wrap { "on" } else { "off" }
-    ));
-    if model.agent.reveal {
-        state.push("invisibles: on".to_string());
-    }
-    let state = state.join("  ");
-    if x + (state.width() as u16) < canvas.width() {
-        canvas.put_right(canvas.width(), 1, &state, Role::Dim);
-    }
+    state.extend(how(model));
+    // What is said first matters most.
+    let room = usize::from(canvas.width().saturating_sub(x));
+    while state.join("  ").width() >= room && state.pop().is_some() {}
+    canvas.put_right(canvas.width(), 1, &state.join("  "), Role::Dim);
 }
 
-fn text(model: &Model, canvas: &mut Canvas<'_>) {
-    let pane = model.agent.pane();
-    let (width, height, look) = (model.text_width(), model.text_height(), model.look());
-    let mut y = 3;
-    let end = 3 + height as u16;
-    if model.agent.generation == 0 {
-        canvas.put(1, y, "reading …", Role::Dim);
-        return;
+/// How the text is shown; what hides something comes first.
+fn how(model: &Model) -> Vec<String> {
+    let agent = &model.agent;
+    let on = |on: bool| if on { "on" } else { "off" };
+    let mut how = Vec::new();
+    if agent.is_list() {
+        return how;
     }
-    let (mut index, mut skip) = pane.top;
-    while y < end && index < pane.lines.len() {
-        let line = &pane.lines[index];
-        let hit = pane.hits.binary_search(&index).is_ok();
-        for (number, row) in pane
-            .rows(index, width, look)
-            .into_iter()
-            .enumerate()
-            .skip(skip)
-        {
-            if y >= end {
-                break;
-            }
-            gutter(model, canvas, y, line, number == 0);
-            spans(
-                model,
-                canvas,
-                y,
-                line,
-                &row,
-                hit.then_some(pane.query.as_str()),
-            );
-            y += 1;
+    if agent.is_diff() {
+        // Where it is narrow, this stands with the findings.
+        if model.size.0 >= SIDES {
+            let ws = if agent.ignore_blanks {
+                "ignored"
+            } else {
+                "exact"
+            };
+            how.push(format!("ws: {ws}"));
         }
-        skip = 0;
-        index += 1;
+        how.push(match agent.context {
+            Some(lines) => format!("context: {lines}"),
+            None => "context: all".to_string(),
+        });
     }
-    if model.agent.copied.is_some() {
-        canvas.dim(Rect::new(0, 3, canvas.width(), height as u16));
+    how.push(format!("wrap: {}", on(agent.wrap)));
+    if agent.reveal {
+        how.push("invisibles: on".to_string());
     }
-}
-
-fn gutter(model: &Model, canvas: &mut Canvas<'_>, y: u16, line: &Line, first: bool) {
-    let number = |number: Option<usize>| match number {
-        Some(number) if first => number.to_string(),
-        _ => String::new(),
-    };
-    let (sign, role) = match line.kind {
-        Kind::Added => ("+", Role::Added),
-        Kind::Removed => ("-", Role::Removed),
-        _ => (" ", Role::Number),
-    };
-    match model.agent.tab {
-        _ if line.kind == Kind::Separator => {}
-        Tab::Diff => {
-            canvas.put(0, y, sign, role);
-            let numbers = format!("{:>5} {:>5}", number(line.old), number(line.new));
-            canvas.put(1, y, &numbers, Role::Number);
-        }
-        Tab::Scratch => {
-            canvas.put(0, y, &format!("{:>6}", number(line.new)), Role::Number);
-        }
-    }
-}
-
-fn spans(
-    model: &Model,
-    canvas: &mut Canvas<'_>,
-    y: u16,
-    line: &Line,
-    row: &[Span],
-    hit: Option<&str>,
-) {
-    let gutter = match model.agent.tab {
-        Tab::Diff => GUTTER_DIFF,
-        Tab::Scratch => GUTTER_TEXT,
-    } as u16;
-    let (plain, word) = match line.kind {
-        Kind::Same => (Role::Text, Role::Text),
-        Kind::Added => (Role::Added, Role::AddedWord),
-        Kind::Removed => (Role::Removed, Role::RemovedWord),
-        Kind::Separator => (Role::Separator, Role::Separator),
-        Kind::Note => (Role::Dim, Role::Dim),
-    };
-    let mut x = gutter;
-    if line.kind == Kind::Separator {
-        x = canvas.put(0, y, "═══ ", Role::Separator);
-    }
-    let begin = x;
-    for span in row {
-        let role = match (span.mark, span.emphasis) {
-            // The word marks are ours and wear the colour of their line.
-            (true, _) if is_word_mark(&span.text) && !line.emphasis.is_empty() => word,
-            (true, _) => Role::Revealed,
-            (false, true) => word,
-            (false, false) => plain,
-        };
-        x = canvas.put(x, y, &span.text, role);
-    }
-    if line.kind == Kind::Separator {
-        let rest = usize::from(canvas.width().saturating_sub(x + 1));
-        canvas.put(x + 1, y, &"═".repeat(rest), Role::Separator);
-    }
-    if let Some(query) = hit {
-        let text: String = row.iter().map(|span| span.text.as_str()).collect();
-        highlight(canvas, begin, y, &text, query);
-    }
-}
-
-fn is_word_mark(text: &str) -> bool {
-    matches!(text, "[-" | "-]" | "{+" | "+}")
-}
-
-/// Marks the places where a row contains what is searched for.
-fn highlight(canvas: &mut Canvas<'_>, begin: u16, y: u16, text: &str, query: &str) {
-    let style: Style = canvas.theme.style(Role::Hit);
-    let lower = text.to_lowercase();
-    // Lower case may have other lengths; then the row is marked by its line
-    // only.
-    if lower.len() != text.len() {
-        return;
-    }
-    for (at, _) in lower.match_indices(query) {
-        let (Some(before), Some(found)) = (text.get(..at), text.get(at..at + query.len())) else {
-            continue;
-        };
-        canvas.put_styled(begin + before.width() as u16, y, found, style);
-    }
+    how
 }

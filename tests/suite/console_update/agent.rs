@@ -1,11 +1,12 @@
 //! The texts of an agent.
 
-use memory_shepherd::console::model::Tab;
-use memory_shepherd::console::update::Effect;
-use memory_shepherd::engine::State;
+use memory_shepherd::console::model::{Screen, Tab};
+use memory_shepherd::console::text::{self, Prepared};
+use memory_shepherd::console::update::{Effect, Msg};
+use memory_shepherd::engine::{Passed, Side, State};
 
-use super::reading;
-use crate::console_fleet::{Console, four, seen};
+use super::{BASELINE, MEMORY, reading};
+use crate::console_fleet::{Console, four, history, past, seen};
 
 #[test]
 fn texts_are_asked_for_again_when_the_open_agent_changes() {
@@ -67,8 +68,16 @@ fn n_goes_to_hunks_until_something_is_searched_for() {
 #[test]
 fn tabs_wrap_and_reveal_are_switches() {
     let mut console = reading();
-    console.press("Tab");
-    assert_eq!(console.model.agent.tab, Tab::Scratch);
+    for tab in [
+        Tab::Scratch,
+        Tab::Facts,
+        Tab::History,
+        Tab::Diff,
+        Tab::Scratch,
+    ] {
+        console.press("Tab");
+        assert_eq!(console.model.agent.tab, tab);
+    }
     assert_eq!(console.press("}"), []);
     assert!(console.said().contains("no hunk"), "{}", console.said());
     console.press("S-Tab w .");
@@ -83,13 +92,199 @@ fn tabs_wrap_and_reveal_are_switches() {
 fn texts_of_another_agent_or_an_older_generation_are_ignored() {
     let mut console = reading();
     let lines = console.model.agent.diff.lines.clone();
-    console.give("alpha", (Vec::new(), Vec::new()), (Vec::new(), Vec::new()));
+    console.give("alpha", Prepared::default(), Prepared::default());
     assert_eq!(console.model.agent.diff.lines, lines);
     console.model.agent.generation += 100;
-    console.give(
-        "charlie",
-        (Vec::new(), Vec::new()),
-        (Vec::new(), Vec::new()),
-    );
+    console.give("charlie", Prepared::default(), Prepared::default());
     assert_eq!(console.model.agent.diff.lines, lines);
+}
+
+#[test]
+fn two_sides_need_room_and_a_diff() {
+    let mut console = reading();
+    console.press("t");
+    assert_eq!(console.said(), "sides: needs 110 columns, and here are 80");
+    assert!(!console.model.has_sides());
+    console.send(Msg::Resize(110, 36));
+    assert!(console.model.has_sides(), "they come with the room");
+    console.press("t");
+    assert!(!console.model.has_sides());
+    console.press("t f");
+    assert!(!console.model.has_sides(), "in full there is one text");
+    console.press("t");
+    assert!(console.said().contains("f leaves it"), "{}", console.said());
+    console.press("q Tab t");
+    assert!(
+        console.said().contains("no diff here"),
+        "{}",
+        console.said()
+    );
+    // What is equal is shown once.
+    console.texts("charlie", BASELINE, Some(BASELINE));
+    console.press("S-Tab");
+    assert!(!console.model.has_sides());
+}
+
+#[test]
+fn context_grows_and_shrinks_within_its_bounds() {
+    let mut console = reading();
+    let shown = |console: &Console| console.model.agent.diff.items.len();
+    let first = shown(&console);
+    console.press("_");
+    assert!(shown(&console) < first);
+    console.press("_");
+    assert!(console.said().contains("already"), "{}", console.said());
+    for _ in 0..4 {
+        console.press("=");
+        assert_eq!(console.said(), "");
+    }
+    assert_eq!(console.model.agent.context, None);
+    assert!(shown(&console) > first);
+    console.press("=");
+    assert!(console.said().contains("already"), "{}", console.said());
+    // The next agent is shown in the same way.
+    console.press("]");
+    assert_eq!(console.model.agent.context, None);
+}
+
+#[test]
+fn lines_that_differ_in_blanks_alone_can_be_equal() {
+    let mut console = reading();
+    let changed = |console: &Console| {
+        let lines = console.model.agent.diff.lines.iter();
+        lines.filter(|line| line.kind.is_changed()).count()
+    };
+    let memory = String::from_utf8(MEMORY.to_vec()).unwrap();
+    let memory = memory.replace("five", "  five ");
+    console.texts("charlie", memory.as_bytes(), Some(BASELINE));
+    assert_eq!(changed(&console), 6);
+    console.press("i");
+    assert_eq!(changed(&console), 4);
+    // So is a text that comes later, and one without such lines.
+    let more = format!("{memory}note three\n");
+    console.texts("charlie", more.as_bytes(), Some(BASELINE));
+    assert_eq!(changed(&console), 4);
+    console.press("i");
+    assert_eq!(changed(&console), 6);
+    console.texts("charlie", MEMORY, Some(BASELINE));
+    console.press("i i");
+    assert_eq!(changed(&console), 4);
+}
+
+#[test]
+fn one_step_back_from_the_text_alone_is_the_agent() {
+    for key in ["q", "Esc", "h", "f"] {
+        let mut console = reading();
+        console.press("f");
+        let height = console.model.text_height();
+        assert_eq!(height, 14, "all rows but one");
+        console.press(key);
+        assert_eq!(console.model.screen, Screen::Agent, "{key}");
+        assert!(!console.model.agent.full, "{key}");
+    }
+    let mut console = reading();
+    console.press("f /");
+    console.type_line("ne");
+    console.press("Enter Esc");
+    assert!(console.model.agent.full, "the search ends first");
+}
+
+fn looking_back() -> Console {
+    let mut console = reading();
+    assert_eq!(
+        console.press("S-Tab"),
+        [Effect::History("charlie".to_string())]
+    );
+    console.send(Msg::History("charlie".to_string(), Ok(history())));
+    console
+}
+
+fn at(console: &Console) -> u64 {
+    console.model.agent.history.current().unwrap().record.seq
+}
+
+#[test]
+fn a_history_opens_what_a_run_changed_and_comes_back_to_its_row() {
+    let mut console = looking_back();
+    assert_eq!(at(&console), 9);
+    for back in ["q", "Esc", "h"] {
+        console.press("gg j j");
+        assert_eq!(
+            console.press("Enter"),
+            [Effect::Passed("charlie".to_string(), 7)]
+        );
+        let text = text::passed(
+            &Passed {
+                before: Side::Text(MEMORY.to_vec(), 0),
+                after: Side::Text(BASELINE.to_vec(), 0),
+            },
+            None,
+        );
+        // What was asked for before comes too late.
+        console.send(Msg::Passed("charlie".to_string(), 9, Ok(text.clone())));
+        assert!(console.model.agent.pane().lines.is_empty());
+        console.send(Msg::Passed("charlie".to_string(), 7, Ok(text)));
+        assert_eq!(console.model.agent.pane().hunks.len(), 2);
+        console.press("} _ w");
+        console.press(back);
+        assert!(console.model.agent.is_list(), "{back}");
+        assert_eq!(at(&console), 7, "{back}");
+    }
+    console.press("q");
+    assert_eq!(console.model.screen, Screen::Fleet);
+}
+
+#[test]
+fn a_history_keeps_its_row_when_there_is_more_to_tell() {
+    let mut console = looking_back();
+    console.press("j");
+    assert_eq!(at(&console), 8);
+    let mut more = history();
+    more.insert(0, past(12, 1, |_| {}));
+    console.send(Msg::History("charlie".to_string(), Ok(more.clone())));
+    assert_eq!(at(&console), 8);
+    console.press("gg");
+    assert_eq!(at(&console), 12);
+    console.press("G");
+    assert_eq!(at(&console), 2);
+    // That of another agent is not for this one.
+    console.send(Msg::History("alpha".to_string(), Ok(Vec::new())));
+    assert_eq!(at(&console), 2);
+    // Who looks at it sees what a run adds.
+    let mut ran = seen("charlie", State::Scratch);
+    ran.last.as_mut().unwrap().run = "another".to_string();
+    let wanted = console.observe(vec![ran]);
+    assert!(
+        wanted.contains(&Effect::History("charlie".to_string())),
+        "{wanted:?}"
+    );
+    let wanted = console.send(Msg::Log(Ok(Vec::new())));
+    assert_eq!(wanted, [Effect::History("charlie".to_string())]);
+    // Without a record there is nothing to open.
+    console.send(Msg::History("charlie".to_string(), Ok(Vec::new())));
+    assert_eq!(console.press("Enter"), []);
+    assert!(
+        console.said().contains("nothing was done"),
+        "{}",
+        console.said()
+    );
+    console.press("/");
+    assert!(console.said().contains("list"), "{}", console.said());
+}
+
+#[test]
+fn a_history_scrolls_with_its_cursor() {
+    let mut console = looking_back();
+    let many = (0..50).map(|at| past(50 - at, 10, |_| {}));
+    console.send(Msg::History("charlie".to_string(), Ok(many.collect())));
+    console.press("G");
+    let height = console.model.history_height();
+    assert_eq!(console.model.agent.history.top, 50 - height);
+    console.send(Msg::Resize(120, 36));
+    assert_eq!(
+        console.model.agent.history.top,
+        50 - console.model.history_height()
+    );
+    console.press("gg");
+    assert_eq!(console.model.agent.history.top, 0);
 }

@@ -8,7 +8,7 @@ use memory_shepherd::error::Error;
 use memory_shepherd::transport::{Cause, TransportError};
 
 /// Appends so many records of another agent, as its runs would.
-fn grow(world: &World, count: u64) {
+pub(super) fn grow(world: &World, count: u64) {
     let records = world.records();
     let (mut seq, mut prev) = (records.len() as u64, Digest::ZERO);
     let mut text = fs::read_to_string(ledger(world)).unwrap_or_default();

@@ -18,7 +18,7 @@ fn age(world: &World, entry: &Path, days: u32) -> PathBuf {
 }
 
 /// A world whose first entry is old enough to go with the next run.
-fn aged() -> (World, PathBuf, String) {
+pub(super) fn aged() -> (World, PathBuf, String) {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- old\n");
     let ran = world.reset();

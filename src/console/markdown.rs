@@ -1,0 +1,220 @@
+//! What the pieces of a Markdown text are, for their colours.
+
+use std::collections::HashMap;
+
+use syntect::parsing::{
+    ParseState, Scope, ScopeStack, SyntaxDefinition, SyntaxSet, SyntaxSetBuilder,
+};
+
+use super::text::{Tone, Tones};
+
+/// Longer texts stay plain.
+pub const LONGEST: usize = 256 << 10;
+
+/// So do longer lines.
+const LONGEST_LINE: usize = 1 << 10;
+
+/// Pieces of one text that get a tone; the rest stays plain.
+const MOST: usize = 20_000;
+
+/// The rules.
+const RULES: &str = include_str!("markdown.sublime-syntax");
+
+/// The rules of Markdown, read.
+pub struct Markdown {
+    syntaxes: SyntaxSet,
+    tones: Vec<(Scope, Tone)>,
+}
+
+impl Markdown {
+    /// Reads the rules, which takes a moment.
+    pub fn load() -> Markdown {
+        let mut rules = SyntaxSetBuilder::new();
+        // A test proves that they can be read.
+        if let Ok(markdown) = SyntaxDefinition::load_from_str(RULES, true, None) {
+            rules.add(markdown);
+        }
+        let tone = |(name, tone)| Some((Scope::new(name).ok()?, tone));
+        let tones = [
+            ("markup.raw", Tone::Code),
+            ("markup.underline.link", Tone::Link),
+            ("markup.bold", Tone::Strong),
+            ("markup.italic", Tone::Emphasis),
+            ("markup.heading", Tone::Heading),
+            ("markup.quote", Tone::Quote),
+            ("markup.list", Tone::List),
+        ];
+        Markdown {
+            syntaxes: rules.build(),
+            tones: tones.into_iter().filter_map(tone).collect(),
+        }
+    }
+
+    /// The tones of a text, by the numbers of its lines from 1. It ends early when
+    /// it may not `go_on`: some texts are made to take long.
+    pub fn tones(&self, text: &[u8], go_on: &dyn Fn() -> bool) -> HashMap<usize, Tones> {
+        let mut all = HashMap::new();
+        let Some(syntax) = self.syntaxes.find_syntax_by_name("Markdown") else {
+            return all;
+        };
+        if text.len() > LONGEST {
+            return all;
+        }
+        let mut state = ParseState::new(syntax);
+        let mut stack = ScopeStack::new();
+        let mut left = MOST;
+        for (number, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
+            let Some(line) = str::from_utf8(line)
+                .ok()
+                .filter(|it| it.len() <= LONGEST_LINE)
+            else {
+                continue;
+            };
+            if left == 0 || !go_on() {
+                break;
+            }
+            let Ok(changes) = state.parse_line(line, &self.syntaxes) else {
+                break;
+            };
+            let mut tones: Tones = Vec::new();
+            let mut at = 0;
+            let end = line.trim_end_matches(['\n', '\r']).len();
+            for (next, change) in changes
+                .iter()
+                .map(|(at, it)| (*at, Some(it)))
+                .chain([(end, None)])
+            {
+                let piece = at..next.min(end);
+                let tone = self.tone(&stack);
+                if tone != Tone::Plain && !piece.is_empty() {
+                    match tones.last_mut() {
+                        Some((last, same)) if *same == tone && last.end == at => {
+                            last.end = piece.end
+                        }
+                        _ => tones.push((piece, tone)),
+                    }
+                }
+                at = next;
+                if let Some(change) = change
+                    && stack.apply(change).is_err()
+                {
+                    return all;
+                }
+            }
+            left = left.saturating_sub(tones.len());
+            if !tones.is_empty() {
+                all.insert(number + 1, tones);
+            }
+        }
+        all
+    }
+
+    /// The innermost of the scopes that has one.
+    fn tone(&self, stack: &ScopeStack) -> Tone {
+        let of = |scope: &Scope| {
+            let mut tones = self.tones.iter();
+            let found = tones.find(|(prefix, _)| prefix.is_prefix_of(*scope));
+            found.map(|(_, tone)| *tone)
+        };
+        stack.scopes.iter().rev().find_map(of).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The tones of a text, as words with what they are of.
+    fn shown(text: &str) -> Vec<String> {
+        let markdown = Markdown::load();
+        let tones = markdown.tones(text.as_bytes(), &|| true);
+        let mut shown = Vec::new();
+        for (number, line) in text.lines().enumerate() {
+            for (range, tone) in tones.get(&(number + 1)).into_iter().flatten() {
+                shown.push(format!("{}:{tone:?}:{}", number + 1, &line[range.clone()]));
+            }
+        }
+        shown
+    }
+
+    #[test]
+    fn what_markdown_is_made_of_has_a_tone() {
+        let text = "# Rules\n\
+                    - be **kind**, *brief* and __very__ _short_\n\
+                    > said\n\
+                    run `ls` or ``a`b`` or [this](http://x.y)\n\
+                    ~~~ rust\n\
+                    # let **x** = 1;\n\
+                    ```\n\
+                    ~~~\n\
+                    plain\n\
+                    12. see https://example.org/a.\n";
+        let expected = [
+            "1:Heading:# Rules",
+            "2:List:-",
+            "2:Strong:**kind**",
+            "2:Emphasis:*brief*",
+            "2:Strong:__very__",
+            "2:Emphasis:_short_",
+            "3:Quote:> said",
+            "4:Code:`ls`",
+            "4:Code:``a`b``",
+            "4:Link:[this](http://x.y)",
+            "5:Code:~~~ rust",
+            "6:Code:# let **x** = 1;",
+            "7:Code:```",
+            "8:Code:~~~",
+            "10:List:12.",
+            "10:Link:https://example.org/a.",
+        ];
+        assert_eq!(shown(text), expected);
+    }
+
+    #[test]
+    fn what_only_looks_like_it_has_none() {
+        let text = "#no heading\n\
+                    a_b_c 2 * 3 * 4 ** 5 **\n\
+                    \\*not\\* \\`this\\`\n\
+                    `` no end `\n\
+                    -no item\n\
+                    [no link] (apart)\n";
+        assert_eq!(shown(text), [""; 0]);
+    }
+
+    #[test]
+    fn long_lines_and_texts_stay_plain() {
+        let markdown = Markdown::load();
+        let tones = |text: &str| markdown.tones(text.as_bytes(), &|| true);
+        let long = format!("# {}\n# short\n", "x".repeat(LONGEST_LINE));
+        assert_eq!(tones(&long).keys().collect::<Vec<_>>(), [&2]);
+        assert!(tones(&format!("# a\n{}", "x\n".repeat(LONGEST / 2))).is_empty());
+        assert!(markdown.tones(b"# a\n", &|| false).is_empty());
+        // Bytes that are no UTF-8 are not looked into.
+        assert_eq!(markdown.tones(b"# \xff\n# b\n", &|| true).len(), 1);
+    }
+    proptest::proptest! {
+        /// Whatever a text is, the pieces are in order, apart, of whole characters,
+        /// and never in the styles of what this program says itself.
+        #[test]
+        fn pieces_are_in_order_and_of_whole_characters(
+            text in "([`*_#>\\[\\]()~!\\\\ a日\\n\\r\u{200b}-]|http://|1\\. ){0,120}",
+        ) {
+            let tones = Markdown::load().tones(text.as_bytes(), &|| true);
+            let lines: Vec<&str> = text.split('\n').collect();
+            for (number, tones) in tones {
+                let line = lines[number - 1];
+                let mut end = 0;
+                for (range, tone) in tones {
+                    proptest::prop_assert!(range.start >= end && range.end > range.start);
+                    proptest::prop_assert!(line.get(range.clone()).is_some(), "{line:?} {range:?}");
+                    let ours = matches!(
+                        tone,
+                        Tone::Dim | Tone::Good | Tone::Warn | Tone::Bad | Tone::State(_)
+                    );
+                    proptest::prop_assert!(!ours);
+                    end = range.end;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! One agent: its texts, its facts and its history, and how they are shown.
+
+use chrono::{DateTime, FixedOffset};
+
+use super::Model;
+use crate::console::text::{Arrangement, Line, Look, Pane, Prepared};
+use crate::engine::Past;
+
+/// From so many columns on two texts can stand side by side.
+pub const SIDES: u16 = 110;
+
+/// How many equal lines may be shown around a change.
+pub const CONTEXTS: [Option<usize>; 5] = [Some(0), Some(3), Some(10), Some(30), None];
+
+/// Cells left of a diff: a sign and two numbers.
+pub const GUTTER_DIFF: usize = 14;
+
+/// Cells left of a plain text: one number.
+pub const GUTTER_TEXT: usize = 8;
+
+/// Cells left of each side of a diff: a sign and one number.
+pub const GUTTER_SIDE: usize = 8;
+
+/// Cells left of facts: what they are about.
+pub const GUTTER_FACT: usize = 22;
+
+/// Rows above the list of what was done: two charts, an empty one, the column heads.
+const CHARTS: usize = 4;
+
+/// The tabs of an agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tab {
+    /// Baseline against memory.
+    #[default]
+    Diff,
+    /// What is below the boundary.
+    Scratch,
+    /// What is known of it.
+    Facts,
+    /// What was done to it.
+    History,
+}
+
+impl Tab {
+    /// All tabs.
+    pub const ALL: [Tab; 4] = [Tab::Diff, Tab::Scratch, Tab::Facts, Tab::History];
+
+    /// So many tabs further, round the ends.
+    pub fn step(self, by: usize) -> Tab {
+        let here = Tab::ALL.iter().position(|tab| *tab == self).unwrap_or(0);
+        Tab::ALL[(here + by) % Tab::ALL.len()]
+    }
+}
+
+/// One agent's texts.
+#[derive(Clone, Debug, Default)]
+pub struct AgentScreen {
+    /// Whose.
+    pub name: String,
+    /// Which one is shown.
+    pub tab: Tab,
+    /// Baseline against memory.
+    pub diff: Pane,
+    /// The same by the other rule about blanks, where that makes a difference.
+    pub other: Option<Vec<Line>>,
+    /// What is below the boundary.
+    pub scratch: Pane,
+    /// What is known of it.
+    pub facts: Pane,
+    /// What each of the facts is about; a heading where there is no more to it.
+    pub labels: Vec<&'static str>,
+    /// What was done to it.
+    pub history: History,
+    /// What is remarkable about the file.
+    pub findings: String,
+    /// Names of the baseline and of the memory.
+    pub titles: [String; 2],
+    /// Generation of the texts; 0 before they came.
+    pub generation: u64,
+    /// When these texts were read, where they are no more than a copy.
+    pub copied: Option<DateTime<FixedOffset>>,
+    /// Wrap long lines.
+    pub wrap: bool,
+    /// Mark ordinary white space.
+    pub reveal: bool,
+    /// Never two sides.
+    pub unified: bool,
+    /// Equal lines around a change; all where there is no number.
+    pub context: Option<usize>,
+    /// Lines that differ in blanks alone are equal.
+    pub ignore_blanks: bool,
+    /// Nothing but the text is on the screen.
+    pub full: bool,
+}
+
+/// What was done to an agent.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// The records, the youngest first, or why there are none; nothing before they
+    /// came.
+    pub past: Option<Result<Vec<Past>, String>>,
+    /// The record under the cursor, by its number.
+    pub cursor: Option<u64>,
+    /// First visible row.
+    pub top: usize,
+    /// The record that is open, by its number.
+    pub opened: Option<u64>,
+    /// What it changed; empty before that came.
+    pub pane: Pane,
+    /// The same by the other rule about blanks.
+    pub other: Option<Vec<Line>>,
+}
+
+impl History {
+    /// The records, the youngest first.
+    pub fn rows(&self) -> &[Past] {
+        match &self.past {
+            Some(Ok(past)) => past,
+            _ => &[],
+        }
+    }
+
+    /// The place of the record under the cursor: of the youngest, until one was
+    /// chosen.
+    pub fn index(&self) -> usize {
+        let is_it = |past: &Past| Some(past.record.seq) == self.cursor;
+        self.rows().iter().position(is_it).unwrap_or(0)
+    }
+
+    /// The record under the cursor.
+    pub fn current(&self) -> Option<&Past> {
+        self.rows().get(self.index())
+    }
+}
+
+impl AgentScreen {
+    /// The screen of another agent, looked at in the same way.
+    pub fn of(&self, name: String) -> AgentScreen {
+        AgentScreen {
+            name,
+            tab: self.tab,
+            wrap: self.wrap,
+            reveal: self.reveal,
+            unified: self.unified,
+            context: self.context,
+            ignore_blanks: self.ignore_blanks,
+            full: self.full,
+            ..AgentScreen::default()
+        }
+    }
+
+    /// The pane that is shown.
+    pub fn pane(&self) -> &Pane {
+        match self.tab {
+            Tab::Diff => &self.diff,
+            Tab::Scratch => &self.scratch,
+            Tab::Facts => &self.facts,
+            Tab::History => &self.history.pane,
+        }
+    }
+
+    /// The same, to be moved through.
+    pub fn pane_mut(&mut self) -> &mut Pane {
+        match self.tab {
+            Tab::Diff => &mut self.diff,
+            Tab::Scratch => &mut self.scratch,
+            Tab::Facts => &mut self.facts,
+            Tab::History => &mut self.history.pane,
+        }
+    }
+
+    /// Whether two texts are compared.
+    pub fn is_diff(&self) -> bool {
+        self.tab == Tab::Diff || (self.tab == Tab::History && self.history.opened.is_some())
+    }
+
+    /// Whether there is a list with a cursor instead of a text.
+    pub fn is_list(&self) -> bool {
+        self.tab == Tab::History && self.history.opened.is_none()
+    }
+
+    /// Shows panes as it is set, on a screen of so many columns.
+    pub fn arrange(&mut self, columns: u16) {
+        let by = Arrangement {
+            context: self.context,
+            sides: !self.unified && !self.full && columns >= SIDES,
+        };
+        self.diff.arrange(by);
+        self.history.pane.arrange(by);
+    }
+
+    /// Switches between the rules about blanks.
+    pub fn switch_blanks(&mut self) {
+        self.ignore_blanks = !self.ignore_blanks;
+        let history = &mut self.history;
+        for (pane, other) in [
+            (&mut self.diff, &mut self.other),
+            (&mut history.pane, &mut history.other),
+        ] {
+            if let Some(lines) = other.take() {
+                *other = Some(pane.lines.clone());
+                pane.replace(lines);
+                pane.grown = 0;
+            }
+        }
+    }
+
+    /// Of a text that was prepared what is shown by the rule about blanks, and what
+    /// is not.
+    pub fn choose(&self, prepared: Prepared) -> (Vec<Line>, Option<Vec<Line>>) {
+        match prepared.but_blanks {
+            Some(lines) if self.ignore_blanks => (lines, Some(prepared.lines)),
+            other => (prepared.lines, other),
+        }
+    }
+}
+
+impl Model {
+    /// Rows of a text that fit.
+    pub fn text_height(&self) -> usize {
+        let agent = &self.agent;
+        // Two lines of header, a rule; a rule, the message, the hints. In full the
+        // state alone, and above two sides what they are.
+        let fixed = match (agent.full && !agent.is_list(), self.has_sides()) {
+            (true, _) => 1,
+            (false, true) => 7,
+            (false, false) => 6,
+        };
+        usize::from(self.size.1).saturating_sub(fixed).max(1)
+    }
+
+    /// Whether two texts stand side by side.
+    pub fn has_sides(&self) -> bool {
+        self.agent.is_diff() && self.agent.pane().has_sides()
+    }
+
+    /// Cells left of the text.
+    pub fn gutter(&self) -> usize {
+        let agent = &self.agent;
+        match agent.tab {
+            _ if agent.is_diff() && self.has_sides() => GUTTER_SIDE,
+            // What is copied off the screen should be the text, or a diff of it.
+            _ if agent.is_diff() && agent.full => 1,
+            _ if agent.is_diff() => GUTTER_DIFF,
+            Tab::Facts => GUTTER_FACT,
+            _ if agent.full => 0,
+            _ => GUTTER_TEXT,
+        }
+    }
+
+    /// Cells of a text that fit, without its gutter.
+    pub fn text_width(&self) -> usize {
+        usize::from(self.size.0)
+            .saturating_sub(self.gutter())
+            .max(1)
+    }
+
+    /// The column between two sides.
+    pub fn middle(&self) -> usize {
+        usize::from(self.size.0).saturating_sub(2) / 2
+    }
+
+    /// How texts look.
+    pub fn look(&self) -> Look {
+        Look {
+            wrap: self.agent.wrap,
+            reveal: self.agent.reveal,
+            prose: matches!(self.agent.tab, Tab::Scratch | Tab::Facts),
+            word_marks: self.word_marks,
+            half: self.middle().saturating_sub(GUTTER_SIDE).max(1),
+        }
+    }
+
+    /// Rows of the history that fit.
+    pub fn history_height(&self) -> usize {
+        usize::from(self.size.1).saturating_sub(6 + CHARTS).max(1)
+    }
+}

@@ -1,0 +1,291 @@
+//! Which lines of a text are shown, and how: equal ones far from any change are
+//! folded, and the two texts of a diff may stand side by side.
+
+use super::{Kind, Line};
+
+/// Equal lines between two changes that still belong to one hunk.
+const NEAR: usize = 6;
+
+/// Rules for showing lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrangement {
+    /// Equal lines around a change; all of them when there is no number.
+    pub context: Option<usize>,
+    /// The old text left, the new one right.
+    pub sides: bool,
+}
+
+/// What stands in one place of a pane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// A line, as wide as the pane.
+    Whole(usize),
+    /// A line of the old text and the one of the new text that goes with it.
+    Sides(Option<usize>, Option<usize>),
+    /// So many equal lines, from this one on.
+    Fold(usize, usize),
+}
+
+impl Item {
+    /// The line it is about; of several the first, of two sides the new one.
+    pub fn line(self) -> usize {
+        match self {
+            Item::Whole(line) | Item::Fold(line, _) => line,
+            Item::Sides(old, new) => new.or(old).unwrap_or(0),
+        }
+    }
+
+    /// Whether a line is in it.
+    pub fn has(self, line: usize) -> bool {
+        match self {
+            Item::Whole(own) => own == line,
+            Item::Sides(old, new) => old == Some(line) || new == Some(line),
+            Item::Fold(first, count) => (first..first + count).contains(&line),
+        }
+    }
+}
+
+/// The lines at which hunks begin: changes that are near to each other are one.
+pub(super) fn hunks(lines: &[Line]) -> Vec<usize> {
+    let mut hunks = Vec::new();
+    let mut last: Option<usize> = None;
+    for (at, _) in lines
+        .iter()
+        .enumerate()
+        .filter(|(_, line)| line.kind.is_changed())
+    {
+        if last.is_none_or(|last| at - last > NEAR + 1) {
+            hunks.push(at);
+        }
+        last = Some(at);
+    }
+    hunks
+}
+
+/// What is shown of these lines. Changes, our own words and the lines that are
+/// `wanted` (ascending) are never folded.
+pub(super) fn arrange(lines: &[Line], by: Arrangement, wanted: &[usize]) -> Vec<Item> {
+    let shown = shown(lines, by.context, wanted);
+    let run = |from: usize, goes_on: &dyn Fn(usize) -> bool| {
+        (from..lines.len()).take_while(|at| goes_on(*at)).count()
+    };
+    let mut items = Vec::new();
+    let mut at = 0;
+    while let Some(line) = lines.get(at) {
+        let end = at
+            + match line.kind {
+                _ if !shown[at] => run(at, &|at| !shown[at]),
+                Kind::Added | Kind::Removed if by.sides => {
+                    run(at, &|at| lines[at].kind.is_changed())
+                }
+                _ => 1,
+            };
+        match line.kind {
+            // In place of a single line that line can stand as well.
+            _ if !shown[at] && end - at > 1 => items.push(Item::Fold(at, end - at)),
+            Kind::Same if by.sides => items.push(Item::Sides(Some(at), Some(at))),
+            Kind::Added | Kind::Removed if by.sides => beside(lines, at..end, &mut items),
+            _ => items.push(Item::Whole(at)),
+        }
+        at = end;
+    }
+    items
+}
+
+/// The item of each of so many lines.
+pub(super) fn places(items: &[Item], count: usize) -> Vec<usize> {
+    let mut places = vec![0; count];
+    for (place, item) in items.iter().enumerate() {
+        let lines = match *item {
+            Item::Whole(line) => line..line + 1,
+            Item::Fold(first, count) => first..first + count,
+            Item::Sides(old, new) => {
+                for line in [old, new].into_iter().flatten() {
+                    places[line] = place;
+                }
+                continue;
+            }
+        };
+        places[lines].fill(place);
+    }
+    places
+}
+
+fn shown(lines: &[Line], context: Option<usize>, wanted: &[usize]) -> Vec<bool> {
+    let any = lines.iter().any(|line| line.kind.is_changed());
+    let Some(context) = context.filter(|_| any) else {
+        return vec![true; lines.len()];
+    };
+    let mut shown: Vec<bool> = lines.iter().map(|line| line.kind != Kind::Same).collect();
+    for at in wanted {
+        shown[*at] = true;
+    }
+    // As far as the context of the last change reaches, down and then up.
+    let reach = |order: &mut dyn Iterator<Item = usize>, shown: &mut Vec<bool>| {
+        let mut left = 0;
+        for at in order {
+            left = match lines[at].kind.is_changed() {
+                true => context + 1,
+                false => left,
+            };
+            shown[at] |= left > 0;
+            left = left.saturating_sub(1);
+        }
+    };
+    reach(&mut (0..lines.len()), &mut shown);
+    reach(&mut (0..lines.len()).rev(), &mut shown);
+    shown
+}
+
+/// The lines of one change: those that became each other beside each other, and
+/// what is between them in their order.
+fn beside(lines: &[Line], change: std::ops::Range<usize>, items: &mut Vec<Item>) {
+    let of = |kind: Kind| change.clone().filter(move |at| lines[*at].kind == kind);
+    let (old, new): (Vec<usize>, Vec<usize>) =
+        (of(Kind::Removed).collect(), of(Kind::Added).collect());
+    let (mut old, mut new) = (old.as_slice(), new.as_slice());
+    let alone = |side: &[usize]| side.iter().take_while(|at| !lines[**at].paired).count();
+    while !old.is_empty() || !new.is_empty() {
+        let (left, right) = (alone(old), alone(new));
+        for at in 0..left.max(right) {
+            let left = old[..left].get(at).copied();
+            let right = new[..right].get(at).copied();
+            items.push(Item::Sides(left, right));
+        }
+        (old, new) = (&old[left..], &new[right..]);
+        if !old.is_empty() || !new.is_empty() {
+            items.push(Item::Sides(old.first().copied(), new.first().copied()));
+            old = old.get(1..).unwrap_or_default();
+            new = new.get(1..).unwrap_or_default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Lines as `=`, `-`, `+`, and `<`, `>` for paired ones.
+    fn lines(text: &str) -> Vec<Line> {
+        let line = |(at, c): (usize, char)| Line {
+            kind: match c {
+                '-' | '<' => Kind::Removed,
+                '+' | '>' => Kind::Added,
+                '#' => Kind::Note,
+                _ => Kind::Same,
+            },
+            paired: matches!(c, '<' | '>'),
+            raw: at.to_string().into_bytes(),
+            ..Line::default()
+        };
+        text.chars().enumerate().map(line).collect()
+    }
+
+    fn sides(context: Option<usize>) -> Arrangement {
+        Arrangement {
+            context,
+            sides: true,
+        }
+    }
+
+    #[test]
+    fn lines_that_became_each_other_stand_beside_each_other() {
+        let (one, two) = (|at| Some(at), |a, b| Item::Sides(Some(a), Some(b)));
+        assert_eq!(
+            arrange(&lines("=<->="), sides(None), &[]),
+            [two(0, 0), two(1, 3), Item::Sides(one(2), None), two(4, 4)]
+        );
+        assert_eq!(
+            arrange(&lines("--<+>>"), sides(None), &[]),
+            [
+                two(0, 3),
+                Item::Sides(one(1), None),
+                two(2, 4),
+                Item::Sides(None, one(5))
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_far_from_changes_is_folded_but_not_a_single_line() {
+        let by = |context| Arrangement {
+            context: Some(context),
+            sides: false,
+        };
+        let shown = |text: &str, context, wanted: &[usize]| {
+            let word = |item: &Item| match item {
+                Item::Fold(_, count) => format!("({count})"),
+                item => item.line().to_string(),
+            };
+            let items = arrange(&lines(text), by(context), wanted);
+            items.iter().map(word).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(shown("=====-=====", 1, &[]), "(4) 4 5 6 (4)");
+        assert_eq!(shown("=====-=====", 4, &[]), "0 1 2 3 4 5 6 7 8 9 10");
+        assert_eq!(shown("=====-=====", 0, &[2]), "(2) 2 (2) 5 (5)");
+        assert_eq!(shown("=======", 0, &[]), "0 1 2 3 4 5 6", "nothing changed");
+        assert_eq!(shown("#====+", 0, &[]), "0 (4) 5");
+    }
+
+    #[test]
+    fn a_text_of_nothing_but_changes_is_gone_through_once() {
+        let lines = lines(&"+".repeat(300_000));
+        for sides in [false, true] {
+            let by = Arrangement {
+                context: Some(3),
+                sides,
+            };
+            assert_eq!(arrange(&lines, by, &[]).len(), lines.len());
+        }
+    }
+
+    proptest! {
+        /// Every line of both texts stands exactly once, in order; changes and
+        /// what is wanted are never folded.
+        #[test]
+        fn nothing_is_lost_or_moved(
+            text in "[=<>+#-]{0,60}",
+            context in proptest::option::of(0_usize..5),
+            two in any::<bool>(),
+            wanted in proptest::collection::btree_set(0_usize..60, 0..4),
+        ) {
+            // Within a change what was removed comes first.
+            let mut lines = lines(&text);
+            for run in lines.chunk_by_mut(|a, b| a.kind.is_changed() == b.kind.is_changed()) {
+                run.sort_by_key(|line| line.kind == Kind::Added);
+            }
+            let wanted: Vec<usize> = wanted.into_iter().filter(|at| *at < lines.len()).collect();
+            let by = Arrangement { context, sides: two };
+            let items = arrange(&lines, by, &wanted);
+            let mut seen = [Vec::new(), Vec::new()];
+            for item in &items {
+                let (old, new): (Vec<usize>, Vec<usize>) = match *item {
+                    Item::Whole(at) => (vec![at], vec![at]),
+                    Item::Fold(first, count) => {
+                        let lines_of = first..first + count;
+                        for at in lines_of.clone() {
+                            prop_assert!(lines[at].kind == Kind::Same && !wanted.contains(&at));
+                        }
+                        (lines_of.clone().collect(), lines_of.collect())
+                    }
+                    Item::Sides(old, new) => {
+                        prop_assert!(two);
+                        (old.into_iter().collect(), new.into_iter().collect())
+                    }
+                };
+                seen[0].extend(old.into_iter().filter(|at| lines[*at].kind != Kind::Added));
+                seen[1].extend(new.into_iter().filter(|at| lines[*at].kind != Kind::Removed));
+            }
+            for (seen, other) in seen.iter().zip([Kind::Added, Kind::Removed]) {
+                let all: Vec<usize> = (0..lines.len()).filter(|at| lines[*at].kind != other).collect();
+                prop_assert_eq!(seen, &all);
+            }
+            let places = places(&items, lines.len());
+            for (line, place) in places.iter().enumerate() {
+                prop_assert!(items[*place].has(line));
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Lines as rows of spans: revealed, wrapped or cut.
+
+use unicode_segmentation::UnicodeSegmentation;
+use unicode_width::UnicodeWidthStr;
+
+use super::{Item, Kind, Line, Look, Span, Tone, Tones};
+use crate::untrusted::{self, View};
+
+/// One row of a pane.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// What is in it; of two sides the left one.
+    pub spans: Vec<Span>,
+    /// What is on the right side.
+    pub right: Vec<Span>,
+}
+
+/// An item as rows; at least one.
+pub(super) fn rows(lines: &[Line], item: Item, width: usize, look: Look) -> Vec<Row> {
+    let of = |at: Option<usize>, before: bool| {
+        let line = at.and_then(|at| lines.get(at));
+        line.map_or_else(Vec::new, |line| {
+            let width = if matches!(item, Item::Sides(..)) {
+                look.half
+            } else {
+                width
+            };
+            let raw = line.before.as_ref().filter(|_| before).unwrap_or(&line.raw);
+            rows_of(line, raw, width, look)
+        })
+    };
+    let (left, right) = match item {
+        Item::Whole(at) => (of(Some(at), false), Vec::new()),
+        Item::Sides(old, new) => (of(old, true), of(new, false)),
+        Item::Fold(_, count) => {
+            let text = format!("⋯ {count} equal lines");
+            (vec![vec![ours(text, Tone::Dim)]], Vec::new())
+        }
+    };
+    let (mut left, mut right) = (left.into_iter(), right.into_iter());
+    let mut rows = Vec::new();
+    loop {
+        match (left.next(), right.next()) {
+            (None, None) => break,
+            (left, right) => rows.push(Row {
+                spans: left.unwrap_or_default(),
+                right: right.unwrap_or_default(),
+            }),
+        }
+    }
+    if rows.is_empty() {
+        rows.push(Row::default());
+    }
+    rows
+}
+
+fn ours(text: impl Into<String>, tone: Tone) -> Span {
+    Span {
+        text: text.into(),
+        tone,
+        ..Span::default()
+    }
+}
+
+/// A line, or what it is on one of two sides, as rows.
+fn rows_of(line: &Line, raw: &[u8], width: usize, look: Look) -> Vec<Vec<Span>> {
+    let spans = spans(line, raw, look);
+    let shown = |span: &Span| !span.mark && raw.starts_with(span.text.as_bytes());
+    let plain = matches!(spans.as_slice(), [span] if shown(span));
+    let width = width.max(1);
+    let mut rows = if look.wrap && line.kind != Kind::Separator {
+        wrap(spans, width)
+    } else {
+        vec![cut(spans, width)]
+    };
+    if plain && !line.tones.is_empty() && line.before.is_none() {
+        tone(&mut rows, raw, &line.tones);
+    }
+    if line.unended {
+        let note = ours("(no newline at the end of the line above)", Tone::Dim);
+        rows.push(cut(vec![note], width));
+    }
+    rows
+}
+
+fn spans(line: &Line, raw: &[u8], look: Look) -> Vec<Span> {
+    let view = View {
+        whitespace: look.reveal,
+        ..if look.prose { View::PROSE } else { View::DIFF }
+    };
+    let word_mark = |text: &str| Span {
+        mark: true,
+        ..ours(text, Tone::Plain)
+    };
+    let (open, close) = match line.kind {
+        Kind::Added => ("{+", "+}"),
+        _ => ("[-", "-]"),
+    };
+    let mut spans = Vec::new();
+    let mut push = |bytes: &[u8], emphasis: bool| {
+        let marked = emphasis && look.word_marks;
+        spans.extend(marked.then(|| word_mark(open)));
+        spans.extend(
+            untrusted::reveal(bytes, view)
+                .into_iter()
+                .map(|token| Span {
+                    text: token.text,
+                    mark: token.mark,
+                    emphasis,
+                    tone: Tone::Plain,
+                }),
+        );
+        spans.extend(marked.then(|| word_mark(close)));
+    };
+    // A final CR is of the line's end and does not show; that of a piece has to.
+    let piece = |bytes: &[u8]| match bytes.ends_with(b"\r") && !view.whitespace {
+        true => [bytes, b"\r"].concat(),
+        false => bytes.to_vec(),
+    };
+    let mut at = 0;
+    for range in &line.emphasis {
+        let (Some(before), Some(changed)) = (raw.get(at..range.start), raw.get(range.clone()))
+        else {
+            continue;
+        };
+        push(&piece(before), false);
+        push(&piece(changed), true);
+        at = range.end;
+    }
+    push(raw.get(at..).unwrap_or_default(), false);
+    spans
+}
+
+/// Gives the pieces of wrapped rows their tones. A line of which anything had to be
+/// made visible stays plain. That is done last, for where a line breaks must not
+/// depend on its colours.
+fn tone(rows: &mut [Vec<Span>], raw: &[u8], tones: &Tones) {
+    let Ok(text) = str::from_utf8(raw) else {
+        return;
+    };
+    let mut rest = text;
+    for row in rows {
+        let mut toned: Vec<Span> = Vec::new();
+        for span in row.drain(..) {
+            if span.mark || span.tone != Tone::Plain {
+                toned.push(span);
+                continue;
+            }
+            for c in span.text.chars() {
+                // Blanks at the end of a row are not in it.
+                if !rest.starts_with(c) {
+                    rest = rest.trim_start_matches(' ');
+                }
+                let at = text.len() - rest.len();
+                rest = rest.strip_prefix(c).unwrap_or(rest);
+                let next = tones.partition_point(|(range, _)| range.end <= at);
+                let here = tones.get(next).filter(|(range, _)| range.contains(&at));
+                let tone = here.map_or(Tone::Plain, |(_, tone)| *tone);
+                match toned.last_mut() {
+                    Some(last) if !last.mark && last.tone == tone => last.text.push(c),
+                    _ => toned.push(ours(c, tone)),
+                }
+            }
+        }
+        *row = toned;
+    }
+}
+
+/// Breaks at the last blank of a row, or in a word that is longer than a row.
+fn wrap(spans: Vec<Span>, width: usize) -> Vec<Vec<Span>> {
+    let mut rows: Vec<Vec<Span>> = vec![Vec::new()];
+    let mut used = 0;
+    for span in spans {
+        let like = |text: String| Span {
+            text,
+            mark: span.mark,
+            emphasis: span.emphasis,
+            tone: span.tone,
+        };
+        let mut text = String::new();
+        for word in span.text.split_inclusive(' ') {
+            let cells = word.trim_end_matches(' ').width();
+            if used > 0 && used + cells > width {
+                rows.last_mut()
+                    .into_iter()
+                    .for_each(|row| row.push(like(std::mem::take(&mut text))));
+                rows.push(Vec::new());
+                used = 0;
+            }
+            for grapheme in word.graphemes(true) {
+                let cells = grapheme.width();
+                if used + cells > width {
+                    if grapheme == " " {
+                        continue; // A blank at the end of a row shows nothing.
+                    }
+                    rows.last_mut()
+                        .into_iter()
+                        .for_each(|row| row.push(like(std::mem::take(&mut text))));
+                    rows.push(Vec::new());
+                    used = 0;
+                }
+                text.push_str(grapheme);
+                used += cells;
+            }
+        }
+        rows.last_mut()
+            .into_iter()
+            .for_each(|row| row.push(like(text.clone())));
+    }
+    for row in &mut rows {
+        row.retain(|span| !span.text.is_empty());
+    }
+    rows
+}
+
+/// Cuts a line at the width, with a mark that says so.
+fn cut(spans: Vec<Span>, width: usize) -> Vec<Span> {
+    let total: usize = spans.iter().map(|span| span.text.width()).sum();
+    if total <= width {
+        return spans;
+    }
+    let room = width - 1;
+    let mut row = Vec::new();
+    let mut used = 0;
+    'all: for span in spans {
+        let mut text = String::new();
+        for grapheme in span.text.graphemes(true) {
+            if used + grapheme.width() > room {
+                row.push(Span { text, ..span });
+                break 'all;
+            }
+            used += grapheme.width();
+            text.push_str(grapheme);
+        }
+        row.push(Span { text, ..span });
+    }
+    row.push(Span {
+        mark: true,
+        ..ours('…', Tone::Plain)
+    });
+    row
+}

@@ -1,0 +1,306 @@
+//! What was done to an agent: charts of its size and of its drift, and a list.
+
+use chrono::{DateTime, FixedOffset};
+
+use super::super::{Canvas, cut, size};
+use crate::console::model::Model;
+use crate::console::theme::{Role, of_outcome};
+use crate::engine::{Act, Event, Past, Standing, Trigger};
+
+/// Heights of a chart's columns, the lowest first.
+const HEIGHTS: [&str; 7] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇"];
+
+/// Below this many columns only what matters most is in a row.
+const WIDE: u16 = 110;
+
+pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
+    let history = &model.agent.history;
+    match &history.past {
+        None => {
+            canvas.put(1, 3, "reading …", Role::Dim);
+            return;
+        }
+        Some(Err(why)) => {
+            let room = usize::from(canvas.width()).saturating_sub(2);
+            canvas.put(1, 3, &cut(why, room), Role::Bad);
+            return;
+        }
+        Some(Ok(past)) if past.is_empty() => {
+            let text = "Nothing was done to it yet; the first reset is recorded here.";
+            canvas.put(1, 3, text, Role::Text);
+            return;
+        }
+        Some(Ok(_)) => {}
+    }
+    charts(model, canvas);
+    heads(canvas, 6);
+    let rows = history.rows();
+    let index = history.index();
+    for (place, past) in rows
+        .iter()
+        .enumerate()
+        .skip(history.top)
+        .take(model.history_height())
+    {
+        let y = 7 + (place - history.top) as u16;
+        row(model, canvas, y, past, place == index);
+    }
+}
+
+/// The memory's size at each run, and its drift, the oldest left.
+fn charts(model: &Model, canvas: &mut Canvas<'_>) {
+    let runs = model.agent.history.rows().iter();
+    let runs = runs.filter(|past| matches!(past.record.what.act, Act::Reset | Act::Undo));
+    let runs: Vec<&Event> = runs.map(|past| &past.record.what).collect();
+    let sizes: Vec<u64> = runs
+        .iter()
+        .filter_map(|event| bytes(&event.before))
+        .collect();
+    let drifts: Vec<u64> = runs
+        .iter()
+        .filter_map(|event| event.boundary)
+        .map(|boundary| (boundary.added + boundary.removed) as u64)
+        .collect();
+    let range = |values: &[u64], show: &dyn Fn(u64) -> String| match (
+        values.iter().min(),
+        values.iter().max(),
+    ) {
+        (_, Some(0)) => "none".to_string(),
+        (Some(least), Some(most)) if least == most => show(*most),
+        (Some(least), Some(most)) => format!("{} to {}", show(*least), show(*most)),
+        _ => "not known".to_string(),
+    };
+    for (y, label, values, range) in [
+        (3, "size before", &sizes, range(&sizes, &size)),
+        (
+            4,
+            "lines edited",
+            &drifts,
+            range(&drifts, &|lines| lines.to_string()),
+        ),
+    ] {
+        canvas.put(1, y, label, Role::Dim);
+        let room = usize::from(canvas.width() / 2);
+        let x = canvas.put(15, y, &chart(values, room), Role::Text) + 2;
+        canvas.put(x, y, &range, Role::Dim);
+    }
+}
+
+/// Values as columns, the youngest of them, which come first, rightmost.
+fn chart(values: &[u64], room: usize) -> String {
+    let shown = &values[..values.len().min(room)];
+    let most = shown.iter().copied().max().unwrap_or(0).max(1);
+    // The largest is the highest, and anything but nothing shows.
+    let height = |value: u64| {
+        let scaled = u128::from(value) * HEIGHTS.len() as u128;
+        scaled.div_ceil(u128::from(most)) as usize
+    };
+    let column = |value: &u64| match height(*value) {
+        0 => " ",
+        height => HEIGHTS[height - 1],
+    };
+    shown.iter().rev().map(column).collect()
+}
+
+/// A column: its head, where it begins, how wide it is, and whether right-aligned.
+type Column = (&'static str, u16, usize, bool);
+
+/// The columns that fit.
+fn columns(width: u16) -> impl Iterator<Item = &'static Column> {
+    let columns: &[Column] = match width >= WIDE {
+        true => &[
+            ("WHEN", 3, 16, false),
+            ("ACT", 21, 6, false),
+            ("OUTCOME", 29, 11, false),
+            ("BEFORE", 40, 7, true),
+            ("AFTER", 48, 7, true),
+            ("BELOW---", 56, 8, true),
+            ("ABOVE---", 65, 9, true),
+            ("RUN", 76, 8, false),
+            ("BY", 86, 14, false),
+            ("NOTE", 101, 0, false),
+        ],
+        false => &[
+            ("WHEN", 3, 16, false),
+            ("ACT", 21, 6, false),
+            ("OUTCOME", 28, 11, false),
+            ("BEFORE", 39, 6, true),
+            ("BELOW---", 46, 8, true),
+            ("ABOVE---", 55, 9, true),
+            ("NOTE", 66, 0, false),
+        ],
+    };
+    let fits = move |column: &&Column| usize::from(column.1) + column.2.max(8) < usize::from(width);
+    columns.iter().filter(fits)
+}
+
+fn heads(canvas: &mut Canvas<'_>, y: u16) {
+    for (head, x, width, right) in columns(canvas.width()) {
+        put(canvas, (*x, y), head, (*width, *right), Role::Heading);
+    }
+}
+
+fn put(canvas: &mut Canvas<'_>, (x, y): (u16, u16), text: &str, column: (usize, bool), role: Role) {
+    let rest = usize::from(canvas.width().saturating_sub(x + 1));
+    let (width, right) = column;
+    let text = cut(text, if width == 0 { rest } else { width });
+    match right {
+        true => canvas.put_right(x + width as u16, y, &text, role),
+        false => {
+            canvas.put(x, y, &text, role);
+        }
+    }
+}
+
+fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, past: &Past, here: bool) {
+    let event = &past.record.what;
+    let standing = |standing: &Option<Standing>| match standing {
+        Some(Standing::Absent) => "none".to_string(),
+        Some(Standing::Odd(_)) => "odd".to_string(),
+        other => bytes(other).map_or("-".to_string(), size),
+    };
+    let below = match (&event.before, event.boundary) {
+        (Some(Standing::File { lines, .. }), Some(boundary)) => {
+            lines.saturating_sub(boundary.line as u64).to_string()
+        }
+        (Some(Standing::File { lines, .. }), None) => lines.to_string(),
+        _ => "-".to_string(),
+    };
+    let above = match event.boundary {
+        Some(boundary) if boundary.drifted() => {
+            format!("+{} -{}", boundary.added, boundary.removed)
+        }
+        Some(_) => "0".to_string(),
+        None => "-".to_string(),
+    };
+    for (head, x, width, right) in columns(canvas.width()) {
+        let (text, role) = match *head {
+            "WHEN" => (when(model, past.record.time), Role::Text),
+            "ACT" => (word(past).to_string(), Role::Text),
+            "OUTCOME" => (event.outcome.word().to_string(), of_outcome(event.outcome)),
+            "BEFORE" => (standing(&event.before), Role::Text),
+            "AFTER" => (standing(&event.after), Role::Text),
+            "BELOW---" => (below.clone(), Role::Text),
+            "ABOVE---" if above.starts_with('+') => (above.clone(), Role::Drifted),
+            "ABOVE---" => (above.clone(), Role::Text),
+            "RUN" => (event.run.clone(), Role::Dim),
+            "BY" => (by(event), Role::Dim),
+            _ => (note(past), Role::Text),
+        };
+        put(canvas, (*x, y), &text, (*width, *right), role);
+    }
+    if here {
+        canvas.put(0, y, ">", Role::Text);
+        canvas.highlight(3, y, 16);
+    }
+}
+
+/// More about the run under the cursor, or the one that is open.
+pub(super) fn about(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
+    let history = &model.agent.history;
+    let opened = |past: &&Past| Some(past.record.seq) == history.opened;
+    let past = match history.opened {
+        Some(_) => history.rows().iter().find(opened),
+        None => history.current(),
+    };
+    let Some(past) = past else { return };
+    let event = &past.record.what;
+    let mut parts = vec![format!(
+        "{} of run {} by {}",
+        word(past),
+        event.run,
+        by(event)
+    )];
+    let entries = event
+        .written()
+        .map(|entry| entry.path.display().to_string());
+    parts.extend(entries.take(1));
+    let note = note(past);
+    if !note.is_empty() {
+        parts.push(note);
+    }
+    if history.opened.is_none() {
+        parts.push("Enter shows before and after".to_string());
+    }
+    let room = usize::from(canvas.width()).saturating_sub(2);
+    canvas.put(1, y, &cut(&parts.join(" · "), room), Role::Text);
+}
+
+/// What the two sides of an opened run are.
+pub(super) fn titles(model: &Model) -> [String; 2] {
+    let history = &model.agent.history;
+    let opened = |past: &&Past| Some(past.record.seq) == history.opened;
+    match history.rows().iter().find(opened) {
+        Some(past) => {
+            let word = word(past);
+            let when = when(model, past.record.time);
+            [
+                format!("before the {word} of {when}"),
+                format!("after the {word}"),
+            ]
+        }
+        None => ["before".to_string(), "after".to_string()],
+    }
+}
+
+fn when(model: &Model, time: DateTime<FixedOffset>) -> String {
+    let local = time.with_timezone(model.now.wall.offset());
+    local.format("%Y-%m-%d %H:%M").to_string()
+}
+
+fn word(past: &Past) -> &'static str {
+    match past.record.what.act {
+        Act::Undo if past.redo => "redo",
+        Act::Repair if !past.record.what.late.is_empty() => "late",
+        act => act.word(),
+    }
+}
+
+fn by(event: &Event) -> String {
+    let trigger = match event.trigger {
+        Trigger::Console => "console",
+        Trigger::Cli => "cli",
+        Trigger::Timer => "timer",
+    };
+    match event.user == trigger {
+        true => trigger.to_string(),
+        false => format!("{} {trigger}", event.user),
+    }
+}
+
+fn note(past: &Past) -> String {
+    let event = &past.record.what;
+    let mut parts = Vec::new();
+    parts.extend(
+        past.undone_by
+            .as_ref()
+            .map(|run| format!("undone by {run}")),
+    );
+    parts.extend(event.undoes.as_ref().map(|run| format!("of {run}")));
+    if !event.late.is_empty() {
+        parts.push(format!("{} late", event.late.len()));
+    }
+    parts.extend(event.note.clone());
+    parts.join(", ")
+}
+
+/// Bytes of what stood there, if it was a file.
+fn bytes(standing: &Option<Standing>) -> Option<u64> {
+    match standing {
+        Some(Standing::File { size, .. }) => Some(*size),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chart_has_its_youngest_value_at_the_right() {
+        assert_eq!(chart(&[7, 1, 0], 9), " ▁▇");
+        assert_eq!(chart(&[1, 2, 3, 4], 2), "▇▄");
+        assert_eq!(chart(&[u64::MAX, 0], 9), " ▇");
+        assert_eq!(chart(&[], 9), "");
+    }
+}

@@ -1,0 +1,205 @@
+//! The text of a pane, row by row.
+
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use unicode_width::UnicodeWidthStr;
+
+use super::super::Canvas;
+use crate::console::model::{GUTTER_SIDE, Model, Tab};
+use crate::console::text::{Item, Kind, Line, Row, Span};
+use crate::console::theme::{Role, of_tone};
+
+pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, mut y: u16) {
+    let agent = &model.agent;
+    let pane = agent.pane();
+    let (width, height, look) = (model.text_width(), model.text_height(), model.look());
+    let area = Rect::new(0, y, canvas.width(), height as u16);
+    let waiting = match agent.tab {
+        Tab::History => pane.lines.is_empty(),
+        _ => agent.generation == 0,
+    };
+    if waiting {
+        canvas.put(1, y, "reading …", Role::Dim);
+        return;
+    }
+    let (mut index, mut skip) = pane.top;
+    while y < area.bottom() && index < pane.items.len() {
+        let hit = pane.hits.binary_search(&index).is_ok();
+        let hit = hit.then_some(pane.query.as_str());
+        let rows = pane.rows(index, width, look);
+        for (number, row) in rows.iter().enumerate().skip(skip) {
+            if y >= area.bottom() {
+                break;
+            }
+            let first = number == 0;
+            match pane.items[index] {
+                Item::Whole(at) => whole(model, canvas, y, (at, &pane.lines[at]), row, first, hit),
+                Item::Sides(old, new) => {
+                    let line = |at: Option<usize>| at.and_then(|at| pane.lines.get(at));
+                    sides(model, canvas, y, [line(old), line(new)], row, first, hit);
+                }
+                Item::Fold(..) => {
+                    let x = if model.has_sides() {
+                        1
+                    } else {
+                        model.gutter() as u16
+                    };
+                    spans(canvas, x, y, None, &row.spans, None);
+                    if model.has_sides() {
+                        canvas.put(model.middle() as u16, y, "│", Role::Rule);
+                    }
+                }
+            }
+            y += 1;
+        }
+        skip = 0;
+        index += 1;
+    }
+    if agent.copied.is_some() && agent.tab != Tab::History {
+        canvas.dim(area);
+    }
+}
+
+/// A number in a gutter. Blanks are not drawn: in the numbers' style they would cost
+/// bytes.
+fn number(canvas: &mut Canvas<'_>, x: u16, y: u16, width: usize, number: Option<usize>) {
+    if let Some(number) = number {
+        canvas.put(x, y, &format!("{number:>width$}"), Role::Number);
+    }
+}
+
+fn sign(kind: Kind) -> (&'static str, Role) {
+    match kind {
+        Kind::Added => ("+", Role::Added),
+        Kind::Removed => ("-", Role::Removed),
+        _ => (" ", Role::Number),
+    }
+}
+
+/// A row of a line that has the whole width.
+fn whole(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    y: u16,
+    (at, line): (usize, &Line),
+    row: &Row,
+    first: bool,
+    hit: Option<&str>,
+) {
+    let agent = &model.agent;
+    let gutter = model.gutter() as u16;
+    let (sign, role) = sign(line.kind);
+    if line.kind == Kind::Separator {
+        let begin = if model.has_sides() { 1 } else { gutter };
+        let x = canvas.put(begin, y, "═══ ", Role::Separator);
+        let x = spans(canvas, x, y, Some(line), &row.spans, hit) + 1;
+        let rest = usize::from(canvas.width().saturating_sub(x));
+        canvas.put(x, y, &"═".repeat(rest), Role::Separator);
+        return;
+    }
+    if agent.is_diff() {
+        canvas.put(0, y, sign, role);
+    }
+    match agent.tab {
+        Tab::Facts => {
+            let label = agent.labels.get(at).copied().unwrap_or_default();
+            match line.raw.is_empty() {
+                true => canvas.put(1, y, label, Role::Heading),
+                false if first => canvas.put(3, y, label, Role::Dim),
+                false => 0,
+            };
+        }
+        _ if agent.full || model.has_sides() => {}
+        _ if agent.is_diff() => {
+            number(canvas, 1, y, 5, line.old.filter(|_| first));
+            number(canvas, 7, y, 5, line.new.filter(|_| first));
+        }
+        _ => number(canvas, 0, y, 6, line.new.filter(|_| first)),
+    }
+    spans(canvas, gutter, y, Some(line), &row.spans, hit);
+}
+
+/// A row of two lines beside each other.
+fn sides(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    y: u16,
+    lines: [Option<&Line>; 2],
+    row: &Row,
+    first: bool,
+    hit: Option<&str>,
+) {
+    let middle = model.middle() as u16;
+    canvas.put(middle, y, "│", Role::Rule);
+    for (side, begin) in [(0, 0), (1, middle + 2)] {
+        let Some(line) = lines[side] else { continue };
+        let (sign, role) = sign(line.kind);
+        let row = [&row.spans, &row.right][side];
+        // The other side may be longer.
+        if !first && row.is_empty() {
+            continue;
+        }
+        canvas.put(begin, y, sign, role);
+        let here = [line.old, line.new][side].filter(|_| first);
+        number(canvas, begin + 1, y, 5, here);
+        spans(canvas, begin + GUTTER_SIDE as u16, y, Some(line), row, hit);
+    }
+}
+
+/// Pieces of text, by what they are and by what their line is.
+fn spans(
+    canvas: &mut Canvas<'_>,
+    begin: u16,
+    y: u16,
+    line: Option<&Line>,
+    row: &[Span],
+    hit: Option<&str>,
+) -> u16 {
+    let kind = line.map_or(Kind::Note, |line| line.kind);
+    let worded = line.is_some_and(|line| !line.emphasis.is_empty());
+    let (plain, word) = match kind {
+        Kind::Same => (Role::Text, Role::Text),
+        Kind::Added => (Role::Added, Role::AddedWord),
+        Kind::Removed => (Role::Removed, Role::RemovedWord),
+        Kind::Separator => (Role::Separator, Role::Separator),
+        Kind::Note => (Role::Dim, Role::Dim),
+    };
+    let mut x = begin;
+    for span in row {
+        let role = match (span.mark, span.emphasis) {
+            // The word marks are ours and wear the colour of their line.
+            (true, _) if worded && is_word_mark(&span.text) => word,
+            (true, _) => Role::Revealed,
+            (false, true) => word,
+            (false, false) if kind == Kind::Same => of_tone(span.tone),
+            (false, false) => plain,
+        };
+        x = canvas.put(x, y, &span.text, role);
+    }
+    if let Some(query) = hit {
+        let text: String = row.iter().map(|span| span.text.as_str()).collect();
+        highlight(canvas, begin, y, &text, query);
+    }
+    x
+}
+
+fn is_word_mark(text: &str) -> bool {
+    matches!(text, "[-" | "-]" | "{+" | "+}")
+}
+
+/// Marks the places where a row contains what is searched for.
+fn highlight(canvas: &mut Canvas<'_>, begin: u16, y: u16, text: &str, query: &str) {
+    let style: Style = canvas.theme.style(Role::Hit);
+    let lower = text.to_lowercase();
+    // Lower case may have other lengths; then the row is marked by its line
+    // only.
+    if lower.len() != text.len() {
+        return;
+    }
+    for (at, _) in lower.match_indices(query) {
+        let (Some(before), Some(found)) = (text.get(..at), text.get(at..at + query.len())) else {
+            continue;
+        };
+        canvas.put_styled(begin + before.width() as u16, y, found, style);
+    }
+}
