@@ -24,8 +24,13 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// The length of the line in which a holder is written down.
 const LINE: usize = 255;
 
-/// How often the name of a holder is looked for.
+/// How often the name of a holder is looked for in passing,
 const LOOKS: usize = 2000;
+
+/// and by whoever is refused, with a pause in between: on a busy machine whoever has
+/// just taken the lock may have to wait for a processor before it can write.
+const LOOKS_WHEN_REFUSED: usize = 500;
+const BETWEEN: Duration = Duration::from_millis(2);
 
 /// Who holds a lock, as the holder wrote it down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,7 +83,16 @@ pub fn take(archive: &Archive, agent: &str, holder: &Holder) -> Result<Lock> {
     let path = path(archive, agent);
     let mut file = open(archive, &path)?;
     if !sys::try_lock(file.as_fd()).path("lock", &path)? {
-        let who = named(&mut file).map_or_else(|| "another run".to_string(), |h| h.describe());
+        let look = || {
+            let holder = named(&mut file);
+            if holder.is_none() {
+                std::thread::sleep(BETWEEN);
+            }
+            holder
+        };
+        let holder = std::iter::repeat_with(look).take(LOOKS_WHEN_REFUSED);
+        let holder = holder.flatten().next();
+        let who = holder.map_or_else(|| "another run".to_string(), |h| h.describe());
         return Err(
             Error::new(Kind::Busy, format!("{agent} is locked by {who}"))
                 .hint("wait until it has ended; nothing was changed"),

@@ -367,9 +367,11 @@ impl Drop for Fixed {
 fn is_foreseen(scene: &Scene, command: &str) {
     for words in [&["reset", "scout", "--dry-run"][..], &["doctor"]] {
         let output = scene.fleet.run(words);
-        let out = String::from_utf8_lossy(&output.stdout);
-        assert!(out.contains(command), "{words:?}: {out}");
-        assert_ne!(output.status.code(), Some(0), "{words:?}: {out}");
+        // Hints of a dry run go where hints go.
+        let told = [output.stdout, output.stderr].concat();
+        let told = String::from_utf8_lossy(&told);
+        assert!(told.contains(command), "{words:?}: {told}");
+        assert_ne!(output.status.code(), Some(0), "{words:?}: {told}");
     }
 }
 
