@@ -157,6 +157,8 @@ pub fn run(options: Options) -> Result<()> {
     let mut screen = term::Screen::enter(options.abilities)?;
     let mut model = first_model(config, began.moment(&options.engine), screen.size());
     model.word_marks = theme.word_marks();
+    // Two sides cost twice the bytes for each line that is moved by.
+    model.agent.unified = options.over_ssh;
     model.themes = themes.names();
     model.read_only.forced = options.read_only;
     model.host_away = options.host.as_ref().map(|host| host.is_away());

@@ -391,6 +391,8 @@ fn what_a_held_key_moves_over_a_slow_line_stops_when_it_is_let_go() {
         let mut wire = Wire::with_theme(herd(200), theme);
         wire.frame("first paint");
         if place != "fleet" {
+            // As it begins over SSH.
+            wire.console.model.agent.unified = true;
             cost(&mut wire, "d");
             let name = wire.console.model.agent.name.clone();
             let notes = [
