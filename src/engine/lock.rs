@@ -84,7 +84,7 @@ pub fn take(archive: &Archive, agent: &str, holder: &Holder) -> Result<Lock> {
     let mut file = open(archive, &path)?;
     if !sys::try_lock(file.as_fd()).path("lock", &path)? {
         let look = || {
-            let holder = named(&mut file);
+            let holder = read(&mut file);
             if holder.is_none() {
                 std::thread::sleep(BETWEEN);
             }
