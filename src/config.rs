@@ -27,8 +27,9 @@ use crate::error::{self, Error, Kind, PathContext, Result};
 
 use ini::Report;
 pub use ini::{Diagnostic, Level};
+use keys::canonical;
+pub(crate) use keys::closest;
 pub use keys::{KeyDoc, Scope, keys};
-use keys::{canonical, closest};
 pub use read::parse;
 
 /// What `main` resolved from the process environment; this module reads none
@@ -41,10 +42,31 @@ pub struct Env {
     pub home: Option<PathBuf>,
     /// `$XDG_CONFIG_HOME`; without it, `~/.config`.
     pub xdg_config_home: Option<PathBuf>,
+    /// `$XDG_STATE_HOME`; without it, `~/.local/state`.
+    pub xdg_state_home: Option<PathBuf>,
     /// `$MEMORY_SHEPHERD_CONF`; an empty one counts as unset.
     pub config_variable: Option<PathBuf>,
     /// The effective user id.
     pub uid: u32,
+}
+
+impl Env {
+    /// Where the user's own settings of this program are.
+    pub fn config_folder(&self) -> Option<PathBuf> {
+        self.own(&self.xdg_config_home, ".config")
+    }
+
+    /// Where this program keeps what it remembers for the user.
+    pub fn state_folder(&self) -> Option<PathBuf> {
+        self.own(&self.xdg_state_home, ".local/state")
+    }
+
+    /// A relative path in such a variable counts as none, as the standard says.
+    fn own(&self, variable: &Option<PathBuf>, usual: &str) -> Option<PathBuf> {
+        let named = variable.clone().filter(|path| path.is_absolute());
+        let folder = named.or_else(|| Some(self.home.as_ref()?.join(usual)))?;
+        Some(folder.join("memory-shepherd"))
+    }
 }
 
 /// The config file that the search order leads to.
@@ -84,13 +106,8 @@ fn locate_in(flag: Option<&Path>, env: &Env, system: &Path) -> Result<Located> {
             "correct {by}, or leave it out to search the usual places"
         )));
     }
-    let xdg = env
-        .xdg_config_home
-        .clone()
-        .filter(|path| path.is_absolute());
-    let user = xdg.or_else(|| env.home.as_ref().map(|home| home.join(".config")));
     let here = env.cwd.join(NAME);
-    let user = user.map(|folder| folder.join("memory-shepherd").join(NAME));
+    let user = env.config_folder().map(|folder| folder.join(NAME));
     let first = user.as_ref().unwrap_or(&here).display().to_string();
     let places = [
         Some(here.clone()),

@@ -4,19 +4,23 @@
 //! nothing else.
 
 pub mod chooser;
+pub mod columns;
 pub mod command;
 mod effect;
 pub mod filter;
+pub mod kept;
 pub mod keymap;
 pub mod model;
+pub mod preferences;
 pub mod term;
 pub mod text;
 pub mod theme;
 pub mod update;
 pub mod view;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -32,13 +36,14 @@ use crate::demo::host::Host;
 use crate::engine::Engine;
 use crate::error::{Error, Kind, Result};
 use crate::transport::sftp::askpass::{self, Desk};
-use effect::Runner;
 pub use effect::runs;
+use effect::{Own, Runner};
 use keymap::{Code, Key};
 use model::{
-    AgentScreen, HostsScreen, Level, LogScreen, Model, Moment, ReadOnly, ResetScreen, Row, Screen,
-    Sort,
+    AgentScreen, FleetView, HostsScreen, Level, LogScreen, Model, Moment, Pending, ReadOnly,
+    ResetScreen, Row, Screen, Sort,
 };
+use preferences::Preferences;
 use theme::Theme;
 use update::{Effect, Msg, next_wake, update};
 
@@ -57,7 +62,7 @@ pub struct Options {
     pub engine: Arc<Engine>,
     /// By `--read-only`.
     pub read_only: bool,
-    /// By `--theme`; else the config's.
+    /// By `--theme`; else the operator's or the config's.
     pub theme: Option<String>,
     /// `NO_COLOR` is set.
     pub no_color: bool,
@@ -65,6 +70,11 @@ pub struct Options {
     pub over_ssh: bool,
     /// For reading a changed config.
     pub env: Env,
+    /// The operator's preferences, if there is a place for them.
+    pub preferences: Option<PathBuf>,
+    /// Where it is kept how the fleet is looked at; nowhere for one that is gone
+    /// tomorrow.
+    pub kept: Option<kept::Place>,
     /// Something to say first.
     pub note: Option<String>,
     /// Where hosts ask, and what happens there.
@@ -97,6 +107,7 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
         marks: BTreeSet::new(),
         anchor: None,
         filter: String::new(),
+        filter_kept: false,
         sort: Sort::default(),
         reverse: false,
         screen: Screen::Fleet,
@@ -114,7 +125,11 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
         overlay: None,
         questions: Vec::new(),
         prompt: None,
-        pending: Vec::new(),
+        pending: Pending::default(),
+        preferences: Preferences::default(),
+        preferences_error: None,
+        kept: FleetView::default(),
+        trends: HashMap::new(),
         message: None,
         read_only: ReadOnly {
             on: by_config,
@@ -136,18 +151,23 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
     model
 }
 
-/// Opens the console and returns when it is left.
+/// Opens the console and returns when it is left. Answers whether a signal or the
+/// end of the terminal ended it.
 ///
 /// # Errors
 /// A theme that does not exist, or a terminal that cannot be used.
-pub fn run(options: Options) -> Result<()> {
+pub fn run(options: Options) -> Result<bool> {
     let config = options.engine.config();
-    let name = match (&options.theme, options.no_color) {
-        (Some(name), _) => name.as_str(),
-        (None, true) => theme::MONO,
-        (None, false) => config.general.theme.as_str(),
+    let (preferences, problems) = match &options.preferences {
+        Some(path) => preferences::load(path),
+        None => Default::default(),
     };
-    let theme = Theme::named(name)?;
+    let chosen = Chosen {
+        flag: options.theme,
+        no_color: options.no_color,
+        config: config.general.theme.clone(),
+    };
+    let theme = chosen.theme(&preferences)?;
     let began = Began::now(&options.engine);
     let mut screen = term::Screen::enter()?;
     let mut model = first_model(config, began.moment(&options.engine), screen.size());
@@ -159,6 +179,15 @@ pub fn run(options: Options) -> Result<()> {
     }
     for warning in &config.warnings {
         model.say(Level::Warn, warning.to_string().replace('\n', " "));
+    }
+    model.complain(&problems);
+    model.preferences = preferences.clone();
+    let loaded = (preferences, problems);
+    let keeper = options.kept.map(|place| (place.read(), place));
+    match keeper.as_ref().map(|(view, _)| view) {
+        Some(Ok(Some(view))) => model.look_again(view.clone()),
+        Some(Err(error)) => model.say(Level::Warn, kept::forgotten(error)),
+        Some(Ok(None)) | None => {}
     }
     let frame = if options.over_ssh {
         FRAME_OVER_SSH
@@ -173,15 +202,21 @@ pub fn run(options: Options) -> Result<()> {
         options.env,
         options.rebuild,
         options.host,
+        Own {
+            preferences: options.preferences.map(|path| (path, loaded)),
+            kept: keeper.map(|(_, place)| place),
+        },
     );
     let mut console = Console {
         clock: (engine, began),
         model,
         theme,
+        chosen,
         runner,
         frame,
         drawn: None,
         new_config: None,
+        interrupted: false,
     };
     console
         .handle(vec![Effect::LoadLog], &mut screen)
@@ -196,7 +231,26 @@ pub fn run(options: Options) -> Result<()> {
         .filter_map(|row| row.last_read().or(row.seen.as_ref()).cloned())
         .collect();
     console.runner.end(inbox, &seen);
-    result.map_err(|error| gone(&error))
+    result.map_err(|error| gone(&error))?;
+    Ok(console.interrupted)
+}
+
+/// What decides the theme, beside the preferences.
+struct Chosen {
+    flag: Option<String>,
+    no_color: bool,
+    config: String,
+}
+
+impl Chosen {
+    fn theme(&self, preferences: &Preferences) -> Result<Theme> {
+        let own = preferences.theme.as_ref();
+        Theme::named(match (&self.flag, self.no_color) {
+            (Some(name), _) => name,
+            (None, true) => theme::MONO,
+            (None, false) => own.unwrap_or(&self.config),
+        })
+    }
 }
 
 fn gone(error: &io::Error) -> Error {
@@ -232,11 +286,14 @@ struct Console {
     clock: (Arc<Engine>, Began),
     model: Model,
     theme: Theme,
+    chosen: Chosen,
     runner: Runner,
     frame: Duration,
     drawn: Option<Instant>,
     /// A changed config that is not in force yet.
     new_config: Option<Box<Config>>,
+    /// Whether it was not the operator's key that ended it.
+    interrupted: bool,
 }
 
 impl Console {
@@ -330,7 +387,10 @@ impl Console {
                     screen.resume()?;
                     Msg::Resize(screen.size().0, screen.size().1)
                 }
-                Input::Signal(_) | Input::Gone => Msg::Quit,
+                Input::Signal(_) | Input::Gone => {
+                    self.interrupted = true;
+                    Msg::Quit
+                }
                 Input::Terminal(_) => continue,
             };
             if !keys.is_empty() && !self.take(Msg::Keys(std::mem::take(&mut keys)), screen)? {
@@ -352,6 +412,14 @@ impl Console {
             Msg::ConfigChanged => self.runner.read_config(),
             Msg::ConfigRead(config) => self.new_config = Some(config),
             msg => {
+                // A theme in them is one that there is.
+                if let Msg::Preferences(preferences) = &msg
+                    && let Ok(theme) = self.chosen.theme(preferences)
+                {
+                    self.model.word_marks = theme.word_marks();
+                    self.theme = theme;
+                    screen.forget();
+                }
                 let moment = self.moment();
                 let effects = update(&mut self.model, moment, msg);
                 if !self.handle(effects, screen)? {

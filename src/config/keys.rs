@@ -188,7 +188,7 @@ pub(super) fn canonical(key: &str) -> &str {
 const MISSPELT: usize = 256;
 
 /// The candidate that was probably meant.
-pub(super) fn closest<'a>(
+pub(crate) fn closest<'a>(
     name: &str,
     candidates: impl Iterator<Item = &'a str>,
 ) -> Option<&'a str> {

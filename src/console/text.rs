@@ -439,10 +439,10 @@ pub fn diff(detail: &Detail, deadline: Option<std::time::Instant>) -> Prepared {
         ) {
             (true, _) => "Equal to baseline. 0 scratch lines.".to_string(),
             (false, 1) => {
-                "Above the separator equal to baseline. 1 scratch line (Tab).".to_string()
+                "Above the separator equal to baseline. 1 scratch line (next tab).".to_string()
             }
             (false, count) => {
-                format!("Above the separator equal to baseline. {count} scratch lines (Tab).")
+                format!("Above the separator equal to baseline. {count} scratch lines (next tab).")
             }
         };
         lines.push(Line::note(Kind::Note, what));

@@ -7,6 +7,7 @@ mod doctor;
 mod exit_code;
 mod goldens;
 mod hostile;
+mod keys;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -41,6 +42,7 @@ fn engine(site: &Site) -> Engine {
         cwd: site.dir.clone(),
         home: None,
         xdg_config_home: None,
+        xdg_state_home: None,
         config_variable: None,
         uid: 0,
     };
@@ -78,6 +80,7 @@ fn every_verb_prints_one_json_document_with_its_schema() {
         &["archive", "list", "--json"],
         &["archive", "pin", "--json", "nothing"],
         &["doctor", "--json"],
+        &["keys", "--json"],
         &["config", "check", "--json"],
         &["config", "show", "--json"],
         &["demo", "--json"],

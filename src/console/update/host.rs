@@ -1,8 +1,8 @@
 //! How hosts stand, and what is done on their screen.
 
 use super::Effect;
-use super::act::go;
-use crate::console::command::NO_HOSTS;
+use super::act::{filter_by, go};
+use crate::console::command::{Command, NO_HOSTS};
 use crate::console::model::{Level, Model, Screen, age, trouble};
 use crate::engine::{HostStatus, Reach};
 
@@ -25,7 +25,10 @@ pub(super) fn stands(model: &mut Model, status: HostStatus) {
     match reach {
         Reach::HostKey => model.say(
             Level::Error,
-            format!("{name} shows another host key; nothing is read or sent there. 8 tells more"),
+            format!(
+                "{name} shows another host key; nothing is read or sent there. {} tells more",
+                model.key(Command::GoHosts)
+            ),
         ),
         Reach::Refused => model.say(Level::Error, format!("{name} lets nobody in: {reason}")),
         Reach::Away => model.say(Level::Warn, format!("{name} went away: {reason}")),
@@ -69,8 +72,8 @@ pub(super) fn agents(model: &mut Model) -> Vec<Effect> {
         model.hint(NO_HOSTS);
         return Vec::new();
     };
-    model.filter = format!("host:{}", status.host.name);
-    model.arrange();
+    let filter = format!("host:{}", status.host.name);
+    filter_by(model, filter);
     go(model, Screen::Fleet);
     Vec::new()
 }

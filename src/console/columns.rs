@@ -1,0 +1,188 @@
+//! The columns of the fleet: which there are, and which of them fit.
+
+/// A column. Cursor, mark and the sign of the state stand before the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the table below says what each one shows")]
+pub enum Column {
+    State,
+    Agent,
+    Host,
+    Size,
+    Limit,
+    Scratch,
+    Above,
+    Changed,
+    LastRun,
+    Trend,
+    Why,
+}
+
+/// How a column looks.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// The column.
+    pub column: Column,
+    /// Its name in the preferences.
+    pub word: &'static str,
+    /// Its head.
+    pub head: &'static str,
+    /// Its cells; agent and why take what is left.
+    pub width: u16,
+    /// From this width of the screen on it is shown where not all columns fit: as the
+    /// screen shrinks the least needed goes first.
+    pub from: u16,
+    /// Whether it ends at its edge instead of beginning there.
+    pub right: bool,
+}
+
+macro_rules! shapes {
+    ($($column:ident $word:literal $head:literal $width:literal $from:literal $right:literal;)*) => {
+        /// All columns, in their usual order.
+        pub const SHAPES: &[Shape] = &[$(Shape {
+            column: Column::$column,
+            word: $word,
+            head: $head,
+            width: $width,
+            from: $from,
+            right: $right,
+        }),*];
+
+        impl Column {
+            /// How it looks.
+            pub fn shape(self) -> &'static Shape {
+                &SHAPES[self as usize]
+            }
+        }
+    };
+}
+
+shapes! {
+    State   "state"    "STATE"    9  0   false;
+    Agent   "agent"    "AGENT"    8  0   false;
+    Host    "host"     "HOST"     8  110 false;
+    Size    "size"     "SIZE"     7  96  true;
+    Limit   "limit"    "LIM"      5  100 true;
+    Scratch "scratch"  "SCRATCH"  7  0   true;
+    Above   "above"    "ABOVE---" 8  0   true;
+    Changed "changed"  "CHANGED"  7  0   true;
+    LastRun "last-run" "LAST RUN" 17 72  true;
+    Trend   "trend"    "TREND"    8  124 true;
+    Why     "why"      "WHY"      22 100 false;
+}
+
+/// The columns unless the operator has others: all but the trend.
+pub fn usual() -> Vec<Column> {
+    let columns = SHAPES.iter().map(|shape| shape.column);
+    columns.filter(|column| *column != Column::Trend).collect()
+}
+
+/// Where a column begins, and how many cells it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The column.
+    pub column: Column,
+    /// Its first cell.
+    pub x: u16,
+    /// Its cells.
+    pub width: u16,
+}
+
+/// Where the first column begins, behind cursor, mark and sign.
+const BEGIN: u16 = 5;
+
+/// Long names are not what all columns wait for.
+const NAMES: u16 = 24;
+
+/// Places the columns that a screen has room for. `longest` is the longest name of
+/// an agent.
+pub fn places(columns: &[Column], screen: u16, longest: u16) -> Vec<Place> {
+    let needed = |column: &Column| match column {
+        Column::Agent => longest.clamp(Column::Agent.shape().width, NAMES) + 1,
+        other => other.shape().width + 1,
+    };
+    let all: u16 = columns.iter().map(needed).sum();
+    let fits = BEGIN + all <= screen;
+    let shown = columns
+        .iter()
+        .filter(|column| fits || screen >= column.shape().from);
+    let shown: Vec<Column> = shown.copied().collect();
+    let others: u16 = shown
+        .iter()
+        .filter(|column| **column != Column::Agent)
+        .map(needed)
+        .sum();
+    let room = screen.saturating_sub(BEGIN + others);
+    let least = Column::Agent.shape().width;
+    let names = (longest + 1).clamp(least, room.max(least));
+    let mut x = BEGIN;
+    let place = |column: Column| {
+        let width = match column {
+            Column::Agent => names - 1,
+            Column::Why => screen.saturating_sub(x + 1),
+            other => other.shape().width,
+        };
+        // One more blank before what is a sentence.
+        let gap = u16::from(column == Column::Why);
+        let place = Place {
+            column,
+            x: x + gap,
+            width,
+        };
+        x += gap + width + 1;
+        place
+    };
+    shown.into_iter().map(place).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(columns: &[Column], screen: u16, longest: u16) -> Vec<&'static str> {
+        let places = places(columns, screen, longest);
+        places.iter().map(|it| it.column.shape().word).collect()
+    }
+
+    #[test]
+    fn the_table_is_in_the_order_of_the_columns() {
+        for shape in SHAPES {
+            assert_eq!(shape.column.shape().word, shape.word);
+        }
+    }
+
+    #[test]
+    fn the_least_needed_goes_first_as_the_screen_shrinks() {
+        let usual = usual();
+        assert_eq!(shown(&usual, 120, 15).len(), 10);
+        assert!(!shown(&usual, 109, 15).contains(&"host"));
+        let narrow = ["state", "agent", "scratch", "above", "changed", "last-run"];
+        assert_eq!(shown(&usual, 80, 15), narrow);
+        assert_eq!(shown(&usual, 60, 15), narrow[..5]);
+    }
+
+    #[test]
+    fn what_fits_is_shown_however_narrow_the_screen_is() {
+        let few = [Column::Agent, Column::State, Column::Host, Column::Trend];
+        assert_eq!(shown(&few, 60, 15), ["agent", "state", "host", "trend"]);
+    }
+
+    #[test]
+    fn no_column_reaches_into_another_or_over_the_edge() {
+        let all: Vec<Column> = SHAPES.iter().map(|shape| shape.column).collect();
+        let mut turned = all.clone();
+        turned[..10].reverse();
+        for columns in [all, turned, usual()] {
+            for screen in 60..=200 {
+                for longest in [1, 8, 15, 40, 120] {
+                    let places = places(&columns, screen, longest);
+                    let what = format!("{screen} {longest} {places:?}");
+                    for pair in places.windows(2) {
+                        assert!(pair[0].x + pair[0].width < pair[1].x, "{what}");
+                    }
+                    let end = places.last().map(|it| it.x + it.width);
+                    assert!(end.is_some_and(|end| end <= screen), "{what}");
+                }
+            }
+        }
+    }
+}
