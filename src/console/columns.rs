@@ -28,8 +28,8 @@ pub struct Shape {
     pub head: &'static str,
     /// Its cells; agent and why take what is left.
     pub width: u16,
-    /// From this width of the screen on it is shown where not all columns fit: as the
-    /// screen shrinks the least needed goes first.
+    /// From this width of the screen on it is shown in any case; below, where there
+    /// happens to be room. As the screen shrinks the least needed goes first.
     pub from: u16,
     /// Whether it ends at its edge instead of beginning there.
     pub right: bool,
@@ -100,11 +100,18 @@ pub fn places(columns: &[Column], screen: u16, longest: u16) -> Vec<Place> {
         Column::Agent => longest.clamp(Column::Agent.shape().width, NAMES) + 1,
         other => other.shape().width + 1,
     };
-    let all: u16 = columns.iter().map(needed).sum();
-    let fits = BEGIN + all <= screen;
-    let shown = columns
-        .iter()
-        .filter(|column| fits || screen >= column.shape().from);
+    let wide = |column: &Column| screen >= column.shape().from;
+    let used: u16 = columns.iter().filter(|it| wide(it)).map(needed).sum();
+    let mut free = screen.saturating_sub(BEGIN + used);
+    // What a screen like this has no room for, as a rule, may fit all the same.
+    let mut more: Vec<Column> = columns.iter().copied().filter(|it| !wide(it)).collect();
+    more.sort_by_key(|column| column.shape().from);
+    more.retain(|column| {
+        let fits = needed(column) <= free;
+        free -= if fits { needed(column) } else { 0 };
+        fits
+    });
+    let shown = columns.iter().filter(|it| wide(it) || more.contains(it));
     let shown: Vec<Column> = shown.copied().collect();
     let others: u16 = shown
         .iter()
@@ -154,7 +161,7 @@ mod tests {
     fn the_least_needed_goes_first_as_the_screen_shrinks() {
         let usual = usual();
         assert_eq!(shown(&usual, 120, 15).len(), 10);
-        assert!(!shown(&usual, 109, 15).contains(&"host"));
+        assert!(!shown(&usual, 109, 16).contains(&"host"));
         let narrow = ["state", "agent", "scratch", "above", "changed", "last-run"];
         assert_eq!(shown(&usual, 80, 15), narrow);
         assert_eq!(shown(&usual, 60, 15), narrow[..5]);
@@ -164,6 +171,9 @@ mod tests {
     fn what_fits_is_shown_however_narrow_the_screen_is() {
         let few = [Column::Agent, Column::State, Column::Host, Column::Trend];
         assert_eq!(shown(&few, 60, 15), ["agent", "state", "host", "trend"]);
+        let usual = usual();
+        assert!(shown(&usual, 80, 9).contains(&"size"));
+        assert!(!shown(&usual, 80, 24).contains(&"size"));
     }
 
     #[test]

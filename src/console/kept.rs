@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use rustix::fs::Mode;
 use toml::{Table, Value};
 
@@ -122,11 +122,8 @@ fn keep(place: &Place, wanted: &Receiver<FleetView>, messages: &Sender<Msg>) {
     let mut told = false;
     for first in wanted {
         let mut view = first;
-        loop {
-            match wanted.recv_timeout(SETTLE) {
-                Ok(newer) => view = newer,
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
-            }
+        while let Ok(newer) = wanted.recv_timeout(SETTLE) {
+            view = newer;
         }
         if let Err(error) = place.write(&view)
             && !told

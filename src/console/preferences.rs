@@ -139,11 +139,12 @@ pub fn summary(problems: &[Diagnostic]) -> Option<String> {
         .map_or(String::new(), |it| format!("; {it}"));
     let more = match problems.len() - 1 {
         0 => String::new(),
-        more => format!("{more} more; "),
+        more => format!(" and {more} more"),
     };
     let file = first.file.file_name().unwrap_or_default().to_string_lossy();
-    let (message, tells) = (&first.message, "`memory-shepherd keys` tells all");
-    Some(format!("{file}{line}: {message}{hint} ({more}{tells})"))
+    let tells = "`memory-shepherd keys` tells all";
+    let message = &first.message;
+    Some(format!("{file}{line}{more}: {message}{hint} ({tells})"))
 }
 
 /// Collects what is wrong while it reads.
@@ -188,6 +189,7 @@ impl Reader<'_> {
         let known = known.iter().copied();
         let hint = match closest(name.get_ref(), known.clone()) {
             Some(close) => format!("did you mean `{close}`?"),
+            None if known.len() > SHAPES.len() => "`memory-shepherd keys` lists them".to_string(),
             None => format!("there are {}", known.collect::<Vec<_>>().join(", ")),
         };
         let message = format!("there is no {what} `{}`", name.get_ref());

@@ -324,7 +324,7 @@ fn a_config_that_breaks_and_is_mended_is_followed() {
     leaves(terminal);
 }
 
-const PREFERENCES: &str = "home/.config/memory-shepherd/console.toml";
+const PREFERENCES: &str = "home/config/memory-shepherd/console.toml";
 
 #[test]
 fn preferences_are_followed_and_wrong_ones_told() {
@@ -334,8 +334,8 @@ fn preferences_are_followed_and_wrong_ones_told() {
     site.write(PREFERENCES, "[keys]\nlog = \"L\"\n");
     terminal.wait_for("in force");
     terminal.wait_for("L log");
-    site.write(PREFERENCES, "theme = \"mono\"\n[keys]\nlgo = \"7\"\n");
-    terminal.wait_for("console.toml:3: there is no command `lgo`; did you mean `log`?");
+    site.write(PREFERENCES, "theme = \"mono\"\n[keys]\nlogg = \"7\"\n");
+    terminal.wait_for("console.toml:3: there is no command `logg`; did you mean `log`?");
     assert!(terminal.text().contains("L log"), "{}", terminal.text());
     // A file that is put in its place, as editors do.
     let columns = "columns = [\"agent\", \"state\", \"size\"]\n";
@@ -393,7 +393,7 @@ fn order_and_filter_are_kept_for_the_next_time() {
     });
     leaves(terminal);
     // What cannot be read is told, and no more.
-    site.write("home/.local/state/memory-shepherd/view.toml", "[[[");
+    site.write("home/state/memory-shepherd/view.toml", "[[[");
     let mut terminal = fleet(&site);
     terminal.send("7");
     terminal.wait_for("order and filter are not kept");

@@ -159,8 +159,8 @@ fn a_line_says_the_first_and_how_many_more() {
     let (_, found) = read("[keys]\nrset = \"F5\"\nundo = \"Spce\"");
     assert_eq!(
         summary(&found).unwrap(),
-        "console.toml:2: there is no command `rset`; did you mean `reset`? \
-         (1 more; `memory-shepherd keys` tells all)"
+        "console.toml:2 and 1 more: there is no command `rset`; did you mean `reset`? \
+         (`memory-shepherd keys` tells all)"
     );
     assert_eq!(summary(&[]), None);
 }

@@ -7,7 +7,7 @@ use super::act::{filter_by, go, open_agent, perform, report_hits, run_plan, sort
 use super::{DEAF, Effect, question};
 use crate::console::chooser;
 use crate::console::command::{self, Category, Command, Context};
-use crate::console::keymap::{Code, Key, Meaning};
+use crate::console::keymap::{CONFIRM, Code, Key, Meaning};
 use crate::console::model::{Form, Item, Level, Model, Overlay, Pending, Prompt, Screen, Stage};
 
 /// How long `!` unlocks.
@@ -244,6 +244,11 @@ pub(super) fn choose(model: &mut Model, overlay: Overlay) -> Vec<Effect> {
         return Vec::new();
     };
     match choice.item {
+        // Enter never confirms, whatever it is on.
+        Item::Command(Command::Confirm) => {
+            model.hint(&format!("{CONFIRM} confirms a plan; Enter never does"));
+            Vec::new()
+        }
         Item::Command(command) => perform(model, command, Key::plain(Code::Enter)),
         Item::Sort(sort) => {
             sort_by(model, sort);

@@ -30,17 +30,17 @@ fn preferring(text: &str) -> Console {
 
 #[test]
 fn other_keys_do_the_same_and_the_old_ones_nothing() {
-    let mut console = preferring("[keys]\nmark = \"Space m\"\ndown = [\"n\"]\nback = [\"b\"]\n");
+    let mut console = preferring("[keys]\nmark = \"Space m\"\ndown = [\"J\"]\nback = [\"b\"]\n");
     assert_eq!(cursor(&console), "charlie");
     console.press("j");
     assert_eq!(cursor(&console), "charlie");
-    console.press("n");
+    console.press("J");
     assert_eq!(cursor(&console), "bravo");
     console.press("Space");
     assert!(marks(&console).is_empty());
     console.press("m");
     assert_eq!(marks(&console), ["bravo"]);
-    console.press("Space x n");
+    console.press("Space J");
     assert_eq!(cursor(&console), "alpha", "a wrong second key counts alone");
     assert_eq!(console.press("q"), []);
     assert_eq!(console.press("b"), [Effect::Cancel, Effect::Quit]);
@@ -108,7 +108,7 @@ fn what_is_said_names_the_keys_in_force() {
     console.answer(plan(&[("charlie", State::Drifted)]));
     console.pass(Duration::from_secs(1));
     console.press("y");
-    let what = "confirm: first say what with the hidden ones: K keeps, D d drops";
+    let what = "confirm: first say what with the hidden ones: K keeps, Dd drops";
     assert_eq!(console.said(), what);
     console.press("K");
     console.type_line("reset 1");
@@ -171,7 +171,7 @@ fn wrong_preferences_leave_the_old_ones_and_right_ones_take_the_line_away() {
         console.said()
     );
     let error = console.model.preferences_error.clone().unwrap();
-    assert!(error.starts_with("console.toml:2: "), "{error}");
+    assert!(error.starts_with("console.toml:2 and 1 more: "), "{error}");
     let logged = |text: &str| {
         let messages = console.model.log.messages.iter();
         messages.filter(|it| it.text.contains(text)).count()
@@ -250,6 +250,23 @@ fn what_was_kept_is_shown_as_such_until_it_is_touched() {
         (console.model.filter_kept, console.model.filter.as_str()),
         (false, "!charlie")
     );
+}
+
+#[test]
+fn enter_does_not_confirm_in_help_and_palette_either() {
+    for keys in ["? Enter", ": c o n f i r m Enter"] {
+        let mut console = four();
+        console.plan("j X", plan(&[("bravo", State::Scratch)]));
+        console.press(keys);
+        assert_eq!(
+            console.said(),
+            "y confirms a plan; Enter never does",
+            "{keys}"
+        );
+        assert_eq!(console.applied(), [""; 0]);
+        console.press("y");
+        assert_eq!(console.applied(), ["bravo"]);
+    }
 }
 
 /// Texts that change the keys of some commands, many of them refused.
