@@ -28,6 +28,8 @@ struct Row {
     category: Category,
     contexts: Vec<&'static str>,
     keys: Vec<String>,
+    #[serde(skip)]
+    listed: String,
     default_keys: &'static [&'static str],
     changed: bool,
     title: &'static str,
@@ -54,9 +56,9 @@ impl Document for Keys {
 }
 
 fn cells(row: &Row) -> Vec<Cell> {
-    let keys = match row.keys.as_slice() {
-        [] => "-".to_string(),
-        keys => keys.join("  "),
+    let keys = match row.listed.as_str() {
+        "" => "-".to_string(),
+        keys => keys.to_string(),
     };
     let (role, mark) = match row.changed {
         true => (Role::Warn, " *"),
@@ -64,7 +66,7 @@ fn cells(row: &Row) -> Vec<Cell> {
     };
     let mut title = row.title.to_string();
     if row.changed {
-        title.push_str(&format!(" (else {})", row.default_keys.join("  ")));
+        title.push_str(&format!(" (by default {})", row.default_keys.join(" ")));
     }
     vec![
         cell(role, keys + mark),
@@ -89,6 +91,7 @@ impl Context<'_> {
                 category: spec.category,
                 contexts: command::places(spec),
                 keys: keymap.texts(spec.command),
+                listed: keymap.listed(spec.command),
                 default_keys: spec.keys,
                 changed: keymap.is_changed(spec.command),
                 title: spec.title,

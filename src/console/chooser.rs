@@ -102,7 +102,7 @@ fn of_command(model: &Model, command: Command) -> Choice {
         item: Item::Command(command),
         id: spec.id.to_string(),
         title: spec.title.to_string(),
-        keys: model.preferences.keymap.texts(command).join(" "),
+        keys: model.preferences.keymap.listed(command),
         disabled: command::enabled(command, model).err(),
         category: Some(spec.category),
     }

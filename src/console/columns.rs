@@ -106,8 +106,12 @@ pub fn places(columns: &[Column], screen: u16, longest: u16) -> Vec<Place> {
     // What a screen like this has no room for, as a rule, may fit all the same.
     let mut more: Vec<Column> = columns.iter().copied().filter(|it| !wide(it)).collect();
     more.sort_by_key(|column| column.shape().from);
+    let mut full = false;
     more.retain(|column| {
-        let fits = needed(column) <= free;
+        let fits = !full && needed(column) <= free;
+        // Nothing less needed takes the place of what did not fit, but for that of a
+        // sentence, which needs more than any other.
+        full |= !fits && *column != Column::Why;
         free -= if fits { needed(column) } else { 0 };
         fits
     });
@@ -174,6 +178,14 @@ mod tests {
         let usual = usual();
         assert!(shown(&usual, 80, 9).contains(&"size"));
         assert!(!shown(&usual, 80, 24).contains(&"size"));
+        let few = [
+            Column::State,
+            Column::Agent,
+            Column::Size,
+            Column::Trend,
+            Column::Why,
+        ];
+        assert_eq!(shown(&few, 60, 15), ["state", "agent", "size", "trend"]);
     }
 
     #[test]

@@ -57,8 +57,11 @@ impl Place {
 
     /// Keeps a view in place of the one before. Those of other fleets stay.
     fn write(&self, view: &FleetView) -> Result<()> {
-        // A broken file has nothing that could be lost.
-        let mut all = self.all().unwrap_or_default();
+        let mut all = match self.all() {
+            // A broken file has nothing that could be lost.
+            Err(error) if error.kind() == Kind::Config => Table::new(),
+            all => all?,
+        };
         let mut own = Table::new();
         own.insert("sort".to_string(), view.sort.word().into());
         own.insert("reverse".to_string(), view.reverse.into());

@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use unicode_width::UnicodeWidthChar;
+
 use super::command::{self, Command, Context, TABLE};
 use crate::config::closest;
 
@@ -201,13 +203,18 @@ fn word_keys(word: &str) -> Result<Vec<Key>, Fault> {
             ctrl: true,
         }]),
         ['^', _] => unknown("Control goes with a letter: `^r`".to_string()),
-        [one] if !one.is_control() => Ok(vec![Key::plain(Code::Char(*one))]),
-        [one, two] if !one.is_control() && !two.is_control() => Ok(vec![
+        [one] if visible(*one) => Ok(vec![Key::plain(Code::Char(*one))]),
+        [one, two] if visible(*one) && visible(*two) => Ok(vec![
             Key::plain(Code::Char(*one)),
             Key::plain(Code::Char(*two)),
         ]),
         _ => unknown(meant(word)),
     }
+}
+
+/// Whether a character takes room, so that it can be shown as a key.
+fn visible(c: char) -> bool {
+    c.width().is_some_and(|cells| cells > 0)
 }
 
 /// What was probably meant by a word that is no key.
@@ -432,6 +439,14 @@ impl Keymap {
             .collect()
     }
 
+    /// The same in one text; two blanks where one would be taken for part of a
+    /// sequence.
+    pub fn listed(&self, command: Command) -> String {
+        let texts = self.texts(command);
+        let blanks = texts.iter().any(|text| text.contains(' '));
+        texts.join(if blanks { "  " } else { " " })
+    }
+
     /// What to press for a command, in a sentence. One without a key is in the
     /// palette.
     pub fn key(&self, command: Command) -> String {
@@ -606,6 +621,8 @@ mod tests {
             ("F13", "F1 to F12"),
             ("^1", "letter"),
             ("zzzzzz", "a key is"),
+            ("\u{202e}", "a key is"),
+            ("\u{1b}", "a key is"),
             ("", "Space"),
         ] {
             let fault = parse(text).unwrap_err();

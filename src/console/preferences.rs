@@ -242,7 +242,8 @@ impl Reader<'_> {
                 "filters" => {
                     for (name, value) in self.table(value, "filters") {
                         let filter = self.string(value, "a filter");
-                        let filter = filter.map(|it| it.into_inner().to_string());
+                        let line = |text: &str| text.chars().filter(|c| !c.is_control()).collect();
+                        let filter = filter.map(|it| line(it.get_ref()));
                         let named = filter.map(|it| (name.into_inner().to_string(), it));
                         preferences.filters.extend(named);
                     }

@@ -438,11 +438,9 @@ pub fn diff(detail: &Detail, deadline: Option<std::time::Instant>) -> Prepared {
             scratch,
         ) {
             (true, _) => "Equal to baseline. 0 scratch lines.".to_string(),
-            (false, 1) => {
-                "Above the separator equal to baseline. 1 scratch line (next tab).".to_string()
-            }
+            (false, 1) => "Above the separator equal to baseline. 1 scratch line.".to_string(),
             (false, count) => {
-                format!("Above the separator equal to baseline. {count} scratch lines (next tab).")
+                format!("Above the separator equal to baseline. {count} scratch lines.")
             }
         };
         lines.push(Line::note(Kind::Note, what));

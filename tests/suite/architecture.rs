@@ -31,6 +31,7 @@ const PURE: &[&str] = &[
     "console/text.rs",
     "console/chooser.rs",
     "console/filter.rs",
+    "console/columns.rs",
     "console/command.rs",
     "console/keymap.rs",
 ];

@@ -20,7 +20,7 @@ fn lists_the_keys_in_force() {
     let _ = ran
         .says("F5  Space r *")
         .says("- *")
-        .says("(else 7)")
+        .says("(by default 7)")
         .says("3 commands changed by ");
     let json = site.run(["keys", "--json"]).code(0).json();
     let rows = json["keys"].as_array().unwrap();
