@@ -367,8 +367,11 @@ fn preferences_are_followed_through_a_link() {
     .unwrap();
     let mut terminal = fleet(&site);
     terminal.wait_for("L log");
-    site.write("home/dotfiles/console.toml", "[keys]\nlog = \"M\"\n");
-    terminal.wait_for("M log");
+    for key in ["M", "N", "P"] {
+        let text = format!("[keys]\nlog = \"{key}\"\nprevious-hit = []\n");
+        site.write("home/dotfiles/console.toml", text);
+        terminal.wait_for(&format!("{key} log"));
+    }
     leaves(terminal);
 }
 

@@ -32,13 +32,14 @@ pub(super) fn preferences(path: &Path, mut known: Loaded, engine: &Engine, messa
     };
     // What changed before anybody watched counts, too.
     let _ = out.send(());
+    let mut sees = true;
     loop {
-        // The folder may have come only now.
-        let sees = watched.follow(path);
         wait(&events, sees);
         settled(engine, path);
         // A change is looked at once, however many events it has.
         events.try_iter().for_each(drop);
+        // The folder may have come only now. What happens from here on is told.
+        sees = watched.follow(path);
         let loaded = preferences::load(path);
         if loaded == known {
             continue;
@@ -77,23 +78,32 @@ impl Watched {
         let Some(watcher) = &mut self.watcher else {
             return false;
         };
-        let there = |path: &Path| {
-            let mut above = path.ancestors().skip(1);
-            above.find(|folder| folder.is_dir()).map(Path::to_path_buf)
-        };
-        let real = path.canonicalize().ok();
-        let wanted = [Some(path), real.as_deref()].into_iter().flatten();
-        let wanted: BTreeSet<PathBuf> = wanted.filter_map(there).collect();
-        for folder in self.folders.difference(&wanted) {
-            // One that has gone is not watched any more.
-            let _ = watcher.unwatch(folder);
-        }
-        let mut all = true;
-        for folder in &wanted {
+        let mut wanted = folders(path);
+        loop {
+            for folder in self.folders.difference(&wanted) {
+                // One that has gone is not watched any more.
+                let _ = watcher.unwatch(folder);
+            }
             // Again for those that are known: another may stand at the name.
-            all &= watcher.watch(folder, RecursiveMode::NonRecursive).is_ok();
+            let mut each = wanted.iter();
+            let all = each.all(|it| watcher.watch(it, RecursiveMode::NonRecursive).is_ok());
+            self.folders = wanted;
+            // One that was made meanwhile was told to nobody.
+            wanted = folders(path);
+            if !all || wanted == self.folders {
+                return all;
+            }
         }
-        self.folders = wanted;
-        all
     }
+}
+
+/// Where something has to happen for a file to become another.
+fn folders(path: &Path) -> BTreeSet<PathBuf> {
+    let there = |path: &Path| {
+        let mut above = path.ancestors().skip(1);
+        above.find(|folder| folder.is_dir()).map(Path::to_path_buf)
+    };
+    let real = path.canonicalize().ok();
+    let paths = [Some(path), real.as_deref()].into_iter().flatten();
+    paths.filter_map(there).collect()
 }

@@ -219,6 +219,7 @@ pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
             chooser.query.push(c);
             chooser.cursor = 0;
         }
+        _ if edit => {}
         // The keys are those of any list that can be searched.
         _ => match model.preferences.keymap.meaning(Context::Log, &[key]) {
             Meaning::Command(Command::Down) => chooser.cursor += 1,

@@ -81,6 +81,8 @@ fn help_is_moved_through_by_the_keys_of_lists() {
     assert_eq!(cursor(&console), Some((2, true)));
     console.press("Esc H");
     assert_eq!(cursor(&console), None);
+    console.press(": Left F1");
+    assert!(console.model.overlay.is_some(), "they are no letters");
 }
 
 #[test]
