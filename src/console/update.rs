@@ -239,10 +239,9 @@ fn take(model: &mut Model, msg: Msg) -> Vec<Effect> {
         }
         Msg::PreferencesBroken(problems) => {
             model.complain(&problems);
-            model.say(
-                Level::Error,
-                "the preferences were changed and are wrong; the old ones stay in force",
-            );
+            let why = model.preferences_error.clone().unwrap_or_default();
+            let text = format!("the changed preferences are wrong, the old ones stay: {why}");
+            model.say(Level::Error, text);
             Vec::new()
         }
         Msg::Quit => vec![Effect::Cancel, Effect::Quit],

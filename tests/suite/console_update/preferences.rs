@@ -168,7 +168,9 @@ fn wrong_preferences_leave_the_old_ones_and_right_ones_take_the_line_away() {
     let (_, found) = parse("[keys]\nlgo = \"7\"\nrset = \"X\"\n");
     console.send(Msg::PreferencesBroken(found));
     assert!(
-        console.said().contains("old ones stay"),
+        console
+            .said()
+            .contains("old ones stay: console.toml:2 and 1 more: "),
         "{}",
         console.said()
     );
@@ -178,7 +180,10 @@ fn wrong_preferences_leave_the_old_ones_and_right_ones_take_the_line_away() {
         let messages = console.model.log.messages.iter();
         messages.filter(|it| it.text.contains(text)).count()
     };
-    assert_eq!((logged("console.toml:2"), logged("console.toml:3")), (1, 1));
+    assert_eq!(
+        (logged("console.toml:2: "), logged("console.toml:3: ")),
+        (1, 1)
+    );
     console.press("L");
     assert_eq!(console.model.screen, Screen::Log);
     console.send(Msg::Preferences(Box::default()));
@@ -269,6 +274,20 @@ fn enter_does_not_confirm_in_help_and_palette_either() {
         console.press("y");
         assert_eq!(console.applied(), ["bravo"]);
     }
+}
+
+#[test]
+fn the_example_of_the_readme_is_right() {
+    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let example = readme.split("```toml\n").nth(1).unwrap();
+    let (preferences, found) = parse(example.split("```").next().unwrap());
+    assert_eq!(found, []);
+    assert_eq!(
+        preferences.keymap.texts(Command::PlanReset),
+        ["F5", "Space r"]
+    );
+    assert_eq!(preferences.filters.len(), 1);
 }
 
 /// Texts that change the keys of some commands, many of them refused.
