@@ -642,7 +642,7 @@ impl Model {
     /// above the fleet until it is mended.
     pub fn complain(&mut self, problems: &[Diagnostic]) {
         for problem in problems {
-            self.say(Level::Error, problem.to_string().replace('\n', " "));
+            self.say(Level::Error, preferences::line(problem, ""));
         }
         self.preferences_error = preferences::summary(problems);
     }

@@ -131,20 +131,30 @@ pub fn parse(text: &str, path: &Path) -> Loaded {
 
 /// What is wrong, in a line: the first of it, and how much more there is.
 pub fn summary(problems: &[Diagnostic]) -> Option<String> {
-    let first = problems.first()?;
-    let line = first.line.map_or(String::new(), |line| format!(":{line}"));
-    let hint = first
+    let more = match problems.len() {
+        0 | 1 => String::new(),
+        all => format!(" and {} more", all - 1),
+    };
+    let first = line(problems.first()?, &more);
+    Some(format!("{first} (`memory-shepherd keys` tells all)"))
+}
+
+/// One thing that is wrong, in a line: `console.toml:3: what; what to do`. `more`
+/// comes behind its place.
+pub fn line(problem: &Diagnostic, more: &str) -> String {
+    let file = problem
+        .file
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy();
+    let line = problem
+        .line
+        .map_or(String::new(), |line| format!(":{line}"));
+    let hint = problem
         .hint
         .as_ref()
         .map_or(String::new(), |it| format!("; {it}"));
-    let more = match problems.len() - 1 {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let file = first.file.file_name().unwrap_or_default().to_string_lossy();
-    let tells = "`memory-shepherd keys` tells all";
-    let message = &first.message;
-    Some(format!("{file}{line}{more}: {message}{hint} ({tells})"))
+    format!("{file}{line}{more}: {}{hint}", problem.message)
 }
 
 /// Collects what is wrong while it reads.

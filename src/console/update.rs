@@ -240,7 +240,7 @@ fn take(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::PreferencesBroken(problems) => {
             model.complain(&problems);
             let why = model.preferences_error.clone().unwrap_or_default();
-            let text = format!("the changed preferences are wrong, the old ones stay: {why}");
+            let text = format!("the old preferences stay: {why}");
             model.say(Level::Error, text);
             Vec::new()
         }

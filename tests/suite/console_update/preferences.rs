@@ -170,7 +170,7 @@ fn wrong_preferences_leave_the_old_ones_and_right_ones_take_the_line_away() {
     assert!(
         console
             .said()
-            .contains("old ones stay: console.toml:2 and 1 more: "),
+            .contains("old preferences stay: console.toml:2 and 1 more: "),
         "{}",
         console.said()
     );
