@@ -88,6 +88,7 @@ fn fleet(root: &Path) -> (config::Config, HashMap<String, Fake>) {
         cwd: root.to_path_buf(),
         home: None,
         xdg_config_home: None,
+        xdg_state_home: None,
         config_variable: None,
         uid: 1000,
     };

@@ -10,6 +10,7 @@ mod archive;
 mod check;
 mod diff;
 mod doctor;
+mod keys;
 mod log;
 pub mod output;
 mod run;
@@ -26,8 +27,8 @@ use crossbeam_channel::unbounded;
 
 use crate::clock;
 use crate::config::{self, Config, Env};
-use crate::console;
 use crate::console::term::Abilities;
+use crate::console::{self, kept, preferences};
 use crate::demo;
 use crate::digest::Digest;
 use crate::engine::{Engine, Setup, Trigger, UndoMode};
@@ -203,6 +204,12 @@ enum Verb {
     /// Checks what the promises rest on; made for pasting into a bug report
     #[command(after_help = EXIT_CODES)]
     Doctor,
+    /// Lists the keys of the console, with the operator's own
+    ///
+    /// The table of commands with what console.toml changes; everything that is wrong
+    /// with that file is told, and ends it with 2.
+    #[command(after_help = EXIT_CODES)]
+    Keys,
     /// Checks or shows the config
     #[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
     Config {
@@ -475,6 +482,7 @@ impl Context<'_> {
             Verb::Archive { what } => self.archive(&what),
             Verb::Verify { anchor } => self.verify(anchor),
             Verb::Doctor => self.doctor(),
+            Verb::Keys => self.keys(),
             Verb::Config { what } => match what {
                 ConfigVerb::Check => self.config_check(),
                 ConfigVerb::Show => self.config_show(),
@@ -555,7 +563,11 @@ impl Context<'_> {
             let group = archive_group(&config, world.group).unwrap_or_default();
             make(config, group)
         };
-        console::run(console::Options {
+        let kept = match &host {
+            Some(_) => None,
+            None => kept::Place::new(&world.env, &engine.config().path),
+        };
+        let interrupted = console::run(console::Options {
             engine: Arc::new(engine),
             desk: (desk, happened),
             read_only: flags.read_only,
@@ -563,12 +575,14 @@ impl Context<'_> {
             abilities: Abilities::of(&self.world.term, &self.world.colorterm),
             no_color: self.out.no_color(),
             over_ssh: self.world.over_ssh,
+            preferences: preferences::place(&self.world.env),
+            kept,
             env: self.world.env.clone(),
             note,
             rebuild: Box::new(rebuild),
             host,
         })?;
-        Ok(None)
+        Ok(interrupted.then_some(Kind::Interrupted))
     }
 
     fn demo(&mut self, dir: Option<PathBuf>, agents: Option<u32>, flags: &ConsoleFlags) -> Ended {

@@ -42,6 +42,8 @@ pub struct Env {
     pub home: Option<PathBuf>,
     /// `$XDG_CONFIG_HOME`; without it, `~/.config`.
     pub xdg_config_home: Option<PathBuf>,
+    /// `$XDG_STATE_HOME`; without it, `~/.local/state`.
+    pub xdg_state_home: Option<PathBuf>,
     /// `$MEMORY_SHEPHERD_CONF`; an empty one counts as unset.
     pub config_variable: Option<PathBuf>,
     /// The effective user id.
@@ -49,13 +51,21 @@ pub struct Env {
 }
 
 impl Env {
-    /// The user's own folder of this program: for a config, for themes.
-    pub fn user_folder(&self) -> Option<PathBuf> {
-        let xdg = self.xdg_config_home.clone();
-        let folder = xdg
-            .filter(|path| path.is_absolute())
-            .or_else(|| self.home.as_ref().map(|home| home.join(".config")));
-        folder.map(|folder| folder.join("memory-shepherd"))
+    /// Where the user's own settings of this program are.
+    pub fn config_folder(&self) -> Option<PathBuf> {
+        self.own(&self.xdg_config_home, ".config")
+    }
+
+    /// Where this program keeps what it remembers for the user.
+    pub fn state_folder(&self) -> Option<PathBuf> {
+        self.own(&self.xdg_state_home, ".local/state")
+    }
+
+    /// A relative path in such a variable counts as none, as the standard says.
+    fn own(&self, variable: &Option<PathBuf>, usual: &str) -> Option<PathBuf> {
+        let named = variable.clone().filter(|path| path.is_absolute());
+        let folder = named.or_else(|| Some(self.home.as_ref()?.join(usual)))?;
+        Some(folder.join("memory-shepherd"))
     }
 }
 
@@ -97,7 +107,7 @@ fn locate_in(flag: Option<&Path>, env: &Env, system: &Path) -> Result<Located> {
         )));
     }
     let here = env.cwd.join(NAME);
-    let user = env.user_folder().map(|folder| folder.join(NAME));
+    let user = env.config_folder().map(|folder| folder.join(NAME));
     let first = user.as_ref().unwrap_or(&here).display().to_string();
     let places = [
         Some(here.clone()),

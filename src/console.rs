@@ -4,20 +4,24 @@
 //! nothing else.
 
 pub mod chooser;
+pub mod columns;
 pub mod command;
 mod effect;
 pub mod filter;
+pub mod kept;
 pub mod keymap;
 pub mod markdown;
 pub mod model;
+pub mod preferences;
 pub mod term;
 pub mod text;
 pub mod theme;
 pub mod update;
 pub mod view;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -33,13 +37,14 @@ use crate::demo::host::Host;
 use crate::engine::{Address, Engine};
 use crate::error::{Error, Kind, Result};
 use crate::transport::sftp::askpass::{self, Desk};
-use effect::Runner;
+use effect::{Own, Runner};
 pub use effect::{findings, runs};
 use keymap::{Code, Key};
 use model::{
-    AgentScreen, HostsScreen, Level, LogScreen, Model, Moment, ReadOnly, ResetScreen, Row, Screen,
-    Sort,
+    AgentScreen, FleetView, HostsScreen, Level, LogScreen, Model, Moment, Pending, ReadOnly,
+    ResetScreen, Row, Screen, Sort,
 };
+use preferences::Preferences;
 use term::{Abilities, Pace};
 use theme::{Theme, Themes};
 use update::{Effect, Msg, next_wake, update};
@@ -53,7 +58,7 @@ pub struct Options {
     pub engine: Arc<Engine>,
     /// By `--read-only`.
     pub read_only: bool,
-    /// By `--theme`; else the config's.
+    /// By `--theme`; else the operator's or the config's.
     pub theme: Option<String>,
     /// `NO_COLOR` is set.
     pub no_color: bool,
@@ -63,6 +68,11 @@ pub struct Options {
     pub abilities: Abilities,
     /// For reading a changed config.
     pub env: Env,
+    /// The operator's preferences, if there is a place for them.
+    pub preferences: Option<PathBuf>,
+    /// Where it is kept how the fleet is looked at; nowhere for one that is gone
+    /// tomorrow.
+    pub kept: Option<kept::Place>,
     /// Something to say first.
     pub note: Option<String>,
     /// Where hosts ask, and what happens there.
@@ -97,6 +107,7 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
         marks: BTreeSet::new(),
         anchor: None,
         filter: String::new(),
+        filter_kept: false,
         sort: Sort::default(),
         reverse: false,
         screen: Screen::Fleet,
@@ -115,7 +126,11 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
         overlay: None,
         questions: Vec::new(),
         prompt: None,
-        pending: Vec::new(),
+        pending: Pending::default(),
+        preferences: Preferences::default(),
+        preferences_error: None,
+        kept: FleetView::default(),
+        trends: HashMap::new(),
         message: None,
         read_only: ReadOnly {
             on: by_config,
@@ -138,21 +153,26 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
     model
 }
 
-/// Opens the console and returns when it is left.
+/// Opens the console and returns when it is left. Answers whether a signal or the
+/// end of the terminal ended it.
 ///
 /// # Errors
 /// A theme that does not exist, or a terminal that cannot be used.
-pub fn run(options: Options) -> Result<()> {
+pub fn run(options: Options) -> Result<bool> {
     let config = options.engine.config();
-    let name = match (&options.theme, options.no_color) {
-        (Some(name), _) => name.as_str(),
-        (None, true) => theme::MONO,
-        (None, false) => config.general.theme.as_str(),
+    let (preferences, problems) = match &options.preferences {
+        Some(path) => preferences::load(path),
+        None => Default::default(),
     };
-    let folder = options.env.user_folder();
-    let folder = folder.map(|folder| folder.join("themes"));
+    let folder = options.env.config_folder();
+    let folder = folder.map(|folder| folder.join(theme::FOLDER));
     let themes = Themes::new(folder, options.abilities.depth);
-    let theme = themes.load(name)?;
+    let chosen = Chosen {
+        flag: options.theme,
+        no_color: options.no_color,
+        config: config.general.theme.clone(),
+    };
+    let theme = chosen.theme(&themes, &preferences)?;
     let began = Began::now(&options.engine);
     let mut screen = term::Screen::enter(options.abilities)?;
     let mut model = first_model(config, began.moment(&options.engine), screen.size());
@@ -168,6 +188,15 @@ pub fn run(options: Options) -> Result<()> {
     for warning in &config.warnings {
         model.say(Level::Warn, warning.to_string().replace('\n', " "));
     }
+    model.complain(&problems);
+    model.preferences = preferences.clone();
+    let loaded = (preferences, problems);
+    let keeper = options.kept.map(|place| (place.read(), place));
+    match keeper.as_ref().map(|(view, _)| view) {
+        Some(Ok(Some(view))) => model.look_again(view.clone()),
+        Some(Err(error)) => model.say(Level::Warn, kept::forgotten(error)),
+        Some(Ok(None)) | None => {}
+    }
     let input = read_input()?;
     let engine = Arc::clone(&options.engine);
     let (runner, inbox) = Runner::start(
@@ -176,16 +205,22 @@ pub fn run(options: Options) -> Result<()> {
         options.env,
         options.rebuild,
         options.host,
+        Own {
+            preferences: options.preferences.map(|path| (path, loaded)),
+            kept: keeper.map(|(_, place)| place),
+        },
     );
     let mut console = Console {
         clock: (engine, began),
         model,
         theme,
         themes,
+        chosen,
         runner,
         pace: Pace::new(options.over_ssh),
         keyed: false,
         new_config: None,
+        interrupted: false,
     };
     console
         .handle(vec![Effect::LoadLog], &mut screen)
@@ -200,7 +235,26 @@ pub fn run(options: Options) -> Result<()> {
         .filter_map(|row| row.last_read().or(row.seen.as_ref()).cloned())
         .collect();
     console.runner.end(inbox, &seen);
-    result.map_err(|error| gone(&error))
+    result.map_err(|error| gone(&error))?;
+    Ok(console.interrupted)
+}
+
+/// What decides the theme, beside the preferences.
+struct Chosen {
+    flag: Option<String>,
+    no_color: bool,
+    config: String,
+}
+
+impl Chosen {
+    fn theme(&self, themes: &Themes, preferences: &Preferences) -> Result<Theme> {
+        let own = preferences.theme.as_ref();
+        themes.load(match (&self.flag, self.no_color) {
+            (Some(name), _) => name,
+            (None, true) => theme::MONO,
+            (None, false) => own.unwrap_or(&self.config),
+        })
+    }
 }
 
 fn gone(error: &io::Error) -> Error {
@@ -237,12 +291,15 @@ struct Console {
     model: Model,
     theme: Theme,
     themes: Themes,
+    chosen: Chosen,
     runner: Runner,
     pace: Pace,
     /// A key waits for its frame.
     keyed: bool,
     /// A changed config that is not in force yet.
     new_config: Option<Box<Config>>,
+    /// Whether it was not the operator's key that ended it.
+    interrupted: bool,
 }
 
 impl Console {
@@ -337,7 +394,10 @@ impl Console {
                     screen.resume()?;
                     Msg::Resize(screen.size().0, screen.size().1)
                 }
-                Input::Signal(_) | Input::Gone => Msg::Quit,
+                Input::Signal(_) | Input::Gone => {
+                    self.interrupted = true;
+                    Msg::Quit
+                }
                 Input::Terminal(_) => continue,
             };
             if !keys.is_empty() && !self.take(Msg::Keys(std::mem::take(&mut keys)), screen)? {
@@ -359,6 +419,16 @@ impl Console {
             Msg::ConfigChanged => self.runner.read_config(),
             Msg::ConfigRead(config) => self.new_config = Some(config),
             msg => {
+                // A theme in them is one that there is. Another key takes nobody's
+                // chosen theme off.
+                if let Msg::Preferences(preferences) = &msg
+                    && preferences.theme != self.model.preferences.theme
+                    && let Ok(theme) = self.chosen.theme(&self.themes, preferences)
+                {
+                    self.model.word_marks = theme.word_marks();
+                    self.theme = theme;
+                    screen.forget();
+                }
                 let moment = self.moment();
                 let effects = update(&mut self.model, moment, msg);
                 if !self.handle(effects, screen)? {

@@ -266,6 +266,7 @@ impl Site {
             cwd: self.dir.clone(),
             home: None,
             xdg_config_home: None,
+            xdg_state_home: None,
             config_variable: None,
             uid: 0,
         };

@@ -34,6 +34,7 @@ fn world() -> World {
             cwd: env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
             home: env::home_dir().filter(|home| home.is_absolute()),
             xdg_config_home: path("XDG_CONFIG_HOME"),
+            xdg_state_home: path("XDG_STATE_HOME"),
             config_variable: path("MEMORY_SHEPHERD_CONF"),
             uid,
         },

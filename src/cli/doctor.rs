@@ -25,7 +25,9 @@ use super::{Cli, Context, Ended, World};
 use crate::baseline::seal::{self, Seal};
 use crate::baseline::{Refusal, Shelf};
 use crate::clock;
-use crate::config::{self, Agent, Config, Diagnostic, Place, Problems, RequireSeal};
+use crate::config::{self, Agent, Config, Diagnostic, Env, Place, Problems, RequireSeal};
+use crate::console::command::TABLE;
+use crate::console::preferences;
 use crate::durable;
 use crate::engine::{self, Engine};
 use crate::error::{self, Error, Kind};
@@ -100,11 +102,11 @@ impl Report {
         }
     }
 
-    fn diagnostic(&mut self, it: &Diagnostic) {
+    fn diagnostic(&mut self, file: &str, it: &Diagnostic) {
         let line = it
             .line
             .map_or(String::new(), |line| format!(" line {line}"));
-        let text = format!("config{line}: {}", it.message);
+        let text = format!("{file}{line}: {}", it.message);
         let hint = it.hint.as_deref().unwrap_or("");
         match it.level {
             config::Level::Warning => self.warn(text, hint),
@@ -140,6 +142,7 @@ impl Context<'_> {
     pub(super) fn doctor(&mut self) -> Ended {
         let mut report = Report::default();
         self.about_us(&mut report);
+        about_preferences(&mut report, &self.world.env);
         if let Some(config) = self.about_the_config(&mut report) {
             about_names(&mut report, &config);
             about_folders(&mut report, &config);
@@ -193,7 +196,7 @@ impl Context<'_> {
                     count(config.agents.len(), "agent")
                 ));
                 for warning in &config.warnings {
-                    report.diagnostic(warning);
+                    report.diagnostic("config", warning);
                 }
                 Some(config)
             }
@@ -201,11 +204,29 @@ impl Context<'_> {
                 let message = format!("config {path} has errors, so nothing else is checked");
                 report.error(&Error::new(Kind::Config, message));
                 for diagnostic in &list {
-                    report.diagnostic(diagnostic);
+                    report.diagnostic("config", diagnostic);
                 }
                 None
             }
         }
+    }
+}
+
+/// The operator's own keys, columns and filters.
+fn about_preferences(report: &mut Report, env: &Env) {
+    let Some(path) = preferences::place(env) else {
+        return;
+    };
+    let (preferences, problems) = preferences::load(&path);
+    for problem in &problems {
+        report.diagnostic(preferences::NAME, problem);
+    }
+    if problems.is_empty() && path.exists() {
+        let keymap = &preferences.keymap;
+        let changed = TABLE.iter().filter(|spec| keymap.is_changed(spec.command));
+        let changed = count(changed.count(), "command");
+        let path = path.display();
+        report.ok(format!("preferences {path}, other keys for {changed}"));
     }
 }
 

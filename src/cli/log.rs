@@ -45,9 +45,14 @@ impl Document for Log<'_> {
 
 fn cells(record: &Record) -> Vec<Cell> {
     let event = &record.what;
-    let lines = match &event.before {
+    // Of the memory: what an entry holds of them depends on its kind.
+    let lines = |standing: &Option<Standing>| match standing {
         Some(Standing::File { lines, .. }) => lines.to_string(),
         _ => "-".to_string(),
+    };
+    let lines = match (lines(&event.before), lines(&event.after)) {
+        (before, after) if before == after => before,
+        (before, after) => format!("{before} -> {after}"),
     };
     let entry = event.late.last().or(event.entry.as_ref());
     let entry = entry.map_or("-".to_string(), |entry| entry.path.display().to_string());

@@ -12,6 +12,7 @@ fn env() -> Env {
         cwd: PathBuf::from("/cwd"),
         home: Some(PathBuf::from("/home/op")),
         xdg_config_home: None,
+        xdg_state_home: None,
         config_variable: None,
         uid: 1000,
     }
@@ -137,6 +138,7 @@ fn the_search_goes_from_the_flag_to_the_system() {
         cwd: at("cwd"),
         home: Some(at("home")),
         xdg_config_home: Some(at("xdg")),
+        xdg_state_home: None,
         config_variable: Some("../variable.conf".into()),
         uid: 1000,
     };

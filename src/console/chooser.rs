@@ -69,6 +69,15 @@ fn palette(model: &Model, chooser: &Chooser) -> Vec<Choice> {
         disabled: None,
         category: None,
     }));
+    let filters = model.preferences.filters.iter();
+    choices.extend(filters.map(|(name, filter)| Choice {
+        item: Item::Filter(filter.clone()),
+        id: format!("filter {name}"),
+        title: format!("Show only {filter}"),
+        keys: String::new(),
+        disabled: None,
+        category: None,
+    }));
     choices.extend(model.rows.iter().map(|row| Choice {
         item: Item::Agent(row.name.clone()),
         id: format!("agent {}", row.name),
@@ -101,7 +110,7 @@ fn of_command(model: &Model, command: Command) -> Choice {
         item: Item::Command(command),
         id: spec.id.to_string(),
         title: spec.title.to_string(),
-        keys: spec.keys.join(" "),
+        keys: model.preferences.keymap.listed(command),
         disabled: command::enabled(command, model).err(),
         category: Some(spec.category),
     }

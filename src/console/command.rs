@@ -1,7 +1,7 @@
 //! THE table: every command with its keys, its words and where it holds. Keys,
 //! footer, help, palette and the key table of the README come from here.
 
-use super::keymap;
+use super::keymap::Meaning;
 use super::model::{Model, SIDES, Screen, Stage};
 
 /// Where a command holds.
@@ -23,6 +23,22 @@ pub enum Context {
     Log,
     /// The hosts.
     Hosts,
+}
+
+impl Context {
+    /// The word for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Context::Any => "everywhere",
+            Context::Fleet => "fleet",
+            Context::Agent => "agent",
+            Context::Plan => "plan",
+            Context::Run => "run",
+            Context::Result => "result",
+            Context::Log => "log",
+            Context::Hosts => "hosts",
+        }
+    }
 }
 
 /// For the order of help.
@@ -134,7 +150,7 @@ pub struct Spec {
     pub category: Category,
     /// Where it holds.
     pub contexts: &'static [Context],
-    /// Key sequences, the one to show first.
+    /// The keys unless the operator has others, the one to show first.
     pub keys: &'static [&'static str],
 }
 
@@ -205,7 +221,7 @@ table! {
     PageUp        "page-up"       ""            Move    SCROLLED, ["PgUp" "^b"], "A page up";
     Top           "top"           ""            Move    SCROLLED, ["gg" "Home"], "To the beginning";
     Bottom        "bottom"        ""            Move    SCROLLED, ["G" "End"], "To the end";
-    Back          "back"          "back"        Move    SCROLLED, ["q" "Esc" "h" "Left"], "Back one level; q at the fleet quits";
+    Back          "back"          "back"        Move    SCROLLED, ["q" "Esc" "h" "Left"], "Back one level; the first of these keys quits at the fleet";
     Last          "last"          ""            Move    &[Any], ["-"], "The screen before this one";
     GoFleet       "fleet"         ""            Move    &[Any], ["1"], "The fleet";
     GoAgent       "agent"         ""            Move    &[Any], ["2"], "The agent under the cursor";
@@ -221,9 +237,6 @@ table! {
     Help          "help"          "help"        Program &[Any], ["?" "F1"], "Keys of this screen; Enter runs one";
 }
 
-/// Why a key of diffs does nothing.
-const NO_DIFF: &str = "there is no diff here; Tab goes to it";
-
 /// Why there is nothing to look at among the hosts.
 pub const NO_HOSTS: &str = "no agent of this fleet is on another host";
 
@@ -236,26 +249,47 @@ pub fn spec(command: Command) -> &'static Spec {
         .unwrap_or(&TABLE[0])
 }
 
-/// The commands that hold in a context, in the order of the table.
-fn of(context: Context) -> impl Iterator<Item = &'static Spec> {
-    TABLE.iter().filter(move |spec| {
-        spec.contexts.contains(&context)
-            || (spec.contexts.contains(&Any)
-                && spec
-                    .keys
-                    .iter()
-                    .filter_map(|text| keymap::parse(text))
-                    .any(|keys| {
-                        keymap::meaning(context, &keys) == keymap::Meaning::Command(spec.command)
-                    }))
-    })
+/// Where a command holds, for people.
+pub fn places(spec: &Spec) -> Vec<&'static str> {
+    match spec.contexts == SCROLLED {
+        true => vec![Any.word()],
+        false => spec.contexts.iter().map(|it| it.word()).collect(),
+    }
+}
+
+/// Whether a command asks for a plan, which then waits for its confirmation.
+pub fn opens_a_plan(command: Command) -> bool {
+    matches!(
+        command,
+        Command::PlanReset
+            | Command::PlanUndo
+            | Command::PlanRedo
+            | Command::Retry
+            | Command::Append
+            | Command::Overwrite
+    )
 }
 
 /// The commands that the screen offers: those that hold in its context. What only
 /// the demo has is not offered elsewhere.
 pub fn offered(model: &Model) -> impl Iterator<Item = &'static Spec> {
     let demo = model.host_away.is_some();
-    of(model.context()).filter(move |spec| demo || spec.command != Command::HostAway)
+    let context = model.context();
+    let keymap = &model.preferences.keymap;
+    // What holds everywhere is hidden where the context has another use for its keys.
+    let reached = move |spec: &Spec| {
+        let keys = keymap.keys(spec.command);
+        let meant = Meaning::Command(spec.command);
+        keys.is_empty()
+            || keys
+                .iter()
+                .any(|keys| keymap.meaning(context, keys) == meant)
+    };
+    TABLE.iter().filter(move |spec| {
+        let holds =
+            spec.contexts.contains(&context) || (spec.contexts.contains(&Any) && reached(spec));
+        holds && (demo || spec.command != Command::HostAway)
+    })
 }
 
 /// Whether a command can be run now; if not, why.
@@ -267,9 +301,22 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
         true => Ok(()),
         false => Err(why.to_string()),
     };
+    let key = |command| model.key(command);
+    // Why a key of diffs, or of texts, does nothing.
+    let no_diff = || {
+        format!(
+            "there is no diff here; {} goes to it",
+            key(Command::NextTab)
+        )
+    };
+    let no_text = || format!("this is a list; {} opens a text", key(Command::Open));
     match command {
         Command::PlanReset | Command::PlanUndo | Command::PlanRedo | Command::Retry => {
-            need(!model.is_running(), "a run is in progress; 5 shows it")?;
+            let shows = key(Command::GoReset);
+            need(
+                !model.is_running(),
+                &format!("a run is in progress; {shows} shows it"),
+            )?;
             let targets = model.targets(command);
             need(!targets.is_empty(), "there is no agent to do it to")?;
             // One of several is left out of the plan, which says why.
@@ -301,20 +348,24 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
         ),
         Command::Sides => {
             let agent = &model.agent;
-            need(agent.is_diff(), NO_DIFF)?;
-            need(!agent.full, "the text alone is in one piece; f leaves it")?;
+            need(agent.is_diff(), &no_diff())?;
+            need(
+                !agent.full,
+                &format!(
+                    "the text alone is in one piece; {} leaves it",
+                    key(Command::Full)
+                ),
+            )?;
             let columns = model.size.0;
             let why = format!("needs {SIDES} columns, and here are {columns}");
             need(columns >= SIDES, &why)
         }
         Command::MoreContext | Command::LessContext | Command::Blanks => {
-            need(model.agent.is_diff(), NO_DIFF)
+            need(model.agent.is_diff(), &no_diff())
         }
-        Command::Full | Command::Wrap | Command::Reveal => {
-            need(!model.agent.is_list(), "this is a list; Enter opens a text")
-        }
+        Command::Full | Command::Wrap | Command::Reveal => need(!model.agent.is_list(), &no_text()),
         Command::Search if model.screen == Screen::Agent => {
-            need(!model.agent.is_list(), "this is a list; Enter opens a text")
+            need(!model.agent.is_list(), &no_text())
         }
         Command::Open if model.screen == Screen::Agent => {
             need(
@@ -333,7 +384,10 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
         Command::ClearMarks => need(!model.marks.is_empty(), "nothing is marked"),
         Command::GoReset => need(
             !matches!(model.reset.stage, Stage::Empty),
-            "there is no plan yet; X makes one",
+            &format!(
+                "there is no plan yet; {} makes one",
+                key(Command::PlanReset)
+            ),
         ),
         Command::TryNow => need(model.hosts.current().is_some(), NO_HOSTS),
         Command::Last => need(model.previous.is_some(), "there was no other screen yet"),
@@ -386,19 +440,6 @@ mod tests {
                     let asked = context == Plan && spec.command == Command::Back && *key == "h";
                     assert!(seen.insert(key) || asked, "{key} in {context:?}");
                 }
-            }
-        }
-    }
-
-    #[test]
-    fn no_key_is_taken_that_terminals_and_multiplexers_need() {
-        for spec in TABLE {
-            for key in spec.keys {
-                let taken = [
-                    "^s", "^q", "^\\", "^h", "^i", "^j", "^m", "^[", "^a", "^g", "^p", "^t", "^n",
-                    "^o", "F10", "F11",
-                ];
-                assert!(!taken.contains(key), "{key} of {}", spec.id);
             }
         }
     }

@@ -3,9 +3,11 @@
 
 mod facts;
 mod texts;
+mod watch;
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -14,7 +16,9 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
+use super::kept::{self, Keeper};
 use super::model::{Fleet as FleetInfo, Level, Request, RunSummary};
+use super::preferences::Loaded;
 use super::text;
 use super::update::{Effect, Msg};
 use crate::config::{self, Agent, Config, Env, Host, Protect};
@@ -67,6 +71,15 @@ pub struct Runner {
     /// How many engines there were before this one.
     engines: u64,
     known: Known,
+    keeper: Option<Keeper>,
+}
+
+/// Files of the operator's own.
+pub struct Own {
+    /// The preferences, and what they said when the console began.
+    pub preferences: Option<(PathBuf, Loaded)>,
+    /// How the fleet is looked at.
+    pub kept: Option<kept::Place>,
 }
 
 /// Those who answer effects for one engine. They end when this is dropped.
@@ -100,6 +113,7 @@ impl Runner {
         env: Env,
         rebuild: Rebuild,
         host: Option<Arc<demo::host::Host>>,
+        own: Own,
     ) -> (Runner, Receiver<Msg>) {
         let (messages, inbox) = bounded(WAITING);
         let out = messages.clone();
@@ -113,6 +127,12 @@ impl Runner {
         let workers = Workers::start(&engine, 0, &messages);
         // What the fleet looked like last time is shown until it has been read.
         drop(workers.jobs.send(Job::Remember));
+        if let Some((path, known)) = own.preferences {
+            worker(&engine, &messages, move |engine, out| {
+                watch::preferences(&path, known, engine, out);
+            });
+        }
+        let keeper = own.kept.map(|place| Keeper::start(place, messages.clone()));
         let runner = Runner {
             engine,
             desk,
@@ -125,6 +145,7 @@ impl Runner {
             host,
             engines: 0,
             known: Known::default(),
+            keeper,
         };
         (runner, inbox)
     }
@@ -161,6 +182,11 @@ impl Runner {
             Effect::Passed(agent, seq) => drop(workers.past.send((agent, Some(seq)))),
             Effect::Settings(host) => drop(workers.settings.send(host)),
             Effect::LoadLog => drop(workers.jobs.send(Job::LoadLog)),
+            Effect::Keep(view) => {
+                if let Some(keeper) = &self.keeper {
+                    keeper.keep(view);
+                }
+            }
             Effect::HostAway(away) => self.host_away(away),
             Effect::Apply(plan) => self.apply(*plan),
             Effect::Cancel => self.cancel.store(true, Ordering::Relaxed),
@@ -235,6 +261,9 @@ impl Runner {
     pub fn end(mut self, inbox: Receiver<Msg>, seen: &[Observation]) {
         // A run that waits for the screen must not wait for ever.
         drop(inbox);
+        if let Some(keeper) = self.keeper.take() {
+            keeper.end();
+        }
         self.desk.close();
         self.wait_for_run();
         // Whoever waits for a host need not be waited for.
@@ -326,7 +355,7 @@ fn do_jobs(engine: &Engine, queue: &Receiver<Job>, messages: &Sender<Msg>) {
     for job in queue {
         let message = match job {
             Job::ReadConfig(env, known) => {
-                let digest = settled(engine);
+                let digest = settled(engine, &engine.config().path);
                 let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
                 if *known == Some(digest) {
                     continue;
@@ -346,10 +375,10 @@ fn do_jobs(engine: &Engine, queue: &Receiver<Job>, messages: &Sender<Msg>) {
     }
 }
 
-/// The digest of the config file, once it stays the same for a moment: many
+/// The digest of a file, once it stays the same for a moment: many
 /// programs empty a file and then write it, and an empty config is a valid one.
-fn settled(engine: &Engine) -> Digest {
-    let read = || Digest::of(&std::fs::read(&engine.config().path).unwrap_or_default());
+fn settled(engine: &Engine, path: &Path) -> Digest {
+    let read = || Digest::of(&std::fs::read(path).unwrap_or_default());
     let mut digest = read();
     for _ in 0..SETTLE_TRIES {
         engine.clock().sleep(SETTLE);

@@ -6,7 +6,7 @@ mod hosts;
 mod log;
 mod reset;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
@@ -21,6 +21,8 @@ pub use reset::{
 use super::command::{Command, Context};
 use super::filter::{self, Subject};
 use super::keymap::Key;
+use super::preferences::{self, Preferences};
+use crate::config::Diagnostic;
 use crate::engine::{Address, Observation, Reach, State};
 use crate::secret::Secret;
 use crate::transport::sftp::askpass::Question;
@@ -71,6 +73,8 @@ pub struct Model {
     pub anchor: Option<String>,
     /// What is shown.
     pub filter: String,
+    /// Whether the filter is still the one of the last time.
+    pub filter_kept: bool,
     /// In which order.
     pub sort: Sort,
     /// The other way round.
@@ -94,7 +98,16 @@ pub struct Model {
     /// A line that is being typed.
     pub prompt: Option<Prompt>,
     /// Keys of a sequence that is not complete.
-    pub pending: Vec<Key>,
+    pub pending: Pending,
+    /// The operator's keys, columns and filters.
+    pub preferences: Preferences,
+    /// What is wrong with the file that says them.
+    pub preferences_error: Option<String>,
+    /// How the fleet was looked at when that was kept last.
+    pub kept: FleetView,
+    /// The sizes of agents before their last runs, the oldest first; empty unless
+    /// the column is shown.
+    pub trends: HashMap<String, Vec<u64>>,
     /// What was said last; it stays until the next key.
     pub message: Option<Message>,
     /// Whether acts are possible.
@@ -274,6 +287,8 @@ pub enum Item {
     Sort(Sort),
     /// Wear a theme.
     Theme(String),
+    /// Show what a filter lets through.
+    Filter(String),
     /// Open an agent.
     Agent(String),
 }
@@ -285,6 +300,28 @@ pub enum Prompt {
     Filter(String),
     /// A search, and what was searched for before.
     Search(String),
+}
+
+/// Keys of a sequence that is not complete.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pending {
+    /// The keys so far.
+    pub keys: Vec<Key>,
+    /// When what can follow is shown.
+    pub due: Duration,
+    /// Whether it is.
+    pub shown: bool,
+}
+
+/// How the fleet is looked at: what is kept for the next time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FleetView {
+    /// In which order.
+    pub sort: Sort,
+    /// The other way round.
+    pub reverse: bool,
+    /// What is shown.
+    pub filter: String,
 }
 
 /// Whether acts are possible.
@@ -324,6 +361,37 @@ impl Model {
         }
     }
 
+    /// What to press for a command, in a sentence.
+    pub fn key(&self, command: Command) -> String {
+        self.preferences.keymap.key(command)
+    }
+
+    /// How the fleet is looked at.
+    pub fn fleet_view(&self) -> FleetView {
+        // Marks do not outlive the console, so asking for them makes no sense then.
+        let lasting = !self.filter.to_lowercase().contains("is:marked");
+        FleetView {
+            sort: self.sort,
+            reverse: self.reverse,
+            filter: if lasting {
+                self.filter.clone()
+            } else {
+                String::new()
+            },
+        }
+    }
+
+    /// Looks at the fleet as it was looked at the last time.
+    pub fn look_again(&mut self, view: FleetView) {
+        self.filter_kept = !view.filter.is_empty();
+        self.sort = view.sort;
+        self.reverse = view.reverse;
+        self.filter.clone_from(&view.filter);
+        self.kept = view;
+        self.arrange();
+        self.dirty = true;
+    }
+
     /// Whether a run is in progress.
     pub fn is_running(&self) -> bool {
         matches!(self.reset.stage, Stage::Run(_))
@@ -340,7 +408,10 @@ impl Model {
     pub fn why_read_only(&self) -> Option<String> {
         match self.read_only {
             ReadOnly { forced: true, .. } => Some("started with --read-only".to_string()),
-            ReadOnly { on: true, .. } => Some("read-only; ! switches it off".to_string()),
+            ReadOnly { on: true, .. } => {
+                let key = self.key(Command::ReadOnly);
+                Some(format!("read-only; {key} switches it off"))
+            }
             _ => None,
         }
     }
@@ -369,7 +440,7 @@ impl Model {
         if let Some(status) = self.hosts.of(name)
             && (status.contact.reach != Reach::Unknown || status.contact.asks.is_some())
         {
-            return trouble(status, self.now.wall);
+            return trouble(status, self.now.wall, &self.preferences.keymap);
         }
         let seen = row.and_then(|row| row.seen.as_ref())?;
         let trouble = Trouble {
@@ -468,7 +539,9 @@ impl Model {
     pub fn list_height(&self) -> usize {
         // Two lines of header, a rule, the column heads; a rule, the strip, the
         // hints.
-        let fixed = 6 + self.strip_height() + usize::from(self.config_error.is_some());
+        let errors = [&self.config_error, &self.preferences_error];
+        let errors = errors.iter().filter(|it| it.is_some()).count();
+        let fixed = 6 + self.strip_height() + errors;
         usize::from(self.size.1).saturating_sub(fixed).max(1)
     }
 
@@ -509,6 +582,15 @@ impl Model {
             .map(|state| (state, count(state)))
             .filter(|(_, n)| *n > 0)
             .collect()
+    }
+
+    /// Says what is wrong with the preferences: all of it in the log, the first of it
+    /// above the fleet until it is mended.
+    pub fn complain(&mut self, problems: &[Diagnostic]) {
+        for problem in problems {
+            self.say(Level::Error, preferences::line(problem, ""));
+        }
+        self.preferences_error = preferences::summary(problems);
     }
 
     /// Says something that is not worth keeping.

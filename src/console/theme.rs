@@ -26,6 +26,9 @@ pub const DEFAULT: &str = "terminal";
 /// The theme without colour.
 pub const MONO: &str = "mono";
 
+/// Where the operator's own themes are, in the folder of their preferences.
+pub const FOLDER: &str = "themes";
+
 /// The themes that come with the program.
 pub const BUILT_IN: &[(&str, &str)] = &[
     (DEFAULT, include_str!("../../themes/terminal.toml")),

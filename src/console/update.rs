@@ -19,11 +19,12 @@ use keys::{is_covered, keys_came, paste};
 
 use super::keymap::Key;
 use super::model::{
-    Fleet, HostsScreen, Level, Model, Moment, PlanView, Request, ResultView, Row, RunSummary,
-    Screen, Stage, age, form, modified,
+    Fleet, FleetView, HostsScreen, Level, Model, Moment, Pending, PlanView, Request, ResultView,
+    Row, RunSummary, Screen, Stage, age, form, modified,
 };
+use super::preferences::Preferences;
 use super::text::{Line, Prepared, Tones};
-use crate::config::{Config, Host};
+use crate::config::{Config, Diagnostic, Host};
 use crate::engine::{
     Address, HostStatus, Observation, Outcome, Past, Plan, Progress, Report, Setting,
 };
@@ -90,6 +91,10 @@ pub enum Msg {
     /// The config was changed: the fleet, its agents and where they are, and
     /// whether it is read-only.
     ConfigLoaded(Fleet, Vec<(String, Address)>, bool),
+    /// The operator's preferences were changed.
+    Preferences(Box<Preferences>),
+    /// They were changed and are wrong in these ways; the old ones stay.
+    PreferencesBroken(Vec<Diagnostic>),
     /// Quit at once: the terminal or the system says so.
     Quit,
 }
@@ -150,6 +155,8 @@ pub enum Effect {
     HostAway(bool),
     /// Wear the theme of this name.
     Theme(String),
+    /// Keep for the next time how the fleet is looked at.
+    Keep(FleetView),
     /// Draw everything again.
     Redraw,
     /// Hand the terminal back to the shell.
@@ -161,6 +168,17 @@ pub enum Effect {
 /// Changes the model. Sets `dirty` when something that is drawn changed.
 pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
     model.now = now;
+    let mut effects = take(model, msg);
+    // A filter is kept when it has been typed in full.
+    let view = model.fleet_view();
+    if model.prompt.is_none() && view != model.kept {
+        model.kept = view.clone();
+        effects.insert(0, Effect::Keep(view));
+    }
+    effects
+}
+
+fn take(model: &mut Model, msg: Msg) -> Vec<Effect> {
     match msg {
         Msg::Keys(keys) => keys_came(model, keys),
         Msg::Paste(mut text) => {
@@ -221,6 +239,7 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
             model.dirty |= model.log.runs != runs || model.ledger_error.is_some();
             model.log.change(|log| log.runs = runs);
             model.ledger_error = None;
+            model.follow_trends();
             agent::history(model)
         }
         Msg::Log(Err(why)) => {
@@ -256,6 +275,21 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
         Msg::ConfigLoaded(fleet, agents, read_only) => {
             config_loaded(model, fleet, agents, read_only)
         }
+        Msg::Preferences(preferences) => {
+            model.preferences = *preferences;
+            model.preferences_error = None;
+            model.pending = Pending::default();
+            model.follow_trends();
+            model.say(Level::Info, "the preferences were changed and are in force");
+            Vec::new()
+        }
+        Msg::PreferencesBroken(problems) => {
+            model.complain(&problems);
+            let why = model.preferences_error.clone().unwrap_or_default();
+            let text = format!("the old preferences stay: {why}");
+            model.say(Level::Error, text);
+            Vec::new()
+        }
         Msg::Quit => vec![Effect::Cancel, Effect::Quit],
     }
 }
@@ -267,6 +301,8 @@ pub fn next_wake(model: &Model) -> Duration {
     let mut at = |time: Option<Duration>| wake = time.map_or(wake, |time| wake.min(time));
     at(model.strip_due);
     at(model.cursor_due);
+    let pending = &model.pending;
+    at((!pending.keys.is_empty() && !pending.shown).then_some(pending.due));
     at(model.read_only.unlocked_until);
     match &model.reset.stage {
         Stage::Plan(view) if model.screen == Screen::Reset && !model.waiting => {
@@ -284,6 +320,11 @@ fn tick(model: &mut Model) -> Vec<Effect> {
         model.strip_due = None;
         model.dirty |= model.strip != model.cursor;
         model.strip.clone_from(&model.cursor);
+    }
+    let pending = &mut model.pending;
+    if !pending.keys.is_empty() && !pending.shown && pending.due <= now {
+        pending.shown = true;
+        model.dirty = true;
     }
     if model
         .read_only

@@ -16,6 +16,7 @@ use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
 use super::command::{self, Command, Context};
+use super::keymap::written;
 use super::model::{Level, Model, Prompt, SMALLEST, Screen};
 use super::theme::{Role, Theme, of_state};
 use crate::engine::State;
@@ -44,6 +45,9 @@ pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
     if !full || model.prompt.is_some() {
         hints(model, &mut canvas);
     }
+    if model.pending.shown {
+        overlay::which_key(model, &mut canvas);
+    }
     if let Some(overlay) = &model.overlay {
         overlay::draw(model, overlay, &mut canvas);
     }
@@ -52,8 +56,10 @@ pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
 fn too_small(model: &Model, canvas: &mut Canvas<'_>) {
     let (width, height) = model.size;
     let text = format!(
-        "{}x{} needed (now {width}x{height}) - q quits",
-        SMALLEST.0, SMALLEST.1
+        "{}x{} needed (now {width}x{height}) - {} quits",
+        SMALLEST.0,
+        SMALLEST.1,
+        model.preferences.keymap.leaving()
     );
     let y = height / 2;
     let x = width.saturating_sub(text.width() as u16) / 2;
@@ -85,7 +91,12 @@ fn hints(model: &Model, canvas: &mut Canvas<'_>) {
         canvas.put(x + 2, y, "Enter keeps it, Esc takes it back", Role::Dim);
         return;
     }
-    let help = "? help";
+    if model.pending.shown {
+        let x = canvas.put(1, y, "Esc", Role::Key);
+        canvas.put(x, y, " cancels", Role::Text);
+        return;
+    }
+    let help = format!("{} help", model.key(Command::Help));
     let end = width.saturating_sub(help.width() as u16 + 1);
     let room = asked(model, canvas, end);
     let mut x = 1;
@@ -97,11 +108,21 @@ fn hints(model: &Model, canvas: &mut Canvas<'_>) {
         if matches!(spec.command, Command::Help) || !fits_stage(spec.command, model) {
             continue;
         }
-        let key = match spec.command {
-            Command::NextHunk => "} {",
-            Command::NextAgent => "] [",
-            _ => spec.keys[0],
+        let keymap = &model.preferences.keymap;
+        // What goes on and back is one hint.
+        let back = match spec.command {
+            Command::NextHunk => Some(Command::PreviousHunk),
+            Command::NextAgent => Some(Command::PreviousAgent),
+            _ => None,
         };
+        let both = [Some(spec.command), back].into_iter().flatten();
+        let keys = both.filter_map(|command| keymap.keys(command).first());
+        let keys: Vec<String> = keys.map(|keys| written(keys)).collect();
+        // A command without a key is in help and palette.
+        if keys.is_empty() {
+            continue;
+        }
+        let key = keys.join(" ");
         let length = (key.width() + spec.hint.width() + 3) as u16;
         if x + length > room {
             continue;
@@ -110,10 +131,15 @@ fn hints(model: &Model, canvas: &mut Canvas<'_>) {
             Ok(()) => Role::Text,
             Err(_) => Role::Disabled,
         };
-        let after = canvas.put(x, y, key, if role == Role::Text { Role::Key } else { role });
+        let after = canvas.put(
+            x,
+            y,
+            &key,
+            if role == Role::Text { Role::Key } else { role },
+        );
         x = canvas.put(after + 1, y, spec.hint, role) + 2;
     }
-    let x = canvas.put(end, y, "?", Role::Key);
+    let x = canvas.put(end, y, help.trim_end_matches(" help"), Role::Key);
     canvas.put(x, y, " help", Role::Text);
 }
 
@@ -128,11 +154,11 @@ fn asked(model: &Model, canvas: &mut Canvas<'_>, end: u16) -> u16 {
         many => format!("{many} questions of hosts"),
     };
     let text = cut(&text, usize::from(end / 2));
-    let key = command::spec(Command::Answer).keys[0];
+    let key = model.key(Command::Answer);
     let length = text.width() + key.width() + 3;
     let x = end.saturating_sub(length as u16);
     let y = model.size.1 - 1;
-    let after = canvas.put(x, y, key, Role::Key);
+    let after = canvas.put(x, y, &key, Role::Key);
     canvas.put(after + 1, y, &text, Role::Warn);
     x
 }

@@ -46,7 +46,11 @@ struct Said {
 /// "12 entries older than 30 days"
 pub(super) fn older(entries: usize, days: u32) -> String {
     let plural = if entries == 1 { "y" } else { "ies" };
-    format!("{entries} entr{plural} older than {days} days")
+    let days = match days {
+        1 => "1 day".to_string(),
+        days => format!("{days} days"),
+    };
+    format!("{entries} entr{plural} older than {days}")
 }
 
 impl Engine {

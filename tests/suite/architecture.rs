@@ -5,6 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use memory_shepherd::console::command::TABLE;
+
 /// Rooms below the console and the command line. They know neither, nor what
 /// these are made of.
 const BELOW: &[&str] = &[
@@ -32,6 +34,7 @@ const PURE: &[&str] = &[
     "console/markdown.rs",
     "console/chooser.rs",
     "console/filter.rs",
+    "console/columns.rs",
     "console/command.rs",
     "console/keymap.rs",
 ];
@@ -144,6 +147,51 @@ fn lines_with(text: &str, word: &str) -> Vec<usize> {
         .collect()
 }
 
+/// What sentences say of keys.
+const DOES: &[&str] = &[
+    "answers",
+    "appends",
+    "brings",
+    "clears",
+    "confirms",
+    "does",
+    "drops",
+    "go",
+    "goes",
+    "keeps",
+    "makes",
+    "opens",
+    "overwrites",
+    "plans",
+    "quits",
+    "reads",
+    "searches",
+    "shows",
+    "switches",
+    "tells",
+    "tries",
+];
+
+/// Sentences that name a default key which an operator may have changed, by their
+/// lines: "X plans a reset".
+fn default_keys(text: &str) -> Vec<(usize, String)> {
+    let fixed = ["Esc", "Enter", "y"];
+    let keys = TABLE.iter().flat_map(|spec| spec.keys);
+    let keys: Vec<&str> = keys.copied().filter(|it| !fixed.contains(it)).collect();
+    let mut found = Vec::new();
+    for (line, number) in text.lines().zip(1..) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        for pair in words.windows(2) {
+            let does = pair[1].trim_matches(|c: char| !c.is_alphanumeric());
+            let key = pair[0].rsplit(['"', '(']).next().unwrap_or_default();
+            if DOES.contains(&does) && keys.contains(&key) {
+                found.push((number, key.to_string()));
+            }
+        }
+    }
+    found
+}
+
 /// What a file breaks. `path` is below `src`.
 fn breaches(path: &str, source: &str) -> Vec<String> {
     let mut found = Vec::new();
@@ -235,6 +283,12 @@ fn breaches(path: &str, source: &str) -> Vec<String> {
                 let why = "only console/term and cli/output.rs write escape codes";
                 found.push(format!("src/{path}:{line}: {why}"));
             }
+        }
+    }
+    if path.starts_with("console") {
+        for (number, key) in default_keys(&source.text) {
+            let why = "the operator may have another; Model::key knows";
+            found.push(format!("src/{path}:{number}: {key}: {why}"));
         }
     }
     if source.lines > LONGEST {
@@ -345,6 +399,8 @@ fn every_rule_catches_its_breach() {
         ("console/view.rs", "let code = \"\\x1b[0m\";"),
         ("cli/run.rs", "let code = b'\\u{1B}';"),
         ("demo/people.rs", "let code = r#\"\u{1b}[0m\"#;"),
+        ("console/update/act.rs", "model.hint(\"q quits\");"),
+        ("console/view/fleet.rs", "format!(\"{n} drifted; X plans\")"),
         ("archive.rs", long.as_str()),
     ];
     for (path, source) in broken {
@@ -381,6 +437,7 @@ fn every_rule_catches_its_breach() {
             "diff.rs",
             "fn f() {}\n#[cfg(test)]\nmod tests {\n    Instant::now();\n}",
         ),
+        ("console/view.rs", "\"{key} quits, Esc leaves, y does\""),
         ("config/tests.rs", "std::env::var(\"HOME\")"),
         ("console/text.rs", "deadline: Option<std::time::Instant>"),
     ];

@@ -8,6 +8,7 @@ mod exit_code;
 mod goldens;
 mod hostile;
 mod hosts;
+mod keys;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -42,6 +43,7 @@ fn engine(site: &Site) -> Engine {
         cwd: site.dir.clone(),
         home: None,
         xdg_config_home: None,
+        xdg_state_home: None,
         config_variable: None,
         uid: 0,
     };
@@ -79,6 +81,7 @@ fn every_verb_prints_one_json_document_with_its_schema() {
         &["archive", "list", "--json"],
         &["archive", "pin", "--json", "nothing"],
         &["doctor", "--json"],
+        &["keys", "--json"],
         &["config", "check", "--json"],
         &["config", "show", "--json"],
         &["demo", "--json"],

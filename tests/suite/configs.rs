@@ -16,6 +16,7 @@ fn env() -> Env {
         cwd: PathBuf::from("/nowhere"),
         home: Some(PathBuf::from("/home/operator")),
         xdg_config_home: None,
+        xdg_state_home: None,
         config_variable: None,
         uid: 1000,
     }

@@ -86,6 +86,7 @@ pub fn unread(names: &[&str], size: (u16, u16)) -> Console {
         cwd: "/etc/memory-shepherd".into(),
         home: None,
         xdg_config_home: None,
+        xdg_state_home: None,
         config_variable: None,
         uid: 1000,
     };
@@ -369,7 +370,11 @@ fn boundary(memory: &[u8], baseline: &[u8]) -> Option<Boundary> {
 }
 
 fn one_by_one(word: &str) -> Vec<Key> {
-    keymap::parse(word).unwrap_or_else(|| panic!("no key {word:?}"))
+    keymap::parse(word).unwrap_or_else(|_| word.chars().flat_map(letter).collect())
+}
+
+fn letter(c: char) -> Vec<Key> {
+    keymap::parse(&c.to_string()).unwrap_or_else(|fault| panic!("{c:?}: {fault:?}"))
 }
 
 /// Keys that come in one read.

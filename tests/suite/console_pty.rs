@@ -204,6 +204,7 @@ fn signals_that_end_it_give_the_terminal_back() {
         terminal.signal(signal);
         let ended = terminal.wait_for_exit();
         assert_eq!(ended.signal(), None, "{signal:?}: it left by itself");
+        assert_eq!(ended.exit_code(), 130, "{signal:?}: interrupted");
         terminal.is_restored();
     }
 }
@@ -256,6 +257,7 @@ fn a_terminal_that_goes_takes_the_console_with_it() {
     assert!(after - before < 1.0, "it span: {:.2} s", after - before);
     let ended = terminal.wait_for_exit();
     assert_eq!(ended.signal(), None, "{ended:?}");
+    assert_eq!(ended.exit_code(), 130);
 }
 
 /// The ground of the row in which help is offered.
@@ -387,6 +389,101 @@ fn a_config_that_breaks_and_is_mended_is_followed() {
     note(&site, "agents/triage/MEMORY.md", "- one\n- two\n- three\n");
     terminal.wait("its notes", |terminal| {
         row_of(terminal, "triage").contains(" 3 ")
+    });
+    leaves(terminal);
+}
+
+const PREFERENCES: &str = "home/config/memory-shepherd/console.toml";
+
+#[test]
+fn preferences_are_followed_and_wrong_ones_told() {
+    let site = site();
+    // Neither the file nor its folder is there yet.
+    let mut terminal = fleet(&site);
+    site.write(PREFERENCES, "[keys]\nlog = \"L\"\n");
+    terminal.wait_for("in force");
+    terminal.wait_for("L log");
+    site.write(PREFERENCES, "theme = \"mono\"\n[keys]\nlogg = \"7\"\n");
+    terminal.wait_for("console.toml:3: there is no command `logg`; did you mean `log`?");
+    assert!(terminal.text().contains("L log"), "{}", terminal.text());
+    // A file that is put in its place, as editors do.
+    let columns = "columns = [\"agent\", \"state\", \"size\"]\n";
+    site.write("home/new", columns);
+    fs::rename(site.path("home/new"), site.path(PREFERENCES)).unwrap();
+    terminal.wait("the columns", |terminal| {
+        row_of(terminal, "AGENT").trim_start().starts_with("AGENT")
+    });
+    let text = terminal.text();
+    assert!(
+        !text.contains("console.toml:") && !text.contains("WHY"),
+        "{text}"
+    );
+    assert!(text.contains("7 log"), "{text}");
+    fs::remove_file(site.path(PREFERENCES)).unwrap();
+    terminal.wait_for("WHY");
+    leaves(terminal);
+}
+
+#[test]
+fn preferences_are_followed_through_a_link() {
+    let site = site();
+    site.write("home/dotfiles/console.toml", "[keys]\nlog = \"L\"\n");
+    fs::create_dir_all(site.path(PREFERENCES).parent().unwrap()).unwrap();
+    symlink(
+        site.path("home/dotfiles/console.toml"),
+        site.path(PREFERENCES),
+    )
+    .unwrap();
+    let mut terminal = fleet(&site);
+    terminal.wait_for("L log");
+    for key in ["M", "N", "P"] {
+        let text = format!("[keys]\nlog = \"{key}\"\nprevious-hit = []\n");
+        site.write("home/dotfiles/console.toml", text);
+        terminal.wait_for(&format!("{key} log"));
+    }
+    leaves(terminal);
+}
+
+#[test]
+fn order_and_filter_are_kept_for_the_next_time() {
+    let site = site();
+    let mut terminal = fleet(&site);
+    terminal.send("/monitor\r");
+    terminal.wait("the filter", |terminal| {
+        row_of(terminal, "code-reviewer").is_empty()
+    });
+    terminal.send("S");
+    leaves(terminal);
+    let mut terminal = open(&site, &[]);
+    terminal.wait_for("filter: monitor (kept; Esc clears)");
+    terminal.wait_for("reversed");
+    terminal.wait_for("1 DRIFTED");
+    assert!(row_of(&terminal, "code-reviewer").is_empty());
+    terminal.send("\x1b");
+    terminal.wait("all of them", |terminal| {
+        !row_of(terminal, "code-reviewer").is_empty()
+    });
+    leaves(terminal);
+    // What cannot be read is told, and no more.
+    site.write("home/state/memory-shepherd/view.toml", "[[[");
+    let mut terminal = fleet(&site);
+    terminal.send("7");
+    terminal.wait_for("order and filter are not kept");
+    terminal.send("1");
+    terminal.wait_for("filter: none");
+    leaves(terminal);
+}
+
+#[test]
+fn what_can_follow_a_key_is_shown_after_a_while() {
+    let site = site();
+    let mut terminal = fleet(&site);
+    terminal.send("g");
+    terminal.wait_for("To the beginning");
+    terminal.wait_for("Esc cancels");
+    terminal.send("\x1b");
+    terminal.wait("the popup to go", |terminal| {
+        !terminal.text().contains("To the beginning")
     });
     leaves(terminal);
 }

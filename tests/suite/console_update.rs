@@ -9,6 +9,7 @@ mod keys;
 mod log;
 mod observation;
 mod plan;
+mod preferences;
 mod protection;
 mod question;
 mod run;

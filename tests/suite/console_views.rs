@@ -10,13 +10,15 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use memory_shepherd::console::command::{Context, TABLE};
-use memory_shepherd::console::model::Level;
+use memory_shepherd::console::command::{self, TABLE};
+use memory_shepherd::console::model::{FleetView, Level, Sort};
+use memory_shepherd::console::preferences;
 use memory_shepherd::console::theme::{MONO, Theme};
 use memory_shepherd::console::update::{DEAF, Msg};
 use memory_shepherd::console::view;
+use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
-    Act, Observation, Outcome, Progress, Reach, Setting, Stage as Step, State, UndoMode,
+    Act, Observation, Outcome, Progress, Reach, Setting, Stage as Step, Standing, State, UndoMode,
 };
 use memory_shepherd::transport::sftp::askpass::{self, HostKey, Question, Wants, Whose};
 use memory_shepherd::untrusted::{Hidden, Untrusted};
@@ -202,6 +204,70 @@ fn fleet_that_is_unlocked() {
     picture("fleet_unlocked", |console| {
         console.model.read_only.on = true;
         console.press("! y");
+    });
+}
+
+/// What a file of preferences says, put in force.
+fn prefer(console: &mut Console, text: &str) {
+    let (preferences, found) = preferences::parse(text, Path::new("console.toml"));
+    assert_eq!(found, []);
+    console.send(Msg::Preferences(Box::new(preferences)));
+    console.press("j k");
+}
+
+#[test]
+fn fleet_with_a_filter_of_the_last_time() {
+    picture("fleet_kept", |console| {
+        console.model.look_again(FleetView {
+            sort: Sort::Size,
+            reverse: true,
+            filter: "!code".to_string(),
+        });
+    });
+}
+
+#[test]
+fn fleet_with_other_columns_and_keys() {
+    picture("fleet_preferred", |console| {
+        let mut runs = Vec::new();
+        for (number, size) in [9_000, 500, 16_000, 24_000, 12_000].into_iter().enumerate() {
+            let id = format!("0000000{number}");
+            let mut run = run(&id, number as i64, &[("monitor-bot", Outcome::Ok)]);
+            run.events[0].before = Some(Standing::File {
+                sha256: Digest::of(b""),
+                size,
+                lines: 7,
+            });
+            runs.push(run);
+        }
+        console.send(Msg::Log(Ok(runs)));
+        prefer(
+            console,
+            "columns = [\"agent\", \"state\", \"trend\", \"size\", \"last-run\", \"why\"]\n\
+             [keys]\nreset = \"Space r\"\nmark = \"m\"\nhelp = \"F1\"\nlog = []\n",
+        );
+    });
+}
+
+#[test]
+fn fleet_with_wrong_preferences() {
+    picture("fleet_wrong_preferences", |console| {
+        let path = Path::new("/home/op/.config/memory-shepherd/console.toml");
+        let (_, found) = preferences::parse("[keys]\nrset = \"F5\"\nsort = \"d\"\n", path);
+        console.model.complain(&found);
+        console.press("j k");
+    });
+}
+
+#[test]
+fn keys_that_can_follow() {
+    picture("which_key", |console| {
+        prefer(
+            console,
+            "[keys]\nmark = \"m\"\nreset = \"Space r\"\nundo = [\"Space u\", \"z\"]\nclear-marks = \"Space c m\"\n",
+        );
+        console.press("Space");
+        console.pass(Duration::from_millis(500));
     });
 }
 
@@ -863,6 +929,10 @@ fn help() {
 
 #[test]
 fn palette() {
+    picture("palette_filters", |console| {
+        prefer(console, "[filters]\nnight = \"is:drifted !test\"\n");
+        console.press(": f i l t e r");
+    });
     picture("palette", |console| {
         console.press(":");
     });
@@ -975,29 +1045,15 @@ const END: &str = "<!-- /keys -->";
 
 /// The key table of the README, from the table of commands.
 fn keys() -> String {
-    let place = |context: &Context| match context {
-        Context::Any => "everywhere",
-        Context::Fleet => "fleet",
-        Context::Agent => "agent",
-        Context::Plan => "plan",
-        Context::Run => "run",
-        Context::Result => "result",
-        Context::Log => "log",
-        Context::Hosts => "hosts",
-    };
     let mut rows: Vec<_> = TABLE.iter().collect();
     rows.sort_by_key(|spec| spec.category);
     let mut text = "| Key | Where | What it does |\n|---|---|---|\n".to_string();
     for spec in rows {
         let keys: Vec<String> = spec.keys.iter().map(|key| format!("`{key}`")).collect();
-        let places: Vec<&str> = match spec.contexts.len() {
-            7 => vec!["everywhere"],
-            _ => spec.contexts.iter().map(place).collect(),
-        };
         text.push_str(&format!(
             "| {} | {} | {} |\n",
             keys.join(" "),
-            places.join(", "),
+            command::places(spec).join(", "),
             spec.title.replace('|', "\\|")
         ));
     }

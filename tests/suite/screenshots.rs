@@ -62,6 +62,7 @@ fn engine(demo: &demo::Demo) -> Engine {
         cwd: demo.folder().to_path_buf(),
         home: None,
         xdg_config_home: None,
+        xdg_state_home: None,
         config_variable: None,
         uid: 0,
     };

@@ -247,6 +247,7 @@ impl World {
             cwd: self.root.clone(),
             home: Some(self.root.clone()),
             xdg_config_home: None,
+            xdg_state_home: None,
             config_variable: None,
             uid: 1000,
         };

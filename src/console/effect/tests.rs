@@ -55,6 +55,7 @@ fn env(root: &Path) -> Env {
         cwd: root.to_path_buf(),
         home: None,
         xdg_config_home: None,
+        xdg_state_home: None,
         config_variable: None,
         uid: 1000,
     }
@@ -93,6 +94,10 @@ fn a_host_that_never_answers_keeps_neither_texts_nor_plans_of_others_waiting() {
         env(root),
         Box::new(|_| unreachable!("the config does not change")),
         None,
+        Own {
+            preferences: None,
+            kept: None,
+        },
     );
     let reset = |name: &str| Request::Reset(vec![name.to_string()]);
     let wait_for = |what: &str, wanted: &dyn Fn(&Msg) -> bool| loop {

@@ -7,7 +7,8 @@ use chrono::{DateTime, FixedOffset};
 
 use super::age;
 use crate::config::Host;
-use crate::console::command::{self, Command};
+use crate::console::command::Command;
+use crate::console::keymap::Keymap;
 use crate::engine::{Contact, HostStatus, Reach, Setting};
 
 /// The hosts.
@@ -137,10 +138,10 @@ pub enum Next {
     Now,
     /// After about so long.
     After(String),
-    /// Once its question is answered.
-    Answered,
-    /// When the operator wants it.
-    Wanted,
+    /// Once its question is answered, by this key.
+    Answered(String),
+    /// When the operator wants it, by this key.
+    Wanted(String),
 }
 
 impl Next {
@@ -149,14 +150,9 @@ impl Next {
         match self {
             Next::Now => "trying".to_string(),
             Next::After(time) => format!("next {time}"),
-            Next::Answered | Next::Wanted => self.to_string(),
+            Next::Answered(_) | Next::Wanted(_) => self.to_string(),
         }
     }
-}
-
-/// The key of a command.
-fn key(command: Command) -> &'static str {
-    command::spec(command).keys[0]
 }
 
 impl fmt::Display for Next {
@@ -164,8 +160,8 @@ impl fmt::Display for Next {
         match self {
             Next::Now => f.write_str("trying now"),
             Next::After(time) => write!(f, "next try {time}"),
-            Next::Answered => write!(f, "{} answers", key(Command::Answer)),
-            Next::Wanted => write!(f, "{} tries again", key(Command::TryNow)),
+            Next::Answered(key) => write!(f, "{key} answers"),
+            Next::Wanted(key) => write!(f, "{key} tries again"),
         }
     }
 }
@@ -178,24 +174,28 @@ impl fmt::Display for Trouble {
 }
 
 /// Why nobody on a host can be reached; none where there is nothing wrong.
-pub fn trouble(status: &HostStatus, now: DateTime<FixedOffset>) -> Option<Trouble> {
+pub fn trouble(
+    status: &HostStatus,
+    now: DateTime<FixedOffset>,
+    keymap: &Keymap,
+) -> Option<Trouble> {
     let contact = &status.contact;
     if !contact.reach.is_trouble() && contact.asks.is_none() {
         return None;
     }
     Some(Trouble {
         reason: contact.reason().unwrap_or_else(|| "no answer".to_string()),
-        next: Some(next(contact, now).unwrap_or(Next::Now)),
+        next: Some(next(contact, now, keymap).unwrap_or(Next::Now)),
     })
 }
 
 /// When a host is tried next, if it is.
-fn next(contact: &Contact, now: DateTime<FixedOffset>) -> Option<Next> {
+fn next(contact: &Contact, now: DateTime<FixedOffset>, keymap: &Keymap) -> Option<Next> {
     if contact.asks.is_some() {
-        return Some(Next::Answered);
+        return Some(Next::Answered(keymap.key(Command::Answer)));
     }
     match (contact.barred, contact.trying, contact.next) {
-        (true, ..) => Some(Next::Wanted),
+        (true, ..) => Some(Next::Wanted(keymap.key(Command::TryNow))),
         (_, true, _) => Some(Next::Now),
         (.., Some(next)) => Some(Next::After(until(now, next))),
         _ => None,
@@ -203,12 +203,11 @@ fn next(contact: &Contact, now: DateTime<FixedOffset>) -> Option<Next> {
 }
 
 /// The same for a narrow column.
-pub fn next_try(status: &HostStatus, now: DateTime<FixedOffset>) -> String {
-    match next(&status.contact, now) {
+pub fn next_try(status: &HostStatus, now: DateTime<FixedOffset>, keymap: &Keymap) -> String {
+    match next(&status.contact, now, keymap) {
         Some(Next::Now) => "now".to_string(),
         Some(Next::After(time)) => time,
-        Some(Next::Answered) => key(Command::Answer).to_string(),
-        Some(Next::Wanted) => key(Command::TryNow).to_string(),
+        Some(Next::Answered(key) | Next::Wanted(key)) => key,
         None => "-".to_string(),
     }
 }

@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use chrono::{DateTime, FixedOffset};
 
-use super::{ResultLine, ResultView};
-use crate::engine::{Act, Event, Outcome};
+use super::{Model, ResultLine, ResultView};
+use crate::console::columns::Column;
+use crate::engine::{Act, Event, Outcome, Standing};
 
 /// The log.
 #[derive(Clone, Debug, Default)]
@@ -119,6 +120,30 @@ impl LogScreen {
                     .unwrap_or(0))
             }
         }
+    }
+}
+
+/// How many runs a trend tells of.
+const TREND: usize = 8;
+
+impl Model {
+    /// Works out the trends of the agents, where they are shown.
+    pub fn follow_trends(&mut self) {
+        self.trends.clear();
+        if !self.preferences.columns.contains(&Column::Trend) {
+            return;
+        }
+        for event in self.log.runs.iter().flat_map(|run| &run.events) {
+            let Some(Standing::File { size, .. }) = event.before else {
+                continue;
+            };
+            let sizes = self.trends.entry(event.agent.clone()).or_default();
+            if sizes.len() < TREND {
+                sizes.push(size);
+            }
+        }
+        // The youngest run came first.
+        self.trends.values_mut().for_each(|sizes| sizes.reverse());
     }
 }
 

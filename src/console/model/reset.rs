@@ -90,8 +90,13 @@ impl PlanView {
     /// # Errors
     /// The reason, for the operator.
     pub fn offers(&self, command: Command, model: &Model) -> Result<(), String> {
+        let key = |command| model.key(command);
         let why = match (command, &self.form) {
-            _ if !self.hidden.is_empty() => "first say what with the hidden ones: h keeps, v drops",
+            _ if !self.hidden.is_empty() => {
+                let (keep, drop) = (key(Command::KeepHidden), key(Command::DropHidden));
+                let what = "first say what with the hidden ones";
+                return Err(format!("{what}: {keep} keeps, {drop} drops"));
+            }
             (_, Form::Nothing) => "there is nothing to run",
             (Command::Confirm, Form::Key) => {
                 return match model.why_read_only() {
@@ -101,7 +106,9 @@ impl PlanView {
             }
             (Command::Confirm, Form::Typed(_)) => "this plan has to be confirmed by typing",
             (Command::Confirm, Form::Choice) => {
-                "the agent has written since: a appends, o overwrites"
+                let (append, over) = (key(Command::Append), key(Command::Overwrite));
+                let what = "the agent has written since";
+                return Err(format!("{what}: {append} appends, {over} overwrites"));
             }
             (Command::Append | Command::Overwrite, _) if self.has_newer_notes() => return Ok(()),
             _ => "no agent of this plan has written since",

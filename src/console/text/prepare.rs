@@ -76,11 +76,9 @@ pub fn diff(detail: &Detail, deadline: Option<Instant>) -> Prepared {
             let clean = content.is_some_and(|content| content.scratch_bytes == 0);
             let what = match (clean, count) {
                 (true, _) => "Equal to baseline. 0 scratch lines.".to_string(),
-                (false, 1) => {
-                    "Above the separator equal to baseline. 1 scratch line (Tab).".to_string()
-                }
+                (false, 1) => "Above the separator equal to baseline. 1 scratch line.".to_string(),
                 (false, count) => {
-                    format!("Above the separator equal to baseline. {count} scratch lines (Tab).")
+                    format!("Above the separator equal to baseline. {count} scratch lines.")
                 }
             };
             let mut lines = vec![Line::note(Kind::Note, what), Line::note(Kind::Note, "")];

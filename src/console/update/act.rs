@@ -6,7 +6,8 @@ use super::{Effect, VALID, agent, ask_for_plan, host, plan_anew, question};
 use crate::console::command::{self, Command};
 use crate::console::keymap::{Code, Key};
 use crate::console::model::{
-    Chooser, Level, LogRow, Model, Overlay, Prompt, Request, RunView, Screen, Sort, Stage, Tab,
+    Chooser, Level, LogRow, Model, Overlay, Pending, Prompt, Request, RunView, Screen, Sort, Stage,
+    Tab,
 };
 use crate::engine::{UndoMode, UndoTarget};
 
@@ -56,7 +57,10 @@ pub(super) fn report_hits(model: &mut Model) {
         let text = match hits {
             0 => "no hit".to_string(),
             1 => "1 hit".to_string(),
-            hits => format!("{hits} hits; n and N go on"),
+            hits => {
+                let keys = [Command::NextHit, Command::PreviousHit].map(|it| model.key(it));
+                format!("{hits} hits; {} go on", keys.join(" and "))
+            }
         };
         model.say(Level::Info, text);
     }
@@ -91,8 +95,11 @@ fn host_away(model: &mut Model) -> Vec<Effect> {
     let away = model.host_away != Some(true);
     model.host_away = Some(away);
     let text = match away {
-        true => "the demo's host has gone away; D brings it back",
-        false => "the demo's host is back",
+        true => {
+            let key = model.key(Command::HostAway);
+            format!("the demo's host has gone away; {key} brings it back")
+        }
+        false => "the demo's host is back".to_string(),
     };
     model.say(Level::Info, text);
     let names = model.rows.iter().map(|row| row.name.clone()).collect();
@@ -253,10 +260,9 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
         Command::Quit => match &mut model.reset.stage {
             Stage::Run(view) if !view.cancelled => {
                 view.cancelled = true;
-                model.say(
-                    Level::Warn,
-                    "the agent in hand is finished, the rest is not started; ^c again quits",
-                );
+                let done = "the agent in hand is finished, the rest is not started";
+                let text = format!("{done}; {} again quits", model.key(Command::Quit));
+                model.say(Level::Warn, text);
                 return vec![Effect::Cancel];
             }
             _ => return vec![Effect::Cancel, Effect::Quit],
@@ -270,22 +276,25 @@ pub(super) fn go(model: &mut Model, screen: Screen) {
         model.previous = Some(model.screen);
         model.screen = screen;
     }
-    model.pending.clear();
+    model.pending = Pending::default();
 }
 
-/// One level back: search, filter, screen; `q` at the fleet quits.
+/// One level back: search, filter, screen; the first of its keys quits at the
+/// fleet.
 pub(super) fn back(model: &mut Model, key: Key) -> Vec<Effect> {
     let escape = key.code == Code::Esc;
+    let keys = model.preferences.keymap.keys(Command::Back);
+    let first = keys.first().and_then(|keys| keys.last()) == Some(&key);
     match model.screen {
         Screen::Fleet if escape => {
             if model.filter.is_empty() {
-                model.hint("q quits");
+                let key = model.preferences.keymap.leaving();
+                model.hint(&format!("{key} quits"));
             } else {
-                model.filter.clear();
-                model.arrange();
+                filter_by(model, String::new());
             }
         }
-        Screen::Fleet if key.typed() == Some('q') => return vec![Effect::Cancel, Effect::Quit],
+        Screen::Fleet if first => return vec![Effect::Cancel, Effect::Quit],
         Screen::Fleet => {}
         Screen::Agent if escape && !model.agent.pane().query.is_empty() => {
             model.agent.pane_mut().search("");
@@ -438,7 +447,10 @@ pub(super) fn hunk(model: &mut Model, forward: bool) {
 pub(super) fn next_hit(model: &mut Model, forward: bool) {
     let height = model.text_height();
     match model.screen {
-        Screen::Log if model.log.query.is_empty() => model.say(Level::Info, "/ searches"),
+        Screen::Log if model.log.query.is_empty() => {
+            let key = model.key(Command::Search);
+            model.say(Level::Info, format!("{key} searches"));
+        }
         Screen::Log => go_to_log_hit(model, forward, false),
         _ if model.agent.pane().query.is_empty() => hunk(model, forward),
         _ => model.agent.pane_mut().next_hit(forward, height),
@@ -471,6 +483,14 @@ pub(super) fn mark_range(model: &mut Model) {
     model.anchor.clone_from(&model.cursor);
 }
 
+/// Shows the agents that a filter lets through.
+pub(super) fn filter_by(model: &mut Model, filter: String) {
+    model.filter = filter;
+    model.filter_kept = false;
+    model.arrange();
+    model.dirty = true;
+}
+
 pub(super) fn sort_by(model: &mut Model, sort: Sort) {
     model.sort = sort;
     model.arrange();
@@ -483,10 +503,9 @@ pub(super) fn read_only(model: &mut Model) {
     } else {
         model.read_only.on = true;
         model.read_only.unlocked_until = None;
-        model.say(
-            Level::Info,
-            "read-only; ! again switches it off, for protected agents, too",
-        );
+        let key = model.key(Command::ReadOnly);
+        let what = "again switches it off, for protected agents, too";
+        model.say(Level::Info, format!("read-only; {key} {what}"));
     }
 }
 

@@ -1,8 +1,8 @@
 //! How hosts stand, and what is done on their screen.
 
 use super::Effect;
-use super::act::go;
-use crate::console::command::NO_HOSTS;
+use super::act::{filter_by, go};
+use crate::console::command::{Command, NO_HOSTS};
 use crate::console::model::{Level, Model, Screen, age, trouble};
 use crate::engine::{HostStatus, Reach};
 
@@ -41,7 +41,10 @@ pub(super) fn stands(model: &mut Model, status: HostStatus) {
         Reach::Away if model.hosts.late.remove(&name) => {}
         Reach::HostKey => model.say(
             Level::Error,
-            format!("{name} shows another host key; nothing is read or sent there. 8 tells more"),
+            format!(
+                "{name} shows another host key; nothing is read or sent there. {} tells more",
+                model.key(Command::GoHosts)
+            ),
         ),
         // It may be our own setup that keeps us out.
         Reach::Refused => model.say(Level::Error, format!("{name} cannot be used: {reason}")),
@@ -57,9 +60,10 @@ pub(super) fn stands(model: &mut Model, status: HostStatus) {
 /// The ages on the screen of hosts.
 pub(super) fn ages(model: &Model) -> Vec<String> {
     let now = model.now.wall;
+    let keymap = &model.preferences.keymap;
     let of = |status: &HostStatus| {
         let since = status.contact.since.map(|since| age(now, since));
-        format!("{since:?} {:?}", trouble(status, now))
+        format!("{since:?} {:?}", trouble(status, now, keymap))
     };
     model.hosts.order().into_iter().map(of).collect()
 }
@@ -90,11 +94,11 @@ pub(super) fn agents(model: &mut Model) -> Vec<Effect> {
         return Vec::new();
     };
     let host = &status.host;
-    model.filter = match model.hosts.is_namesake(host) {
+    let filter = match model.hosts.is_namesake(host) {
         true => format!("host:={}", host.login()),
         false => format!("host:{}", host.name),
     };
-    model.arrange();
+    filter_by(model, filter);
     go(model, Screen::Fleet);
     Vec::new()
 }

@@ -3,18 +3,21 @@
 
 use std::time::Duration;
 
-use super::act::{open_agent, perform, report_hits, run_plan, sort_by};
+use super::act::{filter_by, go, open_agent, perform, report_hits, run_plan, sort_by};
 use super::{DEAF, Effect, question};
 use crate::console::chooser;
 use crate::console::command::{self, Category, Command, Context};
-use crate::console::keymap::{self, Code, Key, Meaning};
-use crate::console::model::{Form, Item, Level, Model, Overlay, Prompt, Screen, Stage};
+use crate::console::keymap::{CONFIRM, Code, Key, Meaning};
+use crate::console::model::{Form, Item, Level, Model, Overlay, Pending, Prompt, Screen, Stage};
 
 /// How long `!` unlocks.
 const UNLOCKED: Duration = Duration::from_secs(30 * 60);
 
 /// More printable keys than this in one read were not typed by a hand.
 const BURST: usize = 8;
+
+/// How long an unfinished sequence waits before it is shown what can follow.
+const WHICH_KEY: Duration = Duration::from_millis(400);
 
 pub(super) fn keys_came(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
     // What was said was there to be read; the log keeps it.
@@ -29,7 +32,7 @@ pub(super) fn keys_came(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
         if burst && (key.typed().is_some() || key.code == Code::Enter) {
             // A held key over a slow line comes like this, too: let it move.
             let moves = model.overlay.is_none() && !is_typing(model) && {
-                let meaning = keymap::meaning(model.context(), &[key]);
+                let meaning = model.preferences.keymap.meaning(model.context(), &[key]);
                 matches!(meaning, Meaning::Command(command)
                     if command::spec(command).category == Category::Move
                         && !matches!(command, Command::Back | Command::Last))
@@ -96,8 +99,10 @@ pub(super) fn is_typing(model: &Model) -> bool {
 }
 
 pub(super) fn key_came(model: &mut Model, key: Key) -> Vec<Effect> {
-    let quits = keymap::meaning(Context::Any, &[key]) == Meaning::Command(Command::Quit);
-    if quits {
+    let keymap = &model.preferences.keymap;
+    let quits = keymap.meaning(Context::Any, &[key]) == Meaning::Command(Command::Quit);
+    // A letter may be part of what is being typed.
+    if quits && key.typed().is_none() {
         return perform(model, Command::Quit, key);
     }
     if model.overlay.is_some() {
@@ -117,22 +122,28 @@ pub(super) fn key_came(model: &mut Model, key: Key) -> Vec<Effect> {
     {
         return effects;
     }
-    model.pending.push(key);
-    match keymap::meaning(model.context(), &model.pending) {
-        Meaning::Prefix => Vec::new(),
-        Meaning::Command(command) => {
-            model.pending.clear();
-            perform(model, command, key)
+    let mut keys = std::mem::take(&mut model.pending);
+    model.dirty |= keys.shown;
+    if key.code == Code::Esc && !keys.keys.is_empty() {
+        return Vec::new();
+    }
+    keys.keys.push(key);
+    match model
+        .preferences
+        .keymap
+        .meaning(model.context(), &keys.keys)
+    {
+        Meaning::Prefix => {
+            model.pending = Pending {
+                due: model.now.since + WHICH_KEY,
+                ..keys
+            };
+            Vec::new()
         }
-        Meaning::Nothing => {
-            let alone = model.pending.len() == 1;
-            model.pending.clear();
-            if alone {
-                Vec::new()
-            } else {
-                key_came(model, key)
-            }
-        }
+        Meaning::Command(command) => perform(model, command, key),
+        // What is no sequence was a key of its own.
+        Meaning::Nothing if keys.keys.len() > 1 => key_came(model, key),
+        Meaning::Nothing => Vec::new(),
     }
 }
 
@@ -210,11 +221,15 @@ pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
             chooser.query.push(c);
             chooser.cursor = 0;
         }
-        (_, Some('j')) => chooser.cursor += 1,
-        (_, Some('k')) => chooser.cursor = chooser.cursor.saturating_sub(1),
-        (_, Some('/')) => chooser.typing = true,
-        (_, Some('q' | '?')) => return Vec::new(),
-        _ => {}
+        _ if edit => {}
+        // The keys are those of any list that can be searched.
+        _ => match model.preferences.keymap.meaning(Context::Log, &[key]) {
+            Meaning::Command(Command::Down) => chooser.cursor += 1,
+            Meaning::Command(Command::Up) => chooser.cursor = chooser.cursor.saturating_sub(1),
+            Meaning::Command(Command::Search) => chooser.typing = true,
+            Meaning::Command(Command::Back | Command::Help) => return Vec::new(),
+            _ => {}
+        },
     }
     chooser.cursor = chooser.cursor.min(count.saturating_sub(1));
     model.overlay = Some(overlay);
@@ -232,12 +247,22 @@ pub(super) fn choose(model: &mut Model, overlay: Overlay) -> Vec<Effect> {
         return Vec::new();
     };
     match choice.item {
+        // Enter never confirms, whatever it is on.
+        Item::Command(Command::Confirm) => {
+            model.hint(&format!("{CONFIRM} confirms a plan; Enter never does"));
+            Vec::new()
+        }
         Item::Command(command) => perform(model, command, Key::plain(Code::Enter)),
         Item::Sort(sort) => {
             sort_by(model, sort);
             Vec::new()
         }
         Item::Theme(name) => vec![Effect::Theme(name)],
+        Item::Filter(filter) => {
+            filter_by(model, filter);
+            go(model, Screen::Fleet);
+            Vec::new()
+        }
         Item::Agent(name) => open_agent(model, name),
     }
 }
@@ -278,8 +303,9 @@ pub(super) fn edit_prompt(model: &mut Model, edit: impl FnOnce(&mut String)) -> 
     model.dirty = true;
     match &model.prompt {
         Some(Prompt::Filter(_)) => {
-            edit(&mut model.filter);
-            model.arrange();
+            let mut filter = model.filter.clone();
+            edit(&mut filter);
+            filter_by(model, filter);
         }
         Some(Prompt::Search(_)) if model.screen == Screen::Log => edit(&mut model.log.query),
         Some(Prompt::Search(_)) => {

@@ -3,7 +3,7 @@
 //! of a passphrase are commands everywhere else.
 
 use super::{DEAF, Effect};
-use crate::console::command::{self, Command};
+use crate::console::command::Command;
 use crate::console::keymap::{Code, Key};
 use crate::console::model::{Answering, Level, Model, Overlay};
 use crate::secret::{MOST, Secret};
@@ -32,7 +32,7 @@ pub(super) fn told(model: &mut Model, event: Event) -> Vec<Effect> {
 
 fn asked(model: &mut Model, question: Question) {
     let (host, noun) = (&question.host, question.noun());
-    let key = command::spec(Command::Answer).keys[0];
+    let key = model.key(Command::Answer);
     let text = match question.again {
         true => format!("{host} did not accept that: it wants {noun} again; {key} answers"),
         false => format!("{host} wants {noun}; {key} answers"),
@@ -142,7 +142,7 @@ fn refuse(model: &mut Model, question: &Question) -> Effect {
     model.questions.retain(|it| it.id != question.id);
     model.hosts.hush(&question.host);
     model.hosts.answered.remove(&question.host);
-    let key = command::spec(Command::Read).keys[0];
+    let key = model.key(Command::Read);
     let host = &question.host;
     let text = format!("{host} gets no answer and is left alone; {key} on its agents tries again");
     model.say(Level::Warn, text);

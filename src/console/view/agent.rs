@@ -7,6 +7,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::fleet::{fleet_name, share};
 use super::{Canvas, asked, count, cut, fit, message, shorten, size};
+use crate::console::command::Command;
 use crate::console::model::{Model, SIDES, Tab, Trouble, age, modified};
 use crate::console::theme::{Role, of_state};
 use crate::engine::{Observation, State};
@@ -93,7 +94,9 @@ fn full(model: &Model, canvas: &mut Canvas<'_>) {
         let here = here.map_or(0, |hunk| hunk + 1);
         place.push_str(&format!(" {here}/{}", pane.hunks.len()));
     }
-    for text in ["f leaves", "? help", &place] {
+    let leaves = format!("{} leaves", model.key(Command::Full));
+    let help = format!("{} help", model.key(Command::Help));
+    for text in [&leaves, &help, &place] {
         if usize::from(end.saturating_sub(x)) > text.width() {
             x = canvas.put(x, y, text, Role::Dim) + 2;
         }

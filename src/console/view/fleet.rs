@@ -4,64 +4,29 @@ use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
 use super::{Canvas, clip, count, cut, fit, message, shorten, size, split};
+use crate::console::columns::{self, Column, Longest, Place};
+use crate::console::command::Command;
 use crate::console::model::{Model, Row, Sort, Trouble, age, modified};
 use crate::console::theme::{Role, of_state};
 use crate::engine::{Act, Observation, Outcome, State};
 use crate::untrusted;
 
-/// A column: its head, its width, and from which width of the screen on it is
-/// shown. As the screen shrinks the least needed goes first.
-#[derive(Clone, Copy)]
-struct Column {
-    head: &'static str,
-    width: u16,
-    from: u16,
-    right: bool,
-}
-
-const HOST: Column = column("HOST", 8, 110, false);
-const SIZE: Column = column("SIZE", 7, 96, true);
-const LIMIT: Column = column("LIM", 5, 100, true);
-const SCRATCH: Column = column("SCRATCH", 7, 0, true);
-const ABOVE: Column = column("ABOVE---", 8, 0, true);
-const CHANGED: Column = column("CHANGED", 7, 0, true);
-const LAST: Column = column("LAST RUN", 17, 72, true);
-
-const fn column(head: &'static str, width: u16, from: u16, right: bool) -> Column {
-    Column {
-        head,
-        width,
-        from,
-        right,
-    }
-}
-
-/// Where the state word begins, behind cursor, mark and glyph.
-const STATE_X: u16 = 5;
-const STATE_WIDTH: u16 = 10;
-
 const PROGRAM: &str = "memory-shepherd  ";
-
-/// What names keep, however long the hosts are.
-const NAME_WIDTH: u16 = 16;
-
-/// What WHY keeps, however long the names are.
-const WHY_WIDTH: u16 = 23;
-
-/// From this width on there is room for WHY; below, it is in the strip alone.
-const WHY_FROM: u16 = 100;
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     header(model, canvas);
     canvas.rule(2);
     let mut y = 3;
-    if let Some(error) = &model.config_error {
+    let errors = [&model.config_error, &model.preferences_error];
+    for error in errors.into_iter().flatten() {
         let text = cut(&error.replace('\n', " "), usize::from(canvas.width()));
         canvas.put(0, y, &text, Role::Bad);
         y += 1;
     }
-    let layout = layout(model, canvas.width());
-    heads(canvas, y, &layout);
+    let places = columns::places(&model.preferences.columns, canvas.width(), longest(model));
+    for place in &places {
+        cell(canvas, y, place, place.column.shape().head, Role::Heading);
+    }
     y += 1;
     let height = model.list_height();
     if model.rows.is_empty() {
@@ -91,7 +56,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let shown = model.order.iter().skip(model.top).take(height);
     for (index, name) in shown.enumerate() {
         if let Some(agent) = model.row(name) {
-            row(model, canvas, y + index as u16, agent, &layout);
+            row(model, canvas, y + index as u16, agent, &places);
         }
     }
     let bottom = y + height as u16;
@@ -194,7 +159,12 @@ fn header(model: &Model, canvas: &mut Canvas<'_>) {
         } else {
             &model.filter
         };
-        parts.push((format!("filter: {}", cut(filter, 24)), Role::Dim));
+        // One that was not typed today must not hide anybody unseen.
+        let (kept, role) = match model.filter_kept {
+            true => (" (kept; Esc clears)", Role::Warn),
+            false => ("", Role::Dim),
+        };
+        parts.push((format!("filter: {}{kept}", cut(filter, 24)), role));
     }
     if wide || model.sort != Sort::default() {
         let down = if model.reverse { ", reversed" } else { "" };
@@ -258,67 +228,21 @@ fn remembered_time(model: &Model) -> Option<DateTime<FixedOffset>> {
         .max()
 }
 
-/// Where everything of a row is, by what the rows hold.
-struct Layout {
-    /// Cells of the names.
-    names: u16,
-    columns: Vec<Column>,
-}
-
-fn layout(model: &Model, width: u16) -> Layout {
-    let rows = model.rows.iter();
-    let longest = rows.clone().map(|row| row.name.width()).max();
-    let names = longest.unwrap_or(0) as u16 + 1;
-    let runs = rows.filter_map(|row| row.best()?.last.as_ref());
-    // One that is not up to date stands in parentheses.
-    let runs = runs.map(|last| "(09:00 )".len() + last.word().len()).max();
-    let last = Column {
-        width: (runs.unwrap_or(0) as u16).max(LAST.head.len() as u16),
-        ..LAST
-    };
-    let mut columns = vec![HOST, SIZE, LIMIT, SCRATCH, ABOVE, CHANGED, last];
-    columns.retain(|column| width >= column.from && column.head != HOST.head);
-    let fixed: u16 = columns.iter().map(|column| column.width + 1).sum();
-    let why = if width >= WHY_FROM { WHY_WIDTH } else { 0 };
-    let room = width.saturating_sub(STATE_X + STATE_WIDTH + fixed + why);
-    // Of both, hosts are whole first: of a name enough is left to know it by.
-    let spare = room.saturating_sub(names.min(NAME_WIDTH) + 1);
-    let hosts = host_width(model);
-    let remote = model.rows.iter().filter_map(Row::best);
-    let remote = remote
-        .map(|seen| seen.host.as_str())
-        .any(|host| host != "local");
-    let least = hosts.min(HOST.width);
-    let host = match width >= HOST.from || (remote && spare >= least) {
-        true => hosts.min(spare.max(HOST.width)).max(HOST.head.len() as u16),
-        false => 0,
-    };
-    if host == 0 {
-        return Layout {
-            names: names.clamp(8, room.max(8)),
-            columns,
-        };
+/// What the columns are sized by.
+fn longest(model: &Model) -> Longest {
+    let cells = |width: Option<usize>| width.unwrap_or(0).min(usize::from(u16::MAX / 4)) as u16;
+    let seen = || model.rows.iter().filter_map(Row::best);
+    let runs = seen().filter_map(|seen| seen.last.as_ref());
+    let hosts = seen().map(|seen| seen.host.width());
+    let known = model.hosts.order().into_iter();
+    let known = known.map(|status| model.hosts.label(&status.host).width());
+    Longest {
+        agent: cells(model.rows.iter().map(|row| row.name.width()).max()),
+        host: cells(hosts.chain(known).max()),
+        // One that is not up to date stands in parentheses.
+        run: cells(runs.map(|last| "(09:00 )".len() + last.word().len()).max()),
+        remote: seen().any(|seen| seen.host != "local"),
     }
-    columns.insert(
-        0,
-        Column {
-            width: host,
-            ..HOST
-        },
-    );
-    Layout {
-        names: names.clamp(8, room.saturating_sub(host + 1).max(8)),
-        columns,
-    }
-}
-
-/// The cells of the longest host.
-fn host_width(model: &Model) -> u16 {
-    let rows = model.rows.iter().filter_map(|row| row.best());
-    let rows = rows.map(|seen| seen.host.width());
-    let hosts = model.hosts.order().into_iter();
-    let hosts = hosts.map(|status| model.hosts.label(&status.host).width());
-    rows.chain(hosts).max().unwrap_or(0) as u16
 }
 
 /// The host of an agent, with user and port where another has the same name.
@@ -329,32 +253,16 @@ fn host_of(model: &Model, seen: &Observation) -> String {
     }
 }
 
-fn heads(canvas: &mut Canvas<'_>, y: u16, layout: &Layout) {
-    canvas.put(STATE_X, y, "STATE", Role::Heading);
-    let mut x = STATE_X + STATE_WIDTH;
-    canvas.put(x, y, "AGENT", Role::Heading);
-    x += layout.names;
-    for column in &layout.columns {
-        cell(canvas, x, y, column, column.head, Role::Heading);
-        x += column.width + 1;
-    }
-    if canvas.width() >= WHY_FROM {
-        canvas.put(x + 1, y, "WHY", Role::Heading);
-    }
-}
-
-fn cell(canvas: &mut Canvas<'_>, x: u16, y: u16, column: &Column, text: &str, role: Role) {
-    if column.right {
-        canvas.put_right(x + column.width, y, text, role);
+fn cell(canvas: &mut Canvas<'_>, y: u16, place: &Place, text: &str, role: Role) {
+    if place.column.shape().right {
+        canvas.put_right(place.x + place.width, y, text, role);
     } else {
-        canvas.put(x, y, &shorten(text, usize::from(column.width)), role);
+        canvas.put(place.x, y, &shorten(text, usize::from(place.width)), role);
     }
 }
 
-fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &Row, layout: &Layout) {
-    let names = layout.names;
+fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &Row, places: &[Place]) {
     let state = row.state();
-    let role = of_state(state);
     let here = model.cursor.as_ref() == Some(&row.name);
     if model.marks.contains(&row.name) {
         canvas.put(1, y, "*", Role::Mark);
@@ -362,101 +270,120 @@ fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &Row, layout: &Layou
     if here {
         canvas.put(0, y, ">", Role::Text);
     }
-    canvas.put(2, y, state.glyph().trim_end(), role);
-    canvas.put(STATE_X, y, state.word(), role);
-    let name_x = STATE_X + STATE_WIDTH;
-    canvas.put(
-        name_x,
-        y,
-        &shorten(&row.name, usize::from(names) - 1),
-        Role::Text,
-    );
-    if here {
-        canvas.highlight(name_x, y, names - 1);
-    }
-    let mut x = name_x + names;
-    let Some(seen) = row.best() else {
-        return;
-    };
+    canvas.put(2, y, state.glyph().trim_end(), of_state(state));
     let trouble = model.cut_off(&row.name);
-    // Of who cannot be reached the last that was seen is shown, and its age.
-    let known = row.last_read().filter(|_| trouble.is_some());
-    let stale = row.seen.is_none();
-    let rest = if stale { Role::Dim } else { Role::Text };
-    for column in &layout.columns {
-        let old = known.filter(|_| !matches!(column.head, "HOST" | "LAST RUN"));
-        let text = match (old, column.head) {
-            (Some(known), "CHANGED") => age(model.now.wall, known.read),
-            (Some(known), head) => value(model, known, head),
-            (None, head) => value(model, seen, head),
-        };
-        let stale = stale || old.is_some();
-        let text = if stale && text != "-" {
-            format!("({text})")
-        } else {
-            text
-        };
-        let rest = if stale { Role::Dim } else { rest };
-        let role = match (column.head, &seen.last) {
-            ("LAST RUN", Some(last))
-                if !matches!(last.outcome, Outcome::Ok | Outcome::Unchanged) =>
-            {
-                Role::Bad
-            }
-            _ => rest,
-        };
-        cell(canvas, x, y, column, &text, role);
-        x += column.width + 1;
-    }
-    if canvas.width() >= WHY_FROM {
-        let room = usize::from(canvas.width().saturating_sub(x + 1));
-        let text = match &trouble {
-            Some(Trouble {
-                reason,
-                next: Some(next),
-            }) => {
-                // Without room for both, the reason.
-                let both = format!("{}; {}", untrusted::line(reason), next.short());
-                match both.width() > room {
-                    true => fit(reason, room),
-                    false => both,
+    for place in places {
+        match (place.column, row.best()) {
+            (Column::State, _) => cell(canvas, y, place, state.word(), of_state(state)),
+            (Column::Agent, _) => {
+                let name = shorten(&row.name, usize::from(place.width));
+                canvas.put(place.x, y, &name, Role::Text);
+                if here {
+                    canvas.highlight(place.x, y, place.width);
                 }
             }
-            _ => fit(&seen.why, room),
-        };
-        canvas.put(x + 1, y, &clip(&text, room), rest);
+            (Column::Trend, _) => {
+                let trend = model.trends.get(&row.name);
+                cell(
+                    canvas,
+                    y,
+                    place,
+                    &bars(trend.map_or(&[], Vec::as_slice)),
+                    Role::Text,
+                );
+            }
+            (_, None) => {}
+            (Column::Why, Some(seen)) => why(canvas, y, place, row, seen, &trouble),
+            (column, Some(seen)) => {
+                // Of who cannot be reached the last that was seen is shown, and its age.
+                let lasting = matches!(column, Column::Host | Column::LastRun);
+                let known = row.last_read().filter(|_| trouble.is_some() && !lasting);
+                let text = match (known, column) {
+                    (Some(known), Column::Changed) => age(model.now.wall, known.read),
+                    (Some(known), column) => value(model, known, column),
+                    (None, column) => value(model, seen, column),
+                };
+                let stale = row.seen.is_none() || known.is_some();
+                let text = match stale && text != "-" {
+                    true => format!("({text})"),
+                    false => text,
+                };
+                let bad = |outcome| !matches!(outcome, Outcome::Ok | Outcome::Unchanged);
+                let role = match (column, &seen.last) {
+                    (Column::LastRun, Some(last)) if bad(last.outcome) => Role::Bad,
+                    _ if stale => Role::Dim,
+                    _ => Role::Text,
+                };
+                cell(canvas, y, place, &text, role);
+            }
+        }
     }
 }
 
-fn value(model: &Model, seen: &Observation, head: &str) -> String {
-    let none = || "-".to_string();
-    let now = model.now.wall;
-    let Some(content) = &seen.content else {
-        return match (head, &seen.last) {
-            ("HOST", _) => host_of(model, seen),
-            ("LAST RUN", Some(last)) => {
-                format!("{} {}", clock(model, last.time), last.word())
+fn why(
+    canvas: &mut Canvas<'_>,
+    y: u16,
+    place: &Place,
+    row: &Row,
+    seen: &Observation,
+    trouble: &Option<Trouble>,
+) {
+    let room = usize::from(place.width);
+    let text = match trouble {
+        // Without room for both, the reason.
+        Some(Trouble {
+            reason,
+            next: Some(next),
+        }) => {
+            let both = format!("{}; {}", untrusted::line(reason), next.short());
+            match both.width() > room {
+                true => fit(reason, room),
+                false => both,
             }
-            _ => none(),
-        };
+        }
+        _ => fit(&seen.why, room),
     };
-    match head {
-        "HOST" => host_of(model, seen),
-        "SIZE" => size(content.size),
-        "LIM" => share(content.size, seen.limit),
-        "SCRATCH" => content.scratch_lines.to_string(),
-        "ABOVE---" => match &content.boundary {
-            Some(boundary) if boundary.drifted() => {
-                format!("+{} -{}", boundary.added, boundary.removed)
-            }
-            Some(_) => "0".to_string(),
-            None => none(),
-        },
-        "CHANGED" => age(now, modified(content.modified, now)),
-        _ => match &seen.last {
-            Some(last) => format!("{} {}", clock(model, last.time), last.word()),
-            None => none(),
-        },
+    let role = match row.seen {
+        Some(_) => Role::Text,
+        None => Role::Dim,
+    };
+    canvas.put(place.x, y, &clip(&text, room), role);
+}
+
+fn value(model: &Model, seen: &Observation, column: Column) -> String {
+    let now = model.now.wall;
+    let content = seen.content.as_ref();
+    let text = match column {
+        Column::Host => Some(host_of(model, seen)),
+        Column::Size => content.map(|content| size(content.size)),
+        Column::Limit => content.map(|content| share(content.size, seen.limit)),
+        Column::Scratch => content.map(|content| content.scratch_lines.to_string()),
+        Column::Above => content
+            .and_then(|content| content.boundary.as_ref())
+            .map(|boundary| match boundary.drifted() {
+                true => format!("+{} -{}", boundary.added, boundary.removed),
+                false => "0".to_string(),
+            }),
+        Column::Changed => content.map(|content| age(now, modified(content.modified, now))),
+        Column::LastRun => {
+            let last = seen.last.as_ref();
+            last.map(|last| format!("{} {}", clock(model, last.time), last.word()))
+        }
+        Column::State | Column::Agent | Column::Trend | Column::Why => None,
+    };
+    text.unwrap_or_else(|| "-".to_string())
+}
+
+/// Sizes as bars of eight heights, the largest the highest.
+fn bars(sizes: &[u64]) -> String {
+    let most = sizes.iter().copied().max().unwrap_or(0).max(1);
+    let bar = |size: &u64| {
+        let bars = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+        bars[(u128::from(*size) * 7 / u128::from(most)) as usize]
+    };
+    match sizes {
+        [] => "-".to_string(),
+        sizes => sizes.iter().map(bar).collect(),
     }
 }
 
@@ -553,40 +480,53 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     if tall && !said {
         match rest {
             "" if !hint.is_empty() => canvas.put(1, y + 1, &clip(&hint, room), Role::Text),
-            "" => canvas.put(1, y + 1, next_step(row, seen), Role::Dim),
+            "" => canvas.put(
+                1,
+                y + 1,
+                &clip(&next_step(model, row, seen), room),
+                Role::Dim,
+            ),
             rest => canvas.put(1, y + 1, &fit(rest, room), Role::Text),
         };
     }
 }
 
 /// What to press now.
-fn next_step(row: &Row, seen: &Observation) -> &'static str {
+fn next_step(model: &Model, row: &Row, seen: &Observation) -> String {
+    let (diff, plan) = (model.key(Command::OpenDiff), model.key(Command::PlanReset));
     match seen.state {
-        State::Tampered => {
-            "The baseline file is not what was sealed. Nothing was changed; compare it before you seal it again."
-        }
-        State::Drifted => {
-            "The agent changed what stands above the separator. d shows the lines, X plans a reset."
-        }
-        State::NoSep => {
-            "There is no separator line. d shows the file, X plans a reset that archives all of it."
-        }
-        State::HostKey => {
-            "The host shows another key than the one that is known. Nothing was read or sent; find out why before you trust it."
-        }
+        State::Tampered => "The baseline file is not what was sealed. Nothing was changed; \
+             compare it before you seal it again."
+            .to_string(),
+        State::Drifted => format!(
+            "The agent changed what stands above the separator. {diff} shows the lines, \
+             {plan} plans a reset."
+        ),
+        State::NoSep => format!(
+            "There is no separator line. {diff} shows the file, {plan} plans a reset that \
+             archives all of it."
+        ),
+        State::HostKey => "The host shows another key than the one that is known. Nothing was \
+             read or sent; find out why before you trust it."
+            .to_string(),
         State::Unreach if row.last_read().is_none() => {
-            "The host did not answer; nothing was ever seen there."
+            "The host did not answer; nothing was ever seen there.".to_string()
         }
-        State::Unreach => "The host did not answer; what is shown is the last that was seen.",
-        State::Error => "It cannot be read as it is; nothing was changed.",
-        State::Missing => {
-            "The folder is there, the file is not. X plans to create it from the baseline."
+        State::Unreach => {
+            "The host did not answer; what is shown is the last that was seen.".to_string()
         }
-        State::Oversize => {
-            "The agent has to read all of this. X plans a reset that archives its notes."
+        State::Error => "It cannot be read as it is; nothing was changed.".to_string(),
+        State::Missing => format!(
+            "The folder is there, the file is not. {plan} plans to create it from the baseline."
+        ),
+        State::Oversize => format!(
+            "The agent has to read all of this. {plan} plans a reset that archives its notes."
+        ),
+        State::Busy => "A run holds its lock. Wait until it has ended.".to_string(),
+        State::Scratch => {
+            let tab = model.key(Command::NextTab);
+            format!("{diff} shows the diff, {tab} there the notes, {plan} plans a reset.")
         }
-        State::Busy => "A run holds its lock. Wait until it has ended.",
-        State::Scratch => "d shows the diff, Tab there the notes, X plans a reset.",
-        State::Clean | State::Loading => "Nothing to do.",
+        State::Clean | State::Loading => "Nothing to do.".to_string(),
     }
 }

@@ -117,12 +117,13 @@ fn row(
     x += names;
     let contact = &status.contact;
     let now = model.now.wall;
+    let keymap = &model.preferences.keymap;
     let none = || "-".to_string();
     let texts = [
         status.agents.len().to_string(),
         contact.latency.map_or_else(none, reply),
         contact.since.map_or_else(none, |since| age(now, since)),
-        next_try(status, now),
+        next_try(status, now, keymap),
     ];
     for (text, (_, width)) in texts.iter().zip(columns(canvas)) {
         x += width;
@@ -130,7 +131,7 @@ fn row(
     }
     let room = usize::from(canvas.width().saturating_sub(x + 2));
     if let Some(reason) = contact.reason() {
-        let asks = contact.asks.and_then(|_| trouble(status, now));
+        let asks = contact.asks.and_then(|_| trouble(status, now, keymap));
         let asks = asks.map(|asks| asks.to_string());
         // What answers it is in the column beside, too.
         let whole = asks.filter(|asks| asks.width() <= room);

@@ -2,6 +2,7 @@
 
 use super::fleet::{clock, fleet_name};
 use super::{Canvas, count, cut, message};
+use crate::console::command::Command;
 use crate::console::model::{Level, LogRow, Model};
 use crate::console::theme::Role;
 use crate::engine::Outcome;
@@ -82,7 +83,8 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     if let Some(LogRow::Run(run)) = rows.get(model.log.cursor) {
         let who = run.events.first().map_or(String::new(), |event| {
             let trigger = format!("{:?}", event.trigger).to_lowercase();
-            format!("by {} ({trigger}); Enter opens the result", event.user)
+            let key = model.key(Command::Open);
+            format!("by {} ({trigger}); {key} opens the result", event.user)
         });
         canvas.foreign(1, bottom + 1, who.as_bytes(), Role::Dim);
     }

@@ -1,9 +1,12 @@
 //! What lies over a screen: help, the palette, a question.
 
 use ratatui::layout::Rect;
+use unicode_width::UnicodeWidthStr;
 
 use super::{Canvas, cut, question};
 use crate::console::chooser::{Choice, choices};
+use crate::console::command::{self, Command};
+use crate::console::keymap::written;
 use crate::console::model::{Chooser, Model, Overlay};
 use crate::console::theme::Role;
 
@@ -20,13 +23,51 @@ pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
         }
         Overlay::Question(answering) => question::draw(model, answering, canvas),
         Overlay::Help(chooser) => {
-            let title = "Keys of this screen   j k move, Enter runs, / searches, Esc leaves";
-            list(canvas, title, chooser, &choices(model, overlay), true);
+            let key = |command| model.key(command);
+            let title = format!(
+                "Keys of this screen   {} {} move, Enter runs, {} searches, Esc leaves",
+                key(Command::Down),
+                key(Command::Up),
+                key(Command::Search)
+            );
+            list(canvas, &title, chooser, &choices(model, overlay), true);
         }
         Overlay::Palette(chooser) => {
             let title = "Commands   type a few letters, Enter runs, Esc leaves";
             list(canvas, title, chooser, &choices(model, overlay), false);
         }
+    }
+}
+
+/// What can follow the keys that were pressed, over the lower part of a screen.
+pub(super) fn which_key(model: &Model, canvas: &mut Canvas<'_>) {
+    let keys = &model.pending.keys;
+    let following = model.preferences.keymap.following(model.context(), keys);
+    let offered = |command| command::offered(model).any(|spec| spec.command == command);
+    let following = following
+        .into_iter()
+        .filter(|(_, command)| offered(*command));
+    // The header stays in sight.
+    let room = usize::from(canvas.area.height) - 6;
+    let following: Vec<(String, Command)> = following.take(room).collect();
+    let top = canvas.area.height - 2 - following.len() as u16;
+    let area = Rect::new(0, top, canvas.area.width, following.len() as u16 + 1);
+    canvas.clear(area);
+    canvas.rule(top);
+    canvas.put(1, top, &format!(" {} ", written(keys)), Role::Key);
+    let widest = following.iter().map(|(rest, _)| rest.width()).max();
+    let titles = 3 + widest.unwrap_or(0) as u16 + 2;
+    for ((rest, command), y) in following.iter().zip(top + 1..) {
+        let why = command::enabled(*command, model).err();
+        let (role, key) = match why {
+            Some(_) => (Role::Disabled, Role::Disabled),
+            None => (Role::Text, Role::Key),
+        };
+        canvas.put(3, y, rest, key);
+        let title = command::spec(*command).title;
+        let text = why.map_or(title.to_string(), |why| format!("({why}) {title}"));
+        let room = usize::from(canvas.width().saturating_sub(titles + 1));
+        canvas.put(titles, y, &cut(&text, room), role);
     }
 }
 

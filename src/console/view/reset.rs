@@ -4,6 +4,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::fleet::{clock, fleet_name};
 use super::{Canvas, clip, count, cut, fit, message, shorten, size, wrap};
+use crate::console::command::Command;
 use crate::console::model::{
     Form, Model, PlanView, Request, ResultView, Row, RunView, SMALLEST, Stage,
 };
@@ -24,12 +25,9 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         Stage::Empty => {
             canvas.put(0, 0, "RESET", Role::Title);
             canvas.rule(1);
-            canvas.put(
-                1,
-                3,
-                "There is no plan. Mark agents in the fleet and press X.",
-                Role::Text,
-            );
+            let key = model.key(Command::PlanReset);
+            let text = format!("There is no plan. Mark agents in the fleet and press {key}.");
+            canvas.put(1, 3, &text, Role::Text);
         }
         Stage::Planning(request) => {
             canvas.put(0, 0, title(request), Role::Title);
@@ -286,9 +284,11 @@ fn plan_row(canvas: &mut Canvas<'_>, y: u16, number: usize, step: &PlanStep, col
 fn note(model: &Model, view: &PlanView) -> (String, Role) {
     if !view.hidden.is_empty() {
         let text = format!(
-            "the filter hides {}: {}   h keeps them in the plan, v drops them",
+            "the filter hides {}: {}   {} keeps them in the plan, {} drops them",
             count(view.hidden.len() as u64, "marked agent"),
-            view.hidden.join(" ")
+            view.hidden.join(" "),
+            model.key(Command::KeepHidden),
+            model.key(Command::DropHidden)
         );
         return (text, Role::Warn);
     }
@@ -371,9 +371,9 @@ fn confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16)
         }
         Form::Choice => {
             let x = canvas.put(1, y, "Written to since:  ", Role::Warn);
-            let x = canvas.put(x, y, "a", Role::Key);
+            let x = canvas.put(x, y, &model.key(Command::Append), Role::Key);
             let x = canvas.put(x, y, " appends its new notes below,  ", Role::Text);
-            let x = canvas.put(x, y, "o", Role::Key);
+            let x = canvas.put(x, y, &model.key(Command::Overwrite), Role::Key);
             canvas.put(x, y, " archives them, overwrites", Role::Text);
         }
         Form::Typed(word) => {
@@ -542,7 +542,10 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
     let days = count(u64::from(model.fleet.retention_days), "day");
     let mut text = match tally(Outcome::Ok) {
         0 => "nothing was changed that could be undone".to_string(),
-        _ => format!("z plans to undo it, for {days}"),
+        _ => {
+            let key = model.key(Command::PlanUndo);
+            format!("{key} plans to undo it, for {days}")
+        }
     };
     if view.retired > 0 {
         text.push_str(&format!(

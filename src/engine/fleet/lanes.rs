@@ -409,6 +409,7 @@ mod tests {
             cwd: "/".into(),
             home: None,
             xdg_config_home: None,
+            xdg_state_home: None,
             config_variable: None,
             uid: 0,
         };

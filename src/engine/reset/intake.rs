@@ -333,7 +333,10 @@ impl<'a> Run<'a> {
 
     fn said_archived(&self, agent: &Agent, written: &Written, lines: u64) {
         let what = match written.kind {
-            EntryKind::Scratch => format!("Archived {lines} scratch lines of {}", agent.name),
+            EntryKind::Scratch => {
+                let plural = if lines == 1 { "" } else { "s" };
+                format!("Archived {lines} scratch line{plural} of {}", agent.name)
+            }
             EntryKind::Odd => format!("Described what stood in place of {}'s memory", agent.name),
             _ => format!("Archived the whole memory of {}", agent.name),
         };

@@ -1,6 +1,7 @@
 //! Hosts that come and go, their screen, and agents that cannot be reached.
 
 use memory_shepherd::console::command::{Command, enabled};
+use memory_shepherd::console::keymap::Keymap;
 use memory_shepherd::console::model::{self, Level, Screen};
 use memory_shepherd::console::update::{DEAF, Effect, Msg};
 use memory_shepherd::engine::{HostStatus, Reach, Setting, State};
@@ -297,7 +298,7 @@ fn a_host_that_asks_says_so_until_it_is_answered() {
     let mut console = spread(Reach::Up);
     console.send(Msg::Hosts(vec![asking()]));
     assert_eq!(model::word(&asking()), "ASKS");
-    assert_eq!(model::next_try(&asking(), ago(0)), "@");
+    assert_eq!(model::next_try(&asking(), ago(0), &Keymap::default()), "@");
     let trouble = console.model.cut_off("charlie").unwrap();
     assert_eq!(trouble.to_string(), "wants a password; @ answers");
     assert!(log(&console).is_empty(), "its question said it");
@@ -336,7 +337,7 @@ fn a_host_that_got_no_answer_is_tried_when_the_operator_wants_it_and_not_before(
     barred.contact.next = None;
     console.send(Msg::Hosts(vec![barred.clone()]));
     assert_eq!(console.said(), said, "nothing went away");
-    assert_eq!(model::next_try(&barred, ago(0)), "r");
+    assert_eq!(model::next_try(&barred, ago(0), &Keymap::default()), "r");
     let trouble = console.model.cut_off("charlie").unwrap();
     assert_eq!(trouble.to_string(), "No route to host; r tries again");
     // No countdown: nothing changes with time.

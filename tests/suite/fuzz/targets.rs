@@ -73,6 +73,7 @@ fn parse(text: &[u8]) -> Result<Config, Problems> {
         cwd: PathBuf::from("/"),
         home: Some(PathBuf::from("/home/operator")),
         xdg_config_home: None,
+        xdg_state_home: None,
         config_variable: None,
         uid: 1000,
     };

@@ -3,6 +3,7 @@
 use chrono::{DateTime, FixedOffset};
 
 use super::super::{Canvas, cut, size};
+use crate::console::command::Command;
 use crate::console::model::Model;
 use crate::console::theme::{Role, of_outcome};
 use crate::engine::{Act, Event, Past, Standing, Trigger};
@@ -220,7 +221,10 @@ pub(super) fn about(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         parts.push(note);
     }
     if history.opened.is_none() {
-        parts.push("Enter shows before and after".to_string());
+        parts.push(format!(
+            "{} shows before and after",
+            model.key(Command::Open)
+        ));
     }
     let room = usize::from(canvas.width()).saturating_sub(2);
     canvas.put(1, y, &cut(&parts.join(" · "), room), Role::Text);

@@ -1,0 +1,109 @@
+//! Notices that the operator's preferences were changed.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+
+use super::settled;
+use crate::console::preferences::{self, Loaded};
+use crate::console::update::Msg;
+use crate::engine::Engine;
+
+/// How often the file is looked at where nothing tells of changes.
+const POLL: Duration = Duration::from_secs(5);
+
+/// Reads the preferences whenever they were changed, for as long as somebody
+/// listens. What they said at first is known.
+pub(super) fn preferences(path: &Path, mut known: Loaded, engine: &Engine, messages: &Sender<Msg>) {
+    let (out, events) = unbounded();
+    let told = out.clone();
+    let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        // Reading it is no news.
+        if event.map_or(true, |event| !event.kind.is_access()) {
+            let _ = told.send(());
+        }
+    });
+    let mut watched = Watched {
+        watcher: watcher.ok(),
+        folders: BTreeSet::new(),
+    };
+    // What changed before anybody watched counts, too.
+    let _ = out.send(());
+    let mut sees = true;
+    loop {
+        wait(&events, sees);
+        settled(engine, path);
+        // A change is looked at once, however many events it has.
+        events.try_iter().for_each(drop);
+        // The folder may have come only now. What happens from here on is told.
+        sees = watched.follow(path);
+        let loaded = preferences::load(path);
+        if loaded == known {
+            continue;
+        }
+        known = loaded.clone();
+        let message = match loaded {
+            (preferences, problems) if problems.is_empty() => {
+                Msg::Preferences(Box::new(preferences))
+            }
+            (_, problems) => Msg::PreferencesBroken(problems),
+        };
+        if messages.send(message).is_err() {
+            return;
+        }
+    }
+}
+
+/// Waits for an event, or for a while where none can come.
+fn wait(events: &Receiver<()>, sees: bool) {
+    let _ = match sees {
+        true => events.recv().ok(),
+        false => events.recv_timeout(POLL).ok(),
+    };
+}
+
+/// Folders that are watched: editors put a new file in the place of the old one.
+struct Watched {
+    watcher: Option<RecommendedWatcher>,
+    folders: BTreeSet<PathBuf>,
+}
+
+impl Watched {
+    /// Watches the folder of a file, or the one in which that would be made, and the
+    /// one of the file that a link leads to. False where that is not possible.
+    fn follow(&mut self, path: &Path) -> bool {
+        let Some(watcher) = &mut self.watcher else {
+            return false;
+        };
+        let mut wanted = folders(path);
+        loop {
+            for folder in self.folders.difference(&wanted) {
+                // One that has gone is not watched any more.
+                let _ = watcher.unwatch(folder);
+            }
+            // Again for those that are known: another may stand at the name.
+            let mut each = wanted.iter();
+            let all = each.all(|it| watcher.watch(it, RecursiveMode::NonRecursive).is_ok());
+            self.folders = wanted;
+            // One that was made meanwhile was told to nobody.
+            wanted = folders(path);
+            if !all || wanted == self.folders {
+                return all;
+            }
+        }
+    }
+}
+
+/// Where something has to happen for a file to become another.
+fn folders(path: &Path) -> BTreeSet<PathBuf> {
+    let there = |path: &Path| {
+        let mut above = path.ancestors().skip(1);
+        above.find(|folder| folder.is_dir()).map(Path::to_path_buf)
+    };
+    let real = path.canonicalize().ok();
+    let paths = [Some(path), real.as_deref()].into_iter().flatten();
+    paths.filter_map(there).collect()
+}

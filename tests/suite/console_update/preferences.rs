@@ -1,0 +1,348 @@
+//! The operator's own keys, columns and filters; and what is kept.
+
+use std::path::Path;
+use std::time::Duration;
+
+use memory_shepherd::config::Diagnostic;
+use memory_shepherd::console::command::{Command, TABLE};
+use memory_shepherd::console::keymap::{self, Code, Key};
+use memory_shepherd::console::model::{FleetView, Overlay, Screen, Sort};
+use memory_shepherd::console::preferences::{self, Preferences};
+use memory_shepherd::console::update::{Effect, Msg};
+use memory_shepherd::engine::State;
+use proptest::prelude::*;
+
+use super::{cursor, dirties, marks, order};
+use crate::console_fleet::{Console, four, plan};
+
+fn parse(text: &str) -> (Preferences, Vec<Diagnostic>) {
+    preferences::parse(text, Path::new("/home/op/console.toml"))
+}
+
+/// A console of somebody who prefers this.
+fn preferring(text: &str) -> Console {
+    let (preferences, found) = parse(text);
+    assert_eq!(found, [], "{text}");
+    let mut console = four();
+    console.send(Msg::Preferences(Box::new(preferences)));
+    console
+}
+
+#[test]
+fn other_keys_do_the_same_and_the_old_ones_nothing() {
+    let mut console = preferring("[keys]\nmark = \"Space m\"\ndown = [\"J\"]\nback = [\"b\"]\n");
+    assert_eq!(cursor(&console), "charlie");
+    console.press("j");
+    assert_eq!(cursor(&console), "charlie");
+    console.press("J");
+    assert_eq!(cursor(&console), "bravo");
+    console.press("Space");
+    assert!(marks(&console).is_empty());
+    console.press("m");
+    assert_eq!(marks(&console), ["bravo"]);
+    console.press("Space J");
+    assert_eq!(cursor(&console), "alpha", "a wrong second key counts alone");
+    assert_eq!(console.press("q"), []);
+    assert_eq!(console.press("b"), [Effect::Cancel, Effect::Quit]);
+}
+
+#[test]
+fn escape_always_leads_back_and_never_quits() {
+    let mut console = preferring("[keys]\nback = []\n");
+    console.press("7");
+    console.press("Esc");
+    assert_eq!(console.model.screen, Screen::Fleet);
+    assert_eq!(console.press("Esc"), []);
+    assert_eq!(console.said(), "^c quits");
+}
+
+#[test]
+fn a_letter_that_quits_can_be_typed_all_the_same() {
+    let mut console = preferring("[keys]\nquit = \"Q\"\n");
+    console.press("/");
+    console.type_line("Quiet");
+    assert_eq!(console.model.filter, "Quiet");
+    console.press("Esc");
+    assert_eq!(console.press("Q"), [Effect::Cancel, Effect::Quit]);
+    assert_eq!(console.press("^c"), []);
+}
+
+#[test]
+fn help_is_moved_through_by_the_keys_of_lists() {
+    let mut console =
+        preferring("[keys]\ndown = \"n\"\nnext-hit = \"F6\"\nsearch = \"s\"\nhelp = \"H\"\n");
+    console.press("H n n");
+    let cursor = |console: &Console| match &console.model.overlay {
+        Some(Overlay::Help(chooser)) => Some((chooser.cursor, chooser.typing)),
+        _ => None,
+    };
+    assert_eq!(cursor(&console), Some((2, false)));
+    console.press("j s");
+    assert_eq!(cursor(&console), Some((2, true)));
+    console.press("Esc H");
+    assert_eq!(cursor(&console), None);
+    console.press(": Left F1");
+    assert!(console.model.overlay.is_some(), "they are no letters");
+}
+
+#[test]
+fn what_is_said_names_the_keys_in_force() {
+    let mut console = preferring(
+        "[keys]\nread-only = \"F2\"\nplan = []\nreset = \"F5\"\nnext-hit = \"F6\"\nquit = \"F12\"\n\
+         keep-hidden = \"K\"\ndrop-hidden = \"D d\"\nhost = []\n",
+    );
+    for (keys, said) in [
+        (
+            ": p l a n Enter",
+            "plan: there is no plan yet; F5 makes one",
+        ),
+        (
+            "F2",
+            "read-only; F2 again switches it off, for protected agents, too",
+        ),
+        ("F5", "reset: read-only; F2 switches it off"),
+        ("F2 y Esc", "q quits"),
+    ] {
+        console.press(keys);
+        assert_eq!(console.said(), said, "{keys}");
+    }
+    console.press("Space / z z z Enter F5");
+    console.answer(plan(&[("charlie", State::Drifted)]));
+    console.pass(Duration::from_secs(1));
+    console.press("y");
+    let what = "confirm: first say what with the hidden ones: K keeps, Dd drops";
+    assert_eq!(console.said(), what);
+    console.press("K");
+    console.type_line("reset 1");
+    console.press("Enter F5");
+    console.press("q F5");
+    assert_eq!(
+        console.said(),
+        "reset: a run is in progress; :plan shows it"
+    );
+    console.press("F12");
+    assert!(
+        console.said().ends_with("F12 again quits"),
+        "{}",
+        console.said()
+    );
+}
+
+#[test]
+fn what_can_follow_is_shown_after_a_moment_and_escape_cancels_it() {
+    let mut console = four();
+    console.press("G");
+    assert!(!dirties(&mut console, |console| drop(console.press("g"))));
+    assert!(!console.model.pending.shown);
+    assert!(dirties(&mut console, |console| {
+        console.pass(Duration::from_millis(400));
+    }));
+    assert!(console.model.pending.shown);
+    assert!(!dirties(&mut console, |console| {
+        console.pass(Duration::from_secs(5));
+    }));
+    console.press("/ x Enter");
+    assert_eq!(console.model.filter, "x", "another key counts alone");
+    console.press("g Esc");
+    assert!(console.model.pending.keys.is_empty());
+    assert_eq!(console.model.filter, "x", "it was not for the filter");
+    console.press("Esc");
+    assert_eq!(console.model.filter, "");
+    console.press("g g");
+    assert_eq!(cursor(&console), "charlie");
+}
+
+#[test]
+fn what_lies_over_a_screen_has_no_use_for_a_key_that_was_begun() {
+    let mut console = four();
+    console.press("g ? Esc g");
+    assert_eq!(console.model.pending.keys.len(), 1);
+    console.press("2");
+    assert_eq!(console.model.screen, Screen::Agent);
+    assert!(console.model.pending.keys.is_empty());
+}
+
+#[test]
+fn wrong_preferences_leave_the_old_ones_and_right_ones_take_the_line_away() {
+    let mut console = preferring("[keys]\nlog = \"L\"\n");
+    let (_, found) = parse("[keys]\nlgo = \"7\"\nrset = \"X\"\n");
+    console.send(Msg::PreferencesBroken(found));
+    assert!(
+        console
+            .said()
+            .contains("old preferences stay: console.toml:2 and 1 more: "),
+        "{}",
+        console.said()
+    );
+    let error = console.model.preferences_error.clone().unwrap();
+    assert!(error.starts_with("console.toml:2 and 1 more: "), "{error}");
+    let logged = |text: &str| {
+        let messages = console.model.log.messages.iter();
+        messages.filter(|it| it.text.contains(text)).count()
+    };
+    assert_eq!(
+        (logged("console.toml:2: "), logged("console.toml:3: ")),
+        (1, 1)
+    );
+    console.press("L");
+    assert_eq!(console.model.screen, Screen::Log);
+    console.send(Msg::Preferences(Box::default()));
+    assert_eq!(console.model.preferences_error, None);
+}
+
+#[test]
+fn filters_with_names_are_in_the_palette() {
+    let mut console = preferring("[filters]\nnight = \"is:drifted !test\"\nday = \"bravo\"\n");
+    console.press("7 :");
+    console.type_line("filter day");
+    let kept = FleetView {
+        filter: "bravo".to_string(),
+        ..FleetView::default()
+    };
+    assert_eq!(console.press("Enter"), [Effect::Keep(kept)]);
+    assert_eq!(
+        (console.model.screen, order(&console.model)),
+        (Screen::Fleet, vec!["bravo"])
+    );
+}
+
+#[test]
+fn order_and_filter_are_kept_once_they_stand() {
+    let mut console = four();
+    let kept = |effects: &[Effect]| {
+        let views = effects.iter().filter_map(|effect| match effect {
+            Effect::Keep(view) => Some(view.clone()),
+            _ => None,
+        });
+        views.collect::<Vec<_>>()
+    };
+    let effects = console.press("/ a l");
+    assert_eq!(kept(&effects), [], "it is still being typed");
+    let effects = console.press("Enter");
+    assert_eq!(kept(&effects)[0].filter, "al");
+    let effects = console.press("S");
+    assert_eq!(
+        kept(&effects),
+        [FleetView {
+            reverse: true,
+            filter: "al".to_string(),
+            ..FleetView::default()
+        }]
+    );
+    assert_eq!(kept(&console.press("j k 7 1")), []);
+    let effects = console.press("Esc");
+    assert_eq!(kept(&effects)[0].filter, "");
+    // Marks do not come back, so neither does a filter that asks for them.
+    console.press("/");
+    console.type_line("is:marked");
+    assert_eq!(kept(&console.press("Enter")), []);
+}
+
+#[test]
+fn what_was_kept_is_shown_as_such_until_it_is_touched() {
+    let mut console = four();
+    let view = FleetView {
+        sort: Sort::Name,
+        reverse: true,
+        filter: "!charlie".to_string(),
+    };
+    console.model.look_again(view);
+    assert_eq!(order(&console.model), ["delta", "bravo", "alpha"]);
+    assert!(console.model.filter_kept);
+    assert_eq!(console.send(Msg::Tick), [], "it is not kept again");
+    console.press("j /");
+    assert!(console.model.filter_kept);
+    console.press("x Esc");
+    assert_eq!(
+        (console.model.filter_kept, console.model.filter.as_str()),
+        (false, "!charlie")
+    );
+}
+
+#[test]
+fn enter_does_not_confirm_in_help_and_palette_either() {
+    for keys in ["? Enter", ": c o n f i r m Enter"] {
+        let mut console = four();
+        console.plan("j X", plan(&[("bravo", State::Scratch)]));
+        console.press(keys);
+        assert_eq!(
+            console.said(),
+            "y confirms a plan; Enter never does",
+            "{keys}"
+        );
+        assert_eq!(console.applied(), [""; 0]);
+        console.press("y");
+        assert_eq!(console.applied(), ["bravo"]);
+    }
+}
+
+#[test]
+fn the_example_of_the_readme_is_right() {
+    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let example = readme.split("```toml\n").nth(1).unwrap();
+    let (preferences, found) = parse(example.split("```").next().unwrap());
+    assert_eq!(found, []);
+    assert_eq!(
+        preferences.keymap.texts(Command::PlanReset),
+        ["F5", "Space r"]
+    );
+    assert_eq!(preferences.filters.len(), 1);
+}
+
+/// Texts that change the keys of some commands, many of them refused.
+fn texts() -> impl Strategy<Value = String> {
+    let ids: Vec<&'static str> = TABLE.iter().map(|spec| spec.id).collect();
+    let keys = [
+        "Enter", "Space", "y", "Esc", "X", "d", "F5", "Space y", "gy", "Q", "^e", "^c", "Enter y",
+        "a",
+    ];
+    let entry = (
+        proptest::sample::select(ids),
+        proptest::collection::vec(proptest::sample::select(keys.to_vec()), 0..3),
+    );
+    proptest::collection::hash_map(
+        entry.clone().prop_map(|it| it.0),
+        entry.prop_map(|it| it.1),
+        0..12,
+    )
+    .prop_map(|all| {
+        let lines = all.iter().map(|(id, keys)| format!("{id} = {keys:?}\n"));
+        format!("[keys]\n{}", lines.collect::<String>())
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever is configured: only y confirms what a key confirms, nothing but the
+    /// typed words what they do, and no key that opens a plan is y.
+    #[test]
+    fn nothing_but_y_confirms_whatever_is_configured(text in texts()) {
+        let (preferences, _) = parse(&text);
+        let keymap = preferences.keymap.clone();
+        for spec in TABLE {
+            if memory_shepherd::console::command::opens_a_plan(spec.command) {
+                for keys in keymap.keys(spec.command) {
+                    prop_assert_ne!(keys.last().and_then(|key| key.typed()), Some('y'));
+                }
+            }
+        }
+        prop_assert!(!keymap.keys(Command::Quit).is_empty() && !keymap.keys(Command::Help).is_empty());
+        for state in [State::Scratch, State::Drifted] {
+            let mut console = four();
+            console.model.preferences = preferences.clone();
+            let effects = memory_shepherd::console::update::perform(&mut console.model, Command::PlanReset, Key::plain(Code::F(1)));
+            prop_assert!(matches!(effects.last(), Some(Effect::Plan(..))));
+            console.answer(plan(&[("charlie", state)]));
+            console.pass(Duration::from_secs(1));
+            for key in ["Enter", "Space", "F5", "X", "a", "d", "Q", "Enter", "Space"] {
+                let key = keymap::parse(key).unwrap();
+                for key in key {
+                    let effects = console.send(Msg::Keys(vec![key]));
+                    prop_assert!(!effects.iter().any(|effect| matches!(effect, Effect::Apply(_))), "{}", text);
+                }
+            }
+        }
+    }
+}
