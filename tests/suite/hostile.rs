@@ -215,7 +215,7 @@ fn no_screen_lets_it_out() {
         terminal.wait_for("LAST RUN");
     }
     press(&mut terminal, "7");
-    terminal.wait_for("undo");
+    terminal.wait_for("LOG  ");
     press(&mut terminal, "G k Enter j j q 8 j Enter Esc 1 ? G Esc");
     // What is pasted into a line.
     press(&mut terminal, "/");
