@@ -11,11 +11,13 @@ use memory_shepherd::console::theme::{BUILT_IN, Theme};
 use memory_shepherd::console::update::{DEAF, Msg};
 use memory_shepherd::console::view;
 use memory_shepherd::engine::{Outcome, Progress, Stage as Step, State, UndoMode};
+use proptest::prelude::*;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell;
 use ratatui::style::{Color, Modifier};
 
 use crate::console_fleet::{Console, fleet, history, keys, plan, report, run, seen, skipped, undo};
+use crate::reader::{Stream, brief, foreign, payload, payloads};
 use crate::terminal::{Seen, assert_same_grid, grid};
 
 const SIZE: (u16, u16) = (120, 36);
@@ -88,7 +90,7 @@ impl Wire {
         let nested = inside.windows(7).any(|bytes| bytes == &BEGIN[..7]);
         assert!(!nested, "{what}: one synchronized update");
         self.emulator.process(bytes);
-        let mut found = foreign(bytes);
+        let mut found = foreign(Stream::Screen, bytes);
         if !self.agreed {
             found.retain(|found| found != "U+200D" && found != "U+FE0F");
         }
@@ -528,116 +530,6 @@ fn a_screen_that_is_forgotten_is_drawn_whole_in_one_frame() {
 
 // ---- Hostile text ----------------------------------------------------------
 
-/// What is in a stream of bytes that does not belong there: sequences that are
-/// not on the list, and characters that no terminal should be sent.
-fn foreign(bytes: &[u8]) -> Vec<String> {
-    struct Listed(Vec<String>);
-
-    impl vte::Perform for Listed {
-        fn print(&mut self, c: char) {
-            if !may_be_shown(c) {
-                self.0.push(format!("U+{:04X}", u32::from(c)));
-            }
-        }
-
-        fn execute(&mut self, byte: u8) {
-            self.0.push(format!("control {byte:02x}"));
-        }
-
-        fn hook(&mut self, params: &vte::Params, _: &[u8], _: bool, action: char) {
-            self.0.push(format!("DCS {params:?} {action}"));
-        }
-
-        fn osc_dispatch(&mut self, params: &[&[u8]], _: bool) {
-            self.0.push(format!("OSC {params:?}"));
-        }
-
-        fn csi_dispatch(&mut self, params: &vte::Params, marks: &[u8], _: bool, action: char) {
-            let numbers: Vec<u16> = params.iter().flatten().copied().collect();
-            let known = match (action, marks) {
-                ('m' | 'H' | 'J' | 'K' | 'L' | 'M' | 'r', b"") => true,
-                ('h' | 'l', b"?") => numbers
-                    .iter()
-                    .all(|number| matches!(number, 25 | 1049 | 2004 | 2026)),
-                _ => false,
-            };
-            if !known {
-                self.0.push(format!("CSI {marks:?} {numbers:?} {action}"));
-            }
-        }
-
-        fn esc_dispatch(&mut self, marks: &[u8], _: bool, byte: u8) {
-            self.0.push(format!("ESC {marks:?} {byte:02x}"));
-        }
-    }
-
-    let mut found = Listed(Vec::new());
-    vte::Parser::new().advance(&mut found, bytes);
-    found.0.dedup();
-    found.0
-}
-
-/// Whether a character has a shape and leaves its neighbours alone.
-fn may_be_shown(c: char) -> bool {
-    !c.is_control()
-        && !matches!(u32::from(c),
-            0xAD | 0x34F | 0x61C | 0x115F..=0x1160 | 0x17B4..=0x17B5 | 0x180B..=0x180F
-            | 0x200B..=0x200F | 0x2028..=0x202E | 0x2060..=0x206F | 0x2800 | 0x3164
-            | 0xE000..=0xF8FF | 0xFE00..=0xFE0F | 0xFEFF | 0xFFA0 | 0xFFF0..=0xFFFB
-            | 0x1BCA0..=0x1BCA3 | 0x1D173..=0x1D17A | 0xE0000..=0x10FFFF)
-}
-
-/// Everything that somebody may try, one to a line.
-fn payloads() -> Vec<Vec<u8>> {
-    // Every C0, DEL and C1, raw and as UTF-8.
-    let controls = (0..0x20).chain(0x7F..0xA0).filter(|byte| *byte != b'\n');
-    let raw: Vec<u8> = controls.flat_map(|byte| [b'a', byte, b'b']).collect();
-    let written: String = ('\u{80}'..'\u{a0}').flat_map(|c| ['a', c, 'b']).collect();
-    let mut payloads: Vec<Vec<u8>> = vec![raw, written.into_bytes()];
-    let sequences = [
-        "\x1b[2J\x1b[H\x1b[31mred",
-        "\x1b[1;1HOWNED\x1b[36;1HOWNED",
-        "\x1b[?1049l\x1b[?25h\x1b[?2004l",
-        "\x1b[?1000h\x1b[?1006h\x1b[>4;2m\x1b[>1u",
-        "\x1b[6n\x1b[c\x1b[>c\x1b[?2026$p\x1b[18t\x1b[21t",
-        "\x1b]0;title\x07\x1b]2;title\x1b\\",
-        "\x1b]52;c;cm0gLXJmIH4=\x07",
-        "\x1b]8;;https://example.com\x07link\x1b]8;;\x07",
-        "\x1b]11;?\x07\x1b]1337;File=inline=1:AAAA\x07",
-        "\x1bP+q544e\x1b\\\x1bPq#0;2;0;0;0\x1b\\",
-        "\x1b_Gf=24;AAAA\x1b\\\x1b^private\x1b\\\x1bXsos\x1b\\",
-        "\x1bc\x1b7\x1b8\x1bD\x1bM\x1b(0\x1b#8\x1b=\x1b>",
-        "\u{9b}31m\u{9d}0;title\u{9c}\u{90}q\u{9c}",
-        "\x0e shifted \x0f\x05\x07\x08\x08\x08\x0b\x0c\r over the line",
-        "\x1b[200~rm -rf ~\n\x1b[201~",
-        "\x1b[?2026h never ended",
-        "bidi \u{202e}evil\u{202c} \u{2066}\u{2067}\u{2068}\u{2069}\u{200e}\u{200f}\u{61c}",
-        "zero \u{200b}\u{200c}\u{200d}\u{2060}\u{feff}\u{ad}\u{34f}\u{180e} width",
-        "tags \u{e0001}\u{e0069}\u{e0067}\u{e006e}\u{e006f}\u{e0072}\u{e0065}\u{e007f}",
-        "variation a\u{fe0f}\u{fe00}\u{e0100}",
-        "fillers \u{3164}\u{115f}\u{1160}\u{ffa0}\u{2800}",
-        "lines\u{2028}and\u{2029}paragraphs\u{85}next",
-        "private \u{e000}\u{f8ff}\u{f0000}\u{10ffff} no \u{fdd0}\u{ffff}",
-        "zalgo a\u{300}\u{301}\u{302}\u{303}\u{304}\u{305}\u{306}\u{307}\u{308}\u{309}\u{30a}",
-        "\u{301}\u{302} without a base",
-        "interlinear \u{fff9}a\u{fffa}b\u{fffb} music \u{1d173}",
-        "wide 日本語日本語日本語 half \u{ff76} 👍",
-        "tabs\ta\tb\tc",
-    ];
-    payloads.extend(sequences.map(|text| text.as_bytes().to_vec()));
-    payloads.push(b"\xff\xfe\xc0\x80\xed\xa0\x80\xf5 no UTF-8 \xe2\x80".to_vec());
-    payloads.push("\u{202e}".repeat(5_000).into_bytes());
-    payloads.push("日".repeat(5_000).into_bytes());
-    payloads
-}
-
-/// The beginning of a payload, for people.
-fn brief(payload: &[u8]) -> String {
-    let text = String::from_utf8_lossy(payload);
-    let begin: String = text.chars().take(20).collect();
-    format!("{begin:?}")
-}
-
 fn chrome(wire: &Wire) -> Vec<String> {
     let (_, rows) = SIZE;
     [0, 1, 2, rows - 3, rows - 1]
@@ -799,7 +691,8 @@ fn hostile_names_hosts_reasons_and_notes_are_text() {
 #[test]
 fn clusters_of_disputed_width_do_not_move_their_neighbours() {
     let text = String::from_utf8(BASELINE.to_vec()).unwrap();
-    let signs = "👨‍👩‍👧‍👦 family 👍🏽 thumb 🇩🇪 flag ☔️ rain 1️⃣ one a\u{301}\u{302} accents\n";
+    let signs =
+        "👨‍👩‍👧‍👦 family 👍🏽 thumb 🇩🇪 flag ☔️ rain 1️⃣ one a\u{301}\u{302} accents กำ thai நி tamil\n";
     let memory = text.replacen("1. ", &format!("1. {signs}2. "), 1) + signs;
     let mut wire = Wire::new(herd(24));
     wire.agreed = false;
@@ -814,19 +707,42 @@ fn clusters_of_disputed_width_do_not_move_their_neighbours() {
     wire.frame("last");
 }
 
-#[test]
-fn the_list_of_sequences_catches_what_is_not_on_it() {
-    for payload in payloads() {
-        let Ok(text) = String::from_utf8(payload.clone()) else {
-            continue;
-        };
-        // Only of sequences that we write as well, or only odd to look at.
-        let ours = ["\x1b[2J", "\x1b[1;1H", "\x1b[?1049l", "\x1b[?2026h"];
-        let odd = ["zalgo", "wide", "日", "\u{301}"];
-        let harmless = ours.iter().chain(&odd).any(|begin| text.starts_with(begin));
-        assert_eq!(foreign(&payload).is_empty(), harmless, "{text:.60?}");
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// What nobody has thought of is text as well: in a diff and in notes, in words
+    /// of hosts and of records, and in a line that is typed.
+    #[test]
+    fn hostile_text_of_any_kind_is_text(payload in payload()) {
+        let what = brief(&payload);
+        // The emulator drops the replacement character.
+        let evil = String::from_utf8_lossy(&payload).replace('\u{fffd}', "");
+        let mut wire = Wire::new(herd(6));
+        wire.agreed = false;
+        let name = wire.console.model.cursor.clone().unwrap();
+        let mut observation = seen(&name, State::Drifted);
+        observation.host = evil.clone();
+        observation.why = evil.clone();
+        wire.console.observe(vec![observation]);
+        wire.frame(&what);
+        wire.console.press("d");
+        let text = String::from_utf8(BASELINE.to_vec()).unwrap();
+        let (first, rest) = text.split_once("\n1. ").unwrap();
+        let memory = [first.as_bytes(), b"\n1. ", &payload, rest.as_bytes(), &payload].concat();
+        wire.console.texts(&name, &memory, Some(BASELINE));
+        for key in ["w", ".", "t", "f", "f", "Tab", "w", "G", "/"] {
+            wire.frame(&what);
+            wire.console.press(key);
+        }
+        wire.console.send(Msg::Paste(evil.clone()));
+        wire.frame(&what);
+        wire.console.press("Enter Esc 7");
+        let mut runs = vec![run("5a10c3d2", 10, &[(name.as_str(), Outcome::Failed)])];
+        runs[0].events[0].note = Some(evil.clone());
+        runs[0].events[0].user = evil;
+        wire.console.send(Msg::Log(Ok(runs)));
+        wire.frame(&what);
+        wire.console.press("G Enter");
+        wire.frame(&what);
     }
-    assert_eq!(foreign(b"\x1b[?1000h"), ["CSI [63] [1000] h"]);
-    assert_eq!(foreign(b"\x1b]52;c;AAAA\x07").len(), 1);
-    assert_eq!(foreign(b"\r\n"), ["control 0d", "control 0a"]);
 }

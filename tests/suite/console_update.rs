@@ -2,7 +2,7 @@
 //! or clock.
 
 mod agent;
-mod everywhere;
+pub mod everywhere;
 mod fleet;
 mod hosts;
 mod keys;

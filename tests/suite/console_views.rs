@@ -1029,6 +1029,20 @@ fn hostile_questions() {
 }
 
 #[test]
+fn a_message_stays_until_the_next_key_also_where_it_has_one_row() {
+    for size in [(80, 24), (120, 36)] {
+        let mut console = herd();
+        console.send(Msg::Resize(size.0, size.1));
+        console.send(Msg::Note(Level::Error, "something is wrong".to_string()));
+        console.pass(Duration::from_secs(70));
+        let shows = |console: &Console| drawn(console, "terminal").contains("something is wrong");
+        assert!(shows(&console), "{size:?}");
+        console.press("j");
+        assert!(!shows(&console), "{size:?}");
+    }
+}
+
+#[test]
 fn too_small() {
     for (columns, rows) in [(59, 15), (40, 10), (20, 5)] {
         let mut console = herd();

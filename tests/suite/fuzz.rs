@@ -180,10 +180,11 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
 }
 
 /// Numbers that look random and are the same in every run.
-struct Numbers(u64);
+pub struct Numbers(pub u64);
 
 impl Numbers {
-    fn below(&mut self, limit: usize) -> usize {
+    /// One of those below a limit.
+    pub fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -407,14 +407,9 @@ pub(super) fn clock(model: &Model, time: DateTime<FixedOffset>) -> String {
 /// What there is to know of the agent under the cursor, and what was said last.
 fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let tall = model.strip_height() > 1;
-    let said = tall && message(model, canvas, y + 1);
-    if !tall
-        && model
-            .message
-            .as_ref()
-            .is_some_and(|m| m.time == model.now.wall)
-    {
-        message(model, canvas, y);
+    let said = message(model, canvas, y + u16::from(tall));
+    // In one row it takes the place of the rest until the next key.
+    if said && !tall {
         return;
     }
     let Some(row) = model.strip.as_deref().and_then(|name| model.row(name)) else {

@@ -99,7 +99,8 @@ fn places() -> Vec<(&'static str, Console)> {
     ]
 }
 
-fn check(model: &Model, what: &str) {
+/// What holds of every model.
+pub fn check(model: &Model, what: &str) {
     match &model.cursor {
         Some(name) => assert!(model.order.contains(name), "{what}: cursor on {name}"),
         None => assert!(model.order.is_empty(), "{what}: no cursor"),

@@ -1,0 +1,238 @@
+//! Whatever can be chosen by those whom the operator does not trust, full of what
+//! acts on a terminal: memories, a baseline, names of files and folders, what a
+//! host says, archive entries, records, arguments and a broken config. All that
+//! the program writes is read by a reader that knows what may be there.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::fixture::{PROGRAM, Site};
+use crate::reader::{Stream, foreign, payloads};
+use crate::terminal::{Terminal, command};
+
+const CONFIG: &str = "memory-shepherd.conf";
+const REVIEWER: &str = "agents/code-reviewer/MEMORY.md";
+
+/// A name that a file may have.
+const NAME: &str = "\x1b]0;owned\x07\x1b[31m\u{9b}2J\u{202e}\u{200b}\u{e0041}";
+
+/// All payloads, each a line.
+fn everything() -> Vec<u8> {
+    let lines = payloads().into_iter();
+    lines
+        .flat_map(|payload| [&b"- "[..], &payload, b"\n"].concat())
+        .collect()
+}
+
+/// A fleet in which everything that can be hostile is.
+fn site() -> Site {
+    let site = Site::new();
+    let all = everything();
+    let hostile = |text: &str| {
+        let (first, rest) = text.split_once("\n1. ").unwrap();
+        [first.as_bytes(), b"\n", &all, b"1. ", rest.as_bytes()].concat()
+    };
+    let reviewer = Site::baseline("code-reviewer");
+    site.write(REVIEWER, [&hostile(&reviewer)[..], &all].concat());
+    site.append("agents/monitor-bot/MEMORY.md", "- quiet night\n");
+    let _ = site.run(["reset", "monitor-bot"]).code(0);
+    // Of somebody with such a name, and something that such a one archived.
+    let ledger = "archives/.shepherd/ledger.jsonl";
+    let records = site.read(ledger);
+    let mut last: serde_json::Value =
+        serde_json::from_str(records.lines().last().unwrap()).unwrap();
+    let evil = String::from_utf8_lossy(&all).into_owned();
+    for field in ["user", "host"] {
+        last[field] = evil.clone().into();
+    }
+    last["seq"] = (last["seq"].as_u64().unwrap() + 1).into();
+    last["prev"] = hex(&Sha256::digest(records.lines().last().unwrap())).into();
+    last["note"] = evil.into();
+    site.append(ledger, format!("{last}\n"));
+    site.write(format!("archives/monitor/{NAME}.md").as_str(), &all);
+    site.write("archives/monitor/2026-03-14_0900.md", &all);
+    // Its baseline, its folder, and a folder where a file should be.
+    site.write(format!("baselines/{NAME}.md").as_str(), hostile(&reviewer));
+    site.write(format!("agents/{NAME}/MEMORY.md").as_str(), &reviewer);
+    site.write(format!("agents/{NAME}/taken/MEMORY.md/x").as_str(), "");
+    let ours = format!(
+        "memory_file=./agents/{NAME}/MEMORY.md\nbaseline={NAME}.md\narchive_subdir={NAME}\n"
+    );
+    let more = format!(
+        "[ours]\n{ours}[taken]\nmemory_file=./agents/{NAME}/taken/MEMORY.md\nbaseline={NAME}.md\n\
+         [gone]\nmemory_file=./{NAME}/MEMORY.md\nbaseline=no {NAME}.md\n\
+         [far]\nremote_host=box\nremote_memory=/{NAME}/MEMORY.md\nbaseline=monitor-bot-MEMORY.md\n"
+    );
+    let config = site.read(CONFIG);
+    let named = format!("[general]\nfleet_name=west {NAME}\nfleet_tag=PROD {NAME}\n");
+    site.write(CONFIG, config.replacen("[general]\n", &named, 1) + &more);
+    site.write("said", &all);
+    let said = site.path("said");
+    site.write(
+        "bin/ssh",
+        format!("#!/bin/sh\ncat {} >&2\nexit 255\n", said.display()),
+    );
+    fs::set_permissions(site.path("bin/ssh"), PermissionsExt::from_mode(0o755)).unwrap();
+    site
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The program in a terminal, with an ssh of ours.
+fn start(site: &Site, arguments: &[&str]) -> Terminal {
+    let mut command = command(Path::new(PROGRAM), &site.path("home"));
+    let path = format!("{}:/usr/bin:/bin", site.path("bin").display());
+    command.env("PATH", path);
+    command.cwd(&site.dir);
+    command.args(arguments);
+    Terminal::start(command, (120, 36))
+}
+
+/// What is asked of the program, among it what no one can mean.
+const ASKED: &[&[&str]] = &[
+    &["status"],
+    &["status", NAME],
+    &["status", "-v"],
+    &["diff", "code-reviewer", "--stat"],
+    &["diff", "taken"],
+    &["diff", "gone"],
+    &["diff", "far"],
+    &["log"],
+    &["log", NAME],
+    &["verify"],
+    &["archive", "list"],
+    &["archive", "list", "monitor-bot"],
+    &["archive", "pin", NAME],
+    &["doctor"],
+    &["config", "check"],
+    &["config", "show"],
+    &["reset", "--all", "--dry-run"],
+    &["undo", "monitor-bot", "--dry-run"],
+    &["undo", "--run", NAME],
+    &[NAME],
+    &["--theme", NAME],
+    &["--config", NAME, "status"],
+    &["--nonsense", NAME],
+    &["reset", "--all"],
+];
+
+#[test]
+fn no_command_lets_it_out() {
+    let site = site();
+    let check = |asked: &[&str]| {
+        // A theme that is wrong is told before a console is opened.
+        let ran = site.ran(site.command().env("PATH", site.path("bin")).args(asked));
+        for text in [&ran.out, &ran.err] {
+            let found = foreign(Stream::Plain, text.as_bytes());
+            assert!(found.is_empty(), "{asked:?}: {found:?}:\n{text:?}");
+        }
+        let mut terminal = start(&site, asked);
+        terminal.wait_for_exit();
+        let found = foreign(Stream::Colours, &terminal.bytes);
+        let text = String::from_utf8_lossy(&terminal.bytes);
+        assert!(found.is_empty(), "{asked:?}: {found:?}:\n{text:?}");
+        let mut terminal = start(&site, &[&["--json"], asked].concat());
+        terminal.wait_for_exit();
+        let found = foreign(Stream::Colours, &terminal.bytes);
+        let text = String::from_utf8_lossy(&terminal.bytes);
+        assert!(found.is_empty(), "JSON of {asked:?}: {found:?}:\n{text:?}");
+    };
+    // On a terminal a diff is for eyes; a pipe gets what `patch` needs.
+    let mut terminal = start(&site, &["diff", "code-reviewer"]);
+    terminal.wait_for_exit();
+    assert!(terminal.bytes.len() > 10_000, "{}", terminal.text());
+    assert_eq!(foreign(Stream::Colours, &terminal.bytes), [""; 0]);
+    for asked in ASKED {
+        check(asked);
+    }
+    // And everything that may be wrong in a config at once.
+    let mut config = site.read(CONFIG).into_bytes();
+    config.extend(format!("[{NAME}]\n{NAME} = {NAME}\n{NAME}\n[x]\nbaseline=../{NAME}\n").bytes());
+    config.extend(everything());
+    site.write(CONFIG, config);
+    for asked in [&["status"][..], &["config", "check"], &["doctor"], &["all"]] {
+        check(asked);
+    }
+}
+
+#[test]
+fn no_screen_lets_it_out() {
+    let site = site();
+    let mut terminal = start(&site, &["--config", CONFIG]);
+    let press = |terminal: &mut Terminal, keys: &str| {
+        for key in keys.split(' ') {
+            terminal.send(match key {
+                "Enter" => "\r",
+                "Esc" => "\x1b",
+                "Tab" => "\t",
+                key => key,
+            });
+            terminal.wait_for_quiet();
+        }
+    };
+    // The rows of the console itself are where they belong.
+    let chrome = |terminal: &Terminal, first: &str| {
+        let text = terminal.text();
+        assert!(terminal.row(0).starts_with(first), "{first}:\n{text}");
+        assert!(
+            terminal.row(35).trim_end().ends_with("? help"),
+            "{first}:\n{text}"
+        );
+    };
+    terminal.wait_for("DRIFTED  ");
+    terminal.wait_for("UNREACH  ");
+    terminal.wait("everybody", |terminal| !terminal.text().contains("LOADING"));
+    chrome(&terminal, "west ␛]0;owned␇");
+    for agent in [
+        "code-reviewer",
+        "monitor-bot",
+        "ours",
+        "taken",
+        "gone",
+        "far",
+    ] {
+        press(&mut terminal, ":");
+        terminal.send(&format!("agent {agent}\r"));
+        terminal.wait(agent, |terminal| terminal.row(0).starts_with(agent));
+        if agent == "code-reviewer" {
+            terminal.wait_for("‹U+202E›");
+        }
+        press(
+            &mut terminal,
+            "w . t \x06 \x06 G f \x02 f Tab \x06 G Tab G Tab",
+        );
+        chrome(&terminal, agent);
+        press(&mut terminal, "j Enter q 2");
+        press(&mut terminal, "X");
+        terminal.wait("an answer", |terminal| !terminal.text().contains("making"));
+        press(&mut terminal, "j G");
+        press(&mut terminal, "Esc Esc 1");
+        terminal.wait_for("LAST RUN");
+    }
+    press(&mut terminal, "7");
+    terminal.wait_for("LOG  ");
+    press(&mut terminal, "G k Enter j j q 8 j Enter Esc 1 ? G Esc");
+    // What is pasted into a line.
+    press(&mut terminal, "/");
+    terminal.send("\x1b[200~");
+    terminal.send("\u{9b}31m \u{202e}\x07\x1b]0;owned\x07 \x1b[2J");
+    terminal.send("\x1b[201~");
+    press(&mut terminal, "Esc Esc");
+    // A config that breaks meanwhile.
+    let mut config = site.read(CONFIG).into_bytes();
+    config.extend(format!("[{NAME}]\n{NAME} = {NAME}\n").bytes());
+    config.extend(everything());
+    site.write(CONFIG, config);
+    terminal.wait_for("memory-shepherd.conf:");
+    press(&mut terminal, "7 1");
+    terminal.send("q");
+    assert!(terminal.wait_for_exit().success());
+    terminal.is_restored();
+    let found = foreign(Stream::Screen, &terminal.bytes);
+    assert_eq!(found, [""; 0]);
+}
