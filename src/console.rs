@@ -9,6 +9,7 @@ mod effect;
 pub mod filter;
 pub mod keymap;
 pub mod model;
+pub mod outside;
 pub mod term;
 pub mod text;
 pub mod theme;
@@ -16,13 +17,14 @@ pub mod update;
 pub mod view;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::io;
+use std::io::{self, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
-use crossbeam_channel::{Receiver, Sender, after, select, unbounded};
+use crossbeam_channel::{Receiver, Sender, after, never, select, unbounded};
 use crossterm::event::{self, Event as TerminalEvent, KeyCode, KeyEventKind, KeyModifiers};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::iterator::Signals;
@@ -30,15 +32,17 @@ use signal_hook::iterator::Signals;
 use crate::config::{Config, Env, Protect};
 use crate::demo::host::Host;
 use crate::engine::Engine;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, PathContext, Result};
 use crate::transport::sftp::askpass::{self, Desk};
 use effect::Runner;
 pub use effect::runs;
 use keymap::{Code, Key};
 use model::{
-    AgentScreen, HostsScreen, Level, LogScreen, Model, Moment, ReadOnly, ResetScreen, Row, Screen,
-    Sort,
+    AgentScreen, Clip, Edit, Handed, HostsScreen, Jobs, Level, LogScreen, Model, Moment, Page,
+    ReadOnly, ResetScreen, Row, Screen, Sort,
 };
+use outside::{Change, Guest, Outside};
+use tempfile::NamedTempFile;
 use theme::Theme;
 use update::{Effect, Msg, next_wake, update};
 
@@ -65,6 +69,8 @@ pub struct Options {
     pub over_ssh: bool,
     /// For reading a changed config.
     pub env: Env,
+    /// The editor, the pager and the clipboard.
+    pub outside: Outside,
     /// Something to say first.
     pub note: Option<String>,
     /// Where hosts ask, and what happens there.
@@ -111,6 +117,8 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
             ..LogScreen::default()
         },
         hosts: HostsScreen::default(),
+        wanted: None,
+        jobs: Jobs::default(),
         overlay: None,
         questions: Vec::new(),
         prompt: None,
@@ -132,6 +140,8 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
         ages: Vec::new(),
         host_away: None,
     };
+    let names: Vec<String> = model.rows.iter().map(|row| row.name.clone()).collect();
+    model.jobs.read(&names, moment);
     model.arrange();
     model
 }
@@ -165,7 +175,7 @@ pub fn run(options: Options) -> Result<()> {
     } else {
         FRAME
     };
-    let input = read_input()?;
+    let (input, gate) = read_input()?;
     let engine = Arc::clone(&options.engine);
     let (runner, inbox) = Runner::start(
         options.engine,
@@ -182,12 +192,16 @@ pub fn run(options: Options) -> Result<()> {
         frame,
         drawn: None,
         new_config: None,
+        outside: options.outside,
+        gate,
+        lent: None,
     };
     console
         .handle(vec![Effect::LoadLog], &mut screen)
         .map_err(|error| gone(&error))?;
     let result = console.turn(&mut screen, &input, &inbox);
     // The terminal goes back first: a run may still have an agent in hand.
+    drop(console.lent.take());
     drop(screen);
     let seen: Vec<_> = console
         .model
@@ -237,6 +251,32 @@ struct Console {
     drawn: Option<Instant>,
     /// A changed config that is not in force yet.
     new_config: Option<Box<Config>>,
+    outside: Outside,
+    gate: Gate,
+    /// Who has the terminal meanwhile. Everything but the screen goes on.
+    lent: Option<Lent>,
+}
+
+/// A program that has the terminal, and what for.
+struct Lent {
+    guest: Guest,
+    purpose: Purpose,
+}
+
+enum Purpose {
+    Edit(Box<Edit>),
+    /// The text is removed with this.
+    Read(NamedTempFile),
+}
+
+impl Purpose {
+    /// The noun for the program.
+    fn program(&self) -> &'static str {
+        match self {
+            Purpose::Edit(_) => "editor",
+            Purpose::Read(_) => "pager",
+        }
+    }
 }
 
 impl Console {
@@ -252,12 +292,15 @@ impl Console {
         loop {
             let now = self.moment().since;
             let mut wait = next_wake(&self.model).saturating_sub(now);
-            if self.model.dirty {
+            if self.model.dirty && self.lent.is_none() {
                 wait = wait.min(self.until_frame());
             }
             let mut keyed = false;
             let mut first = None;
+            let lent = self.lent.as_ref();
+            let changes = lent.map_or_else(never, |lent| lent.guest.changes().clone());
             select! {
+                recv(changes) -> change => self.guest_changed(change.ok(), screen)?,
                 recv(input) -> event => first = Some(event.unwrap_or(Input::Gone)),
                 recv(inbox) -> msg => {
                     if let Ok(msg) = msg {
@@ -284,7 +327,8 @@ impl Console {
                     return Ok(());
                 }
             }
-            if self.model.dirty && (keyed || self.until_frame() == Duration::ZERO) {
+            let due = keyed || self.until_frame() == Duration::ZERO;
+            if self.model.dirty && due && self.lent.is_none() {
                 self.draw(screen)?;
             }
         }
@@ -322,6 +366,8 @@ impl Console {
                     screen.forget();
                     Msg::Resize(screen.size().0, screen.size().1)
                 }
+                // There is nothing to give and to take.
+                Input::Signal(SIGTSTP | SIGCONT) if self.lent.is_some() => continue,
                 Input::Signal(SIGTSTP) => {
                     screen.suspend()?;
                     Msg::Resize(screen.size().0, screen.size().1)
@@ -389,10 +435,130 @@ impl Console {
                     screen.forget();
                     self.model.dirty = true;
                 }
+                Effect::Copy(clip) => match self.outside.copiers() {
+                    copiers if copiers.is_empty() => self.copy_by_terminal(clip, screen)?,
+                    copiers => self.runner.copy(copiers, clip),
+                },
+                Effect::CopyByTerminal(clip) => self.copy_by_terminal(clip, screen)?,
+                Effect::Edit(edit) => self.lend(Ok(Purpose::Edit(edit)), screen)?,
+                Effect::Page(page) => {
+                    let file = self.write_page(&page);
+                    self.lend(file.map(Purpose::Read), screen)?;
+                }
                 effect => self.runner.carry_out(effect),
             }
         }
         Ok(stay)
+    }
+
+    fn copy_by_terminal(&mut self, clip: Clip, screen: &mut term::Screen) -> io::Result<()> {
+        let handed = match screen.copy(&clip.text, self.outside.multiplexer)? {
+            true => Handed::Terminal,
+            false => Handed::TooLong(term::CLIPBOARD),
+        };
+        self.tell(Msg::Copied(clip, handed));
+        Ok(())
+    }
+
+    /// Tells the model of something that asks for nothing.
+    fn tell(&mut self, msg: Msg) {
+        let moment = self.moment();
+        update(&mut self.model, moment, msg);
+    }
+
+    /// A text in a file that only the operator can read.
+    fn write_page(&self, page: &Page) -> Result<NamedTempFile> {
+        let folder = &self.outside.temp;
+        let mut file = tempfile::Builder::new()
+            .prefix(&format!("{}-", page.name))
+            .suffix(".txt")
+            .tempfile_in(folder)
+            .path("write a text for the pager in", folder)?;
+        let path = file.path().to_path_buf();
+        file.write_all(page.text.as_bytes()).path("write", &path)?;
+        Ok(file)
+    }
+
+    /// Gives the terminal to the editor or the pager.
+    fn lend(&mut self, purpose: Result<Purpose>, screen: &mut term::Screen) -> io::Result<()> {
+        let failed = |error: Error| Msg::Note(Level::Error, error.to_string().replace('\n', " "));
+        let purpose = match purpose {
+            Ok(purpose) if self.lent.is_none() => purpose,
+            Ok(_) => return Ok(()),
+            Err(error) => {
+                self.tell(failed(error));
+                return Ok(());
+            }
+        };
+        if !self.gate.close() {
+            let text = "half a key has come and is waited for: press it again";
+            self.tell(Msg::Note(Level::Warn, text.to_string()));
+            return Ok(());
+        }
+        screen.lend();
+        match self.start(&purpose) {
+            Ok(guest) => self.lent = Some(Lent { guest, purpose }),
+            Err(error) => {
+                self.take_back(screen)?;
+                self.tell(failed(error));
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&self, purpose: &Purpose) -> Result<Guest> {
+        let what = purpose.program();
+        match purpose {
+            Purpose::Edit(edit) => {
+                Guest::start(what, &self.outside.editors()?, &edit.before.path, &[])
+            }
+            Purpose::Read(file) => {
+                // Neither another program nor another file is opened from there,
+                // and a short text does not vanish at once.
+                let variables = [("LESSSECURE", "1"), ("LESS", "")];
+                Guest::start(what, &self.outside.pagers()?, file.path(), &variables)
+            }
+        }
+    }
+
+    /// The program that has the terminal was stopped, or has ended.
+    fn guest_changed(
+        &mut self,
+        change: Option<Change>,
+        screen: &mut term::Screen,
+    ) -> io::Result<()> {
+        let Some(Lent { guest, purpose }) = self.lent.take() else {
+            return Ok(());
+        };
+        if change == Some(Change::Stopped) {
+            guest.stop_with_it()?;
+            self.lent = Some(Lent { guest, purpose });
+            return Ok(());
+        }
+        let ended = guest.ended();
+        self.take_back(screen)?;
+        let why = match ended {
+            Ok(status) if status.success() => None,
+            Ok(status) => Some(outside::how(status)),
+            Err(error) => Some(crate::error::cause(&error)),
+        };
+        if let Some(why) = why {
+            let text = format!("the {}: {why}", purpose.program());
+            self.tell(Msg::Note(Level::Warn, text));
+        }
+        if let Purpose::Edit(edit) = purpose {
+            self.runner.edited(edit);
+        }
+        Ok(())
+    }
+
+    /// Takes the terminal, and reads keys again.
+    fn take_back(&mut self, screen: &mut term::Screen) -> io::Result<()> {
+        screen.resume()?;
+        self.gate.open();
+        let (columns, rows) = screen.size();
+        self.tell(Msg::Resize(columns, rows));
+        Ok(())
     }
 
     fn draw(&mut self, screen: &mut term::Screen) -> io::Result<()> {
@@ -416,7 +582,7 @@ impl Console {
 
 /// Reads keys and signals and notices when the terminal goes, each in a thread
 /// of its own.
-fn read_input() -> Result<Receiver<Input>> {
+fn read_input() -> Result<(Receiver<Input>, Gate)> {
     let (sender, receiver) = unbounded();
     let failed = |error: io::Error| {
         Error::io(
@@ -440,16 +606,79 @@ fn read_input() -> Result<Receiver<Input>> {
         term::wait_until_gone();
         let _ = out.send(Input::Gone);
     });
-    thread::spawn(move || watch_terminal(&sender));
-    Ok(receiver)
+    let (gate, watched) = gate();
+    thread::spawn(move || watch_terminal(&sender, &watched));
+    Ok((receiver, gate))
 }
 
-fn watch_terminal(sender: &Sender<Input>) {
+/// Keeps the thread that reads keys from reading those of somebody else.
+struct Gate {
+    closed: Arc<AtomicBool>,
+    waits: Receiver<()>,
+    go_on: Sender<()>,
+}
+
+/// The same, as that thread sees it.
+struct Watched {
+    closed: Arc<AtomicBool>,
+    waits: Sender<()>,
+    go_on: Receiver<()>,
+}
+
+/// How long the thread may take to come to the gate.
+const COMING: Duration = Duration::from_secs(5);
+
+fn gate() -> (Gate, Watched) {
+    let closed = Arc::new(AtomicBool::new(false));
+    let (waits, waiting) = unbounded();
+    let (go_on, going) = unbounded();
+    let gate = Gate {
+        closed: Arc::clone(&closed),
+        waits: waiting,
+        go_on,
+    };
+    let watched = Watched {
+        closed,
+        waits,
+        go_on: going,
+    };
+    (gate, watched)
+}
+
+impl Gate {
+    /// Nobody reads keys until it is opened. False when the thread is in the middle
+    /// of a key, of which the rest does not come.
+    fn close(&self) -> bool {
+        // It may have come too late the last time.
+        while self.waits.try_recv().is_ok() {}
+        self.closed.store(true, Ordering::SeqCst);
+        // The library waits in the kernel; this is the one thing that wakes it.
+        let _ = signal_hook::low_level::raise(SIGWINCH);
+        let came = self.waits.recv_timeout(COMING);
+        // A thread that is gone reads nothing.
+        let closed = !came.is_err_and(|error| error.is_timeout());
+        if !closed {
+            self.open();
+        }
+        closed
+    }
+
+    fn open(&self) {
+        self.closed.store(false, Ordering::SeqCst);
+        let _ = self.go_on.send(());
+    }
+}
+
+fn watch_terminal(sender: &Sender<Input>, gate: &Watched) {
     loop {
         let input = match event::read() {
             Ok(event) => Input::Terminal(event),
             Err(_) => Input::Gone,
         };
+        if gate.closed.load(Ordering::SeqCst) {
+            let _ = gate.waits.send(());
+            while gate.closed.load(Ordering::SeqCst) && gate.go_on.recv().is_ok() {}
+        }
         let gone = matches!(input, Input::Gone);
         if sender.send(input).is_err() || gone {
             return;

@@ -1,6 +1,7 @@
 //! Carries effects out against the engine, away from the screen's thread; the
 //! answers come back as messages. The only bridge between the two.
 
+mod hand;
 mod texts;
 
 use std::collections::HashMap;
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
-use super::model::{Fleet as FleetInfo, Level, Request, RunSummary};
+use super::model::{Clip, Edit, Fleet as FleetInfo, Level, Request, RunSummary};
 use super::update::{Effect, Msg};
 use crate::config::{self, Agent, Config, Env, Host, Protect};
 use crate::demo;
@@ -20,6 +21,7 @@ use crate::digest::Digest;
 use crate::engine::{Act, Engine, Fleet, FleetEvent, Observation, Plan};
 use crate::error::{Error, Result};
 use crate::transport::sftp::askpass::{self, Desk};
+use hand::Errand;
 use texts::Preparers;
 
 /// How many plans are made at the same time: one that waits for a host that was
@@ -68,6 +70,7 @@ struct Workers {
     texts: Preparers,
     plans: Sender<Wanted>,
     settings: Sender<Host>,
+    errands: Sender<Errand>,
     jobs: Sender<Job>,
 }
 
@@ -142,6 +145,11 @@ impl Runner {
             Effect::Answer(question, answer) => self.desk.answer(question, &answer),
             Effect::Refuse(question) => self.desk.refuse(question),
             Effect::Texts(agent) => workers.texts.want(agent),
+            Effect::Patch(agent) => workers.texts.want_patch(agent),
+            Effect::Entry(agent, entry) => {
+                drop(workers.errands.send(Errand::Entry(agent, entry)));
+            }
+            Effect::Baseline(agent) => drop(workers.errands.send(Errand::Baseline(agent))),
             Effect::Plan(id, request, unlocked) => {
                 drop(workers.plans.send((id, request, unlocked)));
             }
@@ -150,8 +158,25 @@ impl Runner {
             Effect::HostAway(away) => self.host_away(away),
             Effect::Apply(plan) => self.apply(*plan),
             Effect::Cancel => self.cancel.store(true, Ordering::Relaxed),
-            Effect::Redraw | Effect::Suspend | Effect::Quit => {}
+            // These are the screen's.
+            Effect::Copy(_)
+            | Effect::CopyByTerminal(_)
+            | Effect::Edit(_)
+            | Effect::Page(_)
+            | Effect::Redraw
+            | Effect::Suspend
+            | Effect::Quit => {}
         }
+    }
+
+    /// Puts a text on the clipboard by one of these programs.
+    pub fn copy(&self, copiers: Vec<&'static [&'static str]>, clip: Clip) {
+        drop(self.workers.errands.send(Errand::Copy(copiers, clip)));
+    }
+
+    /// Looks at a baseline after somebody had it in an editor.
+    pub fn edited(&self, edit: Box<Edit>) {
+        drop(self.workers.errands.send(Errand::Edited(edit)));
     }
 
     fn host_away(&self, away: bool) {
@@ -239,7 +264,18 @@ pub fn info(config: &Config) -> FleetInfo {
         tag: config.general.fleet_tag.clone(),
         config: config.path.display().to_string(),
         retention_days: config.general.archive_retention_days,
+        memories: config.agents.iter().map(memory).collect(),
     }
+}
+
+/// Where the memory of an agent is, as `scp` would take it.
+fn memory(agent: &Agent) -> (String, String) {
+    let path = agent.place.memory().display();
+    let place = match agent.place.host() {
+        Some(host) => format!("{}:{path}", host.name),
+        None => path.to_string(),
+    };
+    (agent.name.clone(), place)
 }
 
 impl Workers {
@@ -251,6 +287,10 @@ impl Workers {
         }
         let (settings, hosts) = unbounded();
         worker(engine, messages, move |own, out| look_up(own, &hosts, out));
+        let (errands, wanted) = unbounded();
+        worker(engine, messages, move |own, out| {
+            hand::run(own, &wanted, out)
+        });
         let (jobs, queue) = unbounded();
         worker(engine, messages, move |own, out| do_jobs(own, &queue, out));
         let (events, seen) = bounded(WAITING);
@@ -262,6 +302,7 @@ impl Workers {
             texts: Preparers::new(engine, first, messages),
             plans,
             settings,
+            errands,
             jobs,
         }
     }

@@ -1,16 +1,21 @@
 //! What the console knows: plain data. [`mod@super::update`] changes it,
 //! [`super::view`] draws it.
 
+mod hand;
 mod hosts;
+pub(super) mod jobs;
 mod log;
 mod reset;
+pub mod twin;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
+pub use hand::{Clip, Edit, Handed, Page, SealQuestion, Wanted};
 pub use hosts::{HostsScreen, Next, Trouble, trouble, until, word};
+pub use jobs::{Job, Jobs, PACE};
 pub use log::{Level, LogRow, LogScreen, Message, RunSummary};
 pub use reset::{
     Form, PlanView, Request, ResetScreen, ResultLine, ResultView, RunView, Stage, form,
@@ -84,6 +89,10 @@ pub struct Model {
     pub log: LogScreen,
     /// The hosts.
     pub hosts: HostsScreen,
+    /// What is asked for from outside to be handed out or in; a key gives it up.
+    pub wanted: Option<Wanted>,
+    /// What is being done in the background.
+    pub jobs: Jobs,
     /// What lies over the screen.
     pub overlay: Option<Overlay>,
     /// What hosts ask, the oldest first.
@@ -129,6 +138,8 @@ pub struct Fleet {
     pub config: String,
     /// Days until retention removes entries.
     pub retention_days: u32,
+    /// Where the memory of each agent is; `host:path` on a host.
+    pub memories: BTreeMap<String, String>,
 }
 
 /// One agent of the fleet.
@@ -281,6 +292,8 @@ pub enum Overlay {
     Unlock,
     /// A question of a host's.
     Question(Answering),
+    /// The question before a sealed baseline is edited.
+    Seal(Box<SealQuestion>),
 }
 
 /// A question that is being answered.

@@ -2,6 +2,7 @@
 //! No input or output, no clock, no terminal library.
 
 mod act;
+mod hand;
 mod host;
 mod keys;
 mod question;
@@ -17,10 +18,12 @@ use keys::{is_covered, keys_came, paste};
 
 use super::keymap::Key;
 use super::model::{
-    Fleet, HostsScreen, Level, Model, Moment, PlanView, Request, ResultView, Row, RunSummary,
-    Screen, Stage, age, form, modified,
+    Clip, Edit, Fleet, Handed, HostsScreen, Level, Model, Moment, PACE, Page, PlanView, Request,
+    ResultView, Row, RunSummary, Screen, Stage, age, form, jobs, modified,
 };
 use super::text::Prepared;
+use crate::archive::Written;
+use crate::baseline::Inspected;
 use crate::config::{Config, Host};
 use crate::engine::{HostStatus, Observation, Outcome, Plan, Progress, Report, Setting};
 use crate::error::Error;
@@ -64,6 +67,17 @@ pub enum Msg {
     Settings(Host, Result<Vec<Setting>, String>),
     /// A host asks something, or no longer does.
     Desk(askpass::Event),
+    /// The diff of an agent as a patch, or why there is none.
+    Patch(String, Result<Vec<u8>, String>),
+    /// What became of a text for the clipboard.
+    Copied(Clip, Handed),
+    /// An entry of an agent that was asked for.
+    Entry(String, Result<Page, Error>),
+    /// The baseline of an agent that was asked for.
+    Baseline(String, Result<Box<Edit>, Error>),
+    /// A baseline was in the editor: what it is now, and how many lines were added
+    /// and removed.
+    Edited(Box<Edit>, Result<Inspected, Error>, (usize, usize)),
     /// Something to be said.
     Note(Level, String),
     /// The config file was changed; it is read elsewhere.
@@ -111,6 +125,20 @@ pub enum Effect {
     Refuse(u64),
     /// Prepare the texts of an agent.
     Texts(String),
+    /// Prepare the diff of an agent as a patch.
+    Patch(String),
+    /// Put a text on the operator's clipboard.
+    Copy(Clip),
+    /// The same, by the terminal alone.
+    CopyByTerminal(Clip),
+    /// Fetch an entry of an agent, to be read.
+    Entry(String, Written),
+    /// Give the terminal to the pager.
+    Page(Page),
+    /// Look at the baseline of an agent, before it is edited.
+    Baseline(String),
+    /// Give the terminal to the editor.
+    Edit(Box<Edit>),
     /// Make a plan; the second says whether protected agents are unlocked.
     Plan(u64, Request, bool),
     /// Carry a plan out.
@@ -134,6 +162,14 @@ pub enum Effect {
 /// Changes the model. Sets `dirty` when something that is drawn changed.
 pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
     model.now = now;
+    jobs::ended(model, &msg);
+    let effects = answer(model, msg);
+    jobs::begun(model, &effects);
+    model.dirty |= model.refresh_jobs();
+    effects
+}
+
+fn answer(model: &mut Model, msg: Msg) -> Vec<Effect> {
     match msg {
         Msg::Keys(keys) => keys_came(model, keys),
         Msg::Paste(mut text) => {
@@ -192,6 +228,11 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
             model.dirty |= model.screen == Screen::Hosts;
             Vec::new()
         }
+        Msg::Patch(agent, patch) => hand::patch_came(model, &agent, patch),
+        Msg::Copied(clip, handed) => hand::copied(model, clip, handed),
+        Msg::Entry(agent, page) => hand::entry_came(model, &agent, page),
+        Msg::Baseline(agent, found) => hand::baseline_came(model, &agent, found),
+        Msg::Edited(edit, now, lines) => hand::edited(model, &edit, now, lines),
         Msg::Note(level, text) => {
             model.say(level, text);
             Vec::new()
@@ -227,6 +268,9 @@ pub fn next_wake(model: &Model) -> Duration {
         }
         Stage::Run(_) => at(Some(now + Duration::from_millis(500))),
         _ => {}
+    }
+    if model.screen == Screen::Log && model.has_jobs() {
+        at(Some(now + PACE));
     }
     wake.max(now)
 }
@@ -416,6 +460,9 @@ fn ended(model: &mut Model, report: &Report) -> Vec<Effect> {
         done,
     );
     let names = result.lines.iter().map(|line| line.agent.clone()).collect();
+    if let Some((run, _)) = model.log.commands.front_mut().filter(|it| it.0.is_empty()) {
+        run.clone_from(&result.run);
+    }
     model.reset.stage = Stage::Result(Box::new(result));
     model.reset.cursor = 0;
     vec![Effect::Read(names), Effect::LoadLog]

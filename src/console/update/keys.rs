@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::act::{open_agent, perform, report_hits, run_plan, sort_by};
-use super::{DEAF, Effect, question};
+use super::{DEAF, Effect, hand, question};
 use crate::console::chooser;
 use crate::console::command::{self, Category, Command, Context};
 use crate::console::keymap::{self, Code, Key, Meaning};
@@ -19,6 +19,8 @@ const BURST: usize = 8;
 pub(super) fn keys_came(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
     // What was said was there to be read; the log keeps it.
     model.dirty |= model.message.take().is_some();
+    // Who goes on with something else is not to find an editor under the hands.
+    model.wanted = None;
     let printable = keys.iter().filter(|key| key.typed().is_some()).count();
     let burst = printable > BURST && model.prompt.is_none() && !is_choosing(model);
     let mut effects = Vec::new();
@@ -115,6 +117,11 @@ pub(super) fn key_came(model: &mut Model, key: Key) -> Vec<Effect> {
     {
         return effects;
     }
+    // Half a sequence is given up, and nothing else.
+    if key.code == Code::Esc && !model.pending.is_empty() {
+        model.pending.clear();
+        return Vec::new();
+    }
     model.pending.push(key);
     match keymap::meaning(model.context(), &model.pending) {
         Meaning::Prefix => Vec::new(),
@@ -167,6 +174,7 @@ pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
     model.dirty = true;
     let mut overlay = match model.overlay.take() {
         Some(Overlay::Question(answering)) => return question::key(model, answering, key),
+        Some(Overlay::Seal(question)) => return hand::seal_key(model, question, key),
         Some(overlay) => overlay,
         None => return Vec::new(),
     };
@@ -182,8 +190,8 @@ pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
         }
         Overlay::Help(chooser) => (true, chooser),
         Overlay::Palette(chooser) => (false, chooser),
-        // It is not a list; its keys are taken above.
-        Overlay::Question(_) => return Vec::new(),
+        // They are no lists; their keys are taken above.
+        Overlay::Question(_) | Overlay::Seal(_) => return Vec::new(),
     };
     let edit = chooser.typing;
     match (key.code, key.typed()) {
@@ -224,7 +232,7 @@ pub(super) fn choose(model: &mut Model, overlay: Overlay) -> Vec<Effect> {
     let choices = chooser::choices(model, &overlay);
     let cursor = match &overlay {
         Overlay::Help(chooser) | Overlay::Palette(chooser) => chooser.cursor,
-        Overlay::Unlock | Overlay::Question(_) => 0,
+        Overlay::Unlock | Overlay::Question(_) | Overlay::Seal(_) => 0,
     };
     let Some(choice) = choices.into_iter().nth(cursor) else {
         return Vec::new();

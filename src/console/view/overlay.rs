@@ -1,11 +1,13 @@
 //! What lies over a screen: help, the palette, a question.
 
 use ratatui::layout::Rect;
+use unicode_width::UnicodeWidthStr;
 
 use super::{Canvas, cut, question};
 use crate::console::chooser::{Choice, choices};
-use crate::console::model::{Chooser, Model, Overlay};
+use crate::console::model::{Chooser, Model, Overlay, SealQuestion};
 use crate::console::theme::Role;
+use crate::untrusted;
 
 pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
     let (width, height) = model.size;
@@ -18,6 +20,7 @@ pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
             let x = canvas.put(x, y, "y", Role::Key);
             canvas.put(x, y, " does", Role::Text);
         }
+        Overlay::Seal(asked) => seal(canvas, asked),
         Overlay::Question(answering) => question::draw(model, answering, canvas),
         Overlay::Help(chooser) => {
             let title = "Keys of this screen   j k move, Enter runs, / searches, Esc leaves";
@@ -28,6 +31,34 @@ pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
             list(canvas, title, chooser, &choices(model, overlay), false);
         }
     }
+}
+
+/// Whether a sealed baseline is to be edited: what stands against it, and what comes
+/// of it.
+fn seal(canvas: &mut Canvas<'_>, asked: &SealQuestion) {
+    let (width, height) = (canvas.area.width, canvas.area.height);
+    let y = height - 4;
+    canvas.clear(Rect::new(0, y, width, 4));
+    canvas.rule(y);
+    let edit = &asked.edit;
+    let name = edit.before.path.file_name().unwrap_or_default();
+    let name = name.to_string_lossy();
+    let first = match edit.before.problems.first() {
+        Some(problem) => problem.clone(),
+        None => format!("{name} is sealed by .checksums, and an edit breaks the seal."),
+    };
+    let users = edit.users.join(", ");
+    let second = format!("Until .checksums is written anew, resets of {users} are BLOCKED.");
+    let room = usize::from(width) - 2;
+    canvas.put(1, y + 1, &cut(&first, room), Role::Warn);
+    canvas.put(1, y + 2, &cut(&second, room), Role::Text);
+    let x = canvas.put(1, y + 3, "y", Role::Key);
+    canvas.put(
+        x,
+        y + 3,
+        " edits it all the same, any other key leaves it",
+        Role::Text,
+    );
 }
 
 /// A list over the whole screen but its first line, so that the fleet's name
@@ -105,7 +136,19 @@ fn choice_row(canvas: &mut Canvas<'_>, y: u16, choice: &Choice, here: bool, head
         None => choice.title.clone(),
     };
     let room = usize::from(canvas.width().saturating_sub(x + 1));
-    canvas.put(x, y, &cut(&text, room), role);
+    let x = canvas.put(x, y, &cut(&text, room), role) + 2;
+    // The command line that does the same teaches itself.
+    if here
+        && let Some(twin) = &choice.twin
+        && usize::from(canvas.width()) > usize::from(x) + twin.width() + 3
+    {
+        canvas.put_right(
+            canvas.width() - 1,
+            y,
+            &format!("$ {}", untrusted::line(twin)),
+            Role::Dim,
+        );
+    }
     if here {
         canvas.highlight(3, y, 15);
     }

@@ -4,11 +4,11 @@ use unicode_width::UnicodeWidthStr;
 
 use super::fleet::{clock, fleet_name};
 use super::{Canvas, count, cut, message, shorten, size};
-use crate::console::model::{Form, Model, PlanView, Request, ResultView, RunView, SMALLEST, Stage};
-use crate::console::theme::{Role, of_outcome, of_state};
-use crate::engine::{
-    Act, Action, Outcome, Plan, Stage as Step, Step as PlanStep, UndoMode, UndoTarget,
+use crate::console::model::{
+    Form, Model, PlanView, Request, ResultView, RunView, SMALLEST, Stage, twin,
 };
+use crate::console::theme::{Role, of_outcome, of_state};
+use crate::engine::{Act, Action, Outcome, Plan, Stage as Step, Step as PlanStep, UndoTarget};
 
 /// Lines below the list: a rule, three lines, and the hints.
 const FOOT: u16 = 5;
@@ -108,7 +108,7 @@ fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     notes(model, view, canvas, y + 1);
     if !plan.steps.is_empty() {
         let command = cut(
-            &same_as(model, view),
+            &twin::of_plan(model, view),
             usize::from(canvas.width()).saturating_sub(12),
         );
         let x = canvas.put(1, y + 2, "same as:  ", Role::Dim);
@@ -265,39 +265,6 @@ fn notes(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16) {
             &cut(&text, usize::from(canvas.width()) - 2),
             Role::Text,
         );
-    }
-}
-
-/// The command that does the same.
-fn same_as(model: &Model, view: &PlanView) -> String {
-    let names = |names: &[String]| match names.len() == model.rows.len() && names.len() > 1 {
-        true => "--all".to_string(),
-        false => names.join(" "),
-    };
-    let mode = |mode: &UndoMode| match mode {
-        UndoMode::Refuse => "",
-        UndoMode::Append => " --append",
-        UndoMode::Overwrite => " --overwrite",
-    };
-    match &view.request {
-        Request::Reset(agents) => {
-            format!(
-                "memory-shepherd reset {} --plan {}",
-                names(agents),
-                view.plan.hash
-            )
-        }
-        Request::Undo(UndoTarget::Agents(agents), how) => {
-            format!("memory-shepherd undo {}{}", agents.join(" "), mode(how))
-        }
-        Request::Undo(UndoTarget::Run(run), how) => {
-            format!("memory-shepherd undo --run {run}{}", mode(how))
-        }
-        Request::Undo(UndoTarget::Redo(_), how) => {
-            let run = view.plan.steps.first().and_then(|step| step.undo.as_ref());
-            let run = run.map_or("RUN", |undo| undo.run.as_str());
-            format!("memory-shepherd undo --run {run}{}", mode(how))
-        }
     }
 }
 
@@ -476,7 +443,8 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
         canvas.put(4, y, &shorten(&line.agent, 20), Role::Text);
         let x = canvas.put(26, y, line.outcome.word(), of_outcome(line.outcome));
         let x = (x + 2).max(37);
-        let mut text = line.entry.clone().unwrap_or_default();
+        let entry = line.entry.as_ref();
+        let mut text = entry.map_or_else(String::new, |it| it.path.display().to_string());
         if let Some(note) = &line.note {
             let gap = if text.is_empty() { "" } else { "   " };
             text.push_str(&format!("{gap}{note}"));
@@ -494,7 +462,11 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
             count(view.retired as u64, "old entry").replace("entrys", "entries")
         ));
     }
-    canvas.put(1, y + 1, &text, Role::Text);
+    let x = canvas.put(1, y + 1, &text, Role::Text) + 3;
+    let x = canvas.put(x, y + 1, "same as:  ", Role::Dim);
+    let command = twin::of_result(model, view);
+    let room = usize::from(canvas.width().saturating_sub(x));
+    canvas.put(x, y + 1, &cut(&command, room), Role::Text);
     if let Some(line) = view.lines.get(model.reset.cursor)
         && let Some(note) = &line.note
     {
