@@ -168,7 +168,7 @@ pub fn inspect(general: &General, agent: &Agent) -> Result<Inspected> {
     let shelf = Shelf::new(general);
     let mut problems = Vec::new();
     if let Err(error) = shelf.check_seal(agent, &baseline) {
-        problems.push(format!("{error}, so resets are BLOCKED"));
+        problems.push(format!("resets are BLOCKED: {error}"));
     }
     let (size, least) = (bytes.len() as u64, general.min_baseline_size);
     if size == 0 {

@@ -44,6 +44,7 @@ use model::{
 use outside::{Change, Guest, Outside};
 use tempfile::NamedTempFile;
 use theme::Theme;
+use update::hand::sentence;
 use update::{Effect, Msg, next_wake, update};
 
 /// How long background changes are gathered before they are drawn.
@@ -481,7 +482,7 @@ impl Console {
 
     /// Gives the terminal to the editor or the pager.
     fn lend(&mut self, purpose: Result<Purpose>, screen: &mut term::Screen) -> io::Result<()> {
-        let failed = |error: Error| Msg::Note(Level::Error, error.to_string().replace('\n', " "));
+        let failed = |error: Error| Msg::Note(Level::Error, sentence(&error));
         let purpose = match purpose {
             Ok(purpose) if self.lent.is_none() => purpose,
             Ok(_) => return Ok(()),

@@ -180,7 +180,10 @@ fn copy_by(program: &str, arguments: &[&str], text: &str) -> io::Result<()> {
 pub fn how(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("it ended with exit status {code}"),
-        (None, Some(signal)) => format!("it was ended by signal {signal}"),
+        (None, Some(signal)) => match signal_hook::low_level::signal_name(signal) {
+            Some(name) => format!("it was ended by {name}"),
+            None => format!("it was ended by signal {signal}"),
+        },
         (None, None) => "it ended".to_string(),
     }
 }

@@ -2,7 +2,7 @@
 //! No input or output, no clock, no terminal library.
 
 mod act;
-mod hand;
+pub(super) mod hand;
 mod host;
 mod keys;
 mod question;

@@ -151,17 +151,10 @@ pub(super) fn edited(
             let said = format!(
                 "baseline {name} changed: +{added} -{removed} lines; {who} from the next reset on"
             );
-            match now.problems.as_slice() {
-                [] => model.say(Level::Info, said),
-                problems => {
-                    model.say(Level::Info, said);
-                    let problems = problems.join("; ");
-                    let seal = match now.sealed {
-                        true => "; `sha256sum` beside it tells the new line of .checksums",
-                        false => "",
-                    };
-                    model.say(Level::Warn, format!("baseline {name}: {problems}{seal}"));
-                }
+            model.say(Level::Info, said);
+            if !now.problems.is_empty() {
+                let problems = now.problems.join("; ");
+                model.say(Level::Warn, format!("baseline {name}: {problems}"));
             }
         }
     }
@@ -201,6 +194,10 @@ pub(super) fn entry_came(model: &mut Model, agent: &str, page: Result<Page, Erro
 }
 
 /// An error with what can be done about it, in a line.
-fn sentence(error: &Error) -> String {
-    error.to_string().replace('\n', " ")
+pub(in crate::console) fn sentence(error: &Error) -> String {
+    let mut text = error.to_string().replace('\n', " ");
+    for hint in error.hints() {
+        text.push_str(&format!("; {hint}"));
+    }
+    text
 }
