@@ -2,7 +2,7 @@
 //! footer, help, palette and the key table of the README come from here.
 
 use super::keymap;
-use super::model::{Model, Stage, Tab};
+use super::model::{Model, Screen, Stage, Tab};
 use crate::engine::Protection;
 
 /// Where a command holds.
@@ -333,10 +333,10 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
             model.subject().is_some(),
             "there is no agent under the cursor",
         ),
-        Command::Page => match model.page() {
-            Some(_) => Ok(()),
-            None => model.entry().map(drop),
-        },
+        Command::Page if model.screen == Screen::Agent => {
+            need(!model.agent.pane().lines.is_empty(), "there is no text yet")
+        }
+        Command::Page => model.entry().map(drop),
         Command::Answer => need(!model.questions.is_empty(), "no host asks anything"),
         Command::ClearMarks => need(!model.marks.is_empty(), "nothing is marked"),
         Command::GoReset => need(

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, unbounded};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 
 use crate::error::{self, Error, Kind, Result};
 use crate::sys;
@@ -263,7 +263,7 @@ impl Guest {
             Ok(child) => child,
             Err(error) => {
                 // It may have become the foreground before it failed.
-                take_back(&modes);
+                take_back(&modes, None);
                 return Err(error);
             }
         };
@@ -308,9 +308,13 @@ impl Guest {
     /// # Errors
     /// When the terminal is gone.
     pub fn stop_with_it(&self) -> io::Result<()> {
-        take_back(&self.modes);
+        take_back(&self.modes, Some(self.pid));
         signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGTSTP)?;
-        sys::hand_terminal(rustix::stdio::stdin(), self.pid)?;
+        let stdin = rustix::stdio::stdin();
+        // Who goes on in the background has no terminal to give.
+        if tcgetpgrp(stdin)? == rustix::process::getpgrp() {
+            sys::hand_terminal(stdin, self.pid)?;
+        }
         Ok(kill_process_group(self.pid, Signal::CONT)?)
     }
 
@@ -321,7 +325,7 @@ impl Guest {
     pub fn ended(mut self) -> io::Result<ExitStatus> {
         self.over = true;
         let status = self.child.wait();
-        take_back(&self.modes);
+        take_back(&self.modes, Some(self.pid));
         status
     }
 }
@@ -345,17 +349,21 @@ impl Drop for Guest {
             let _ = kill_process_group(self.pid, Signal::KILL);
         }
         let _ = self.child.wait();
-        take_back(&self.modes);
+        take_back(&self.modes, Some(self.pid));
     }
 }
 
 /// Takes the terminal back, with these modes; what was typed and not read meant the
 /// program before. Nobody is told when that fails: the terminal is gone then, which
-/// others notice.
-fn take_back(modes: &Termios) {
+/// others notice. From a guest alone, if there is one: the shell may have it by now.
+fn take_back(modes: &Termios, guest: Option<Pid>) {
     let stdin = rustix::stdio::stdin();
-    let _ = sys::hand_terminal(stdin, rustix::process::getpgrp());
-    let _ = tcsetattr(stdin, OptionalActions::Flush, modes);
+    let own = rustix::process::getpgrp();
+    let holder = tcgetpgrp(stdin).ok();
+    if guest.is_none() || holder == guest || holder == Some(own) {
+        let _ = sys::hand_terminal(stdin, own);
+        let _ = tcsetattr(stdin, OptionalActions::Flush, modes);
+    }
 }
 
 #[cfg(test)]

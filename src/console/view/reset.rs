@@ -13,6 +13,9 @@ use crate::engine::{Act, Action, Outcome, Plan, Stage as Step, Step as PlanStep,
 /// Lines below the list: a rule, three lines, and the hints.
 const FOOT: u16 = 5;
 
+/// Fewer cells of a command line than this tell nothing.
+const TWIN: usize = 40;
+
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     match &model.reset.stage {
         Stage::Empty => {
@@ -463,10 +466,12 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
         ));
     }
     let x = canvas.put(1, y + 1, &text, Role::Text) + 3;
-    let x = canvas.put(x, y + 1, "same as:  ", Role::Dim);
-    let command = twin::of_result(model, view);
-    let room = usize::from(canvas.width().saturating_sub(x));
-    canvas.put(x, y + 1, &cut(&command, room), Role::Text);
+    let room = usize::from(canvas.width().saturating_sub(x + 10));
+    if room >= TWIN {
+        let x = canvas.put(x, y + 1, "same as:  ", Role::Dim);
+        let command = cut(&twin::of_result(model, view), room);
+        canvas.put(x, y + 1, &command, Role::Text);
+    }
     if let Some(line) = view.lines.get(model.reset.cursor)
         && let Some(note) = &line.note
     {
