@@ -153,7 +153,9 @@ pub struct Inspected {
     pub bytes: Vec<u8>,
     /// Whether a seal is there or required, which an edit breaks.
     pub sealed: bool,
-    /// What is wrong with it, in sentences, the worst first.
+    /// How it differs from the seal already, if it does.
+    pub tampered: Option<String>,
+    /// What else is wrong with it, in sentences, the worst first.
     pub problems: Vec<String>,
 }
 
@@ -166,10 +168,8 @@ pub fn inspect(general: &General, agent: &Agent) -> Result<Inspected> {
     let bytes = read(&path)?;
     let baseline = Baseline::new(bytes.clone(), &agent.separator);
     let shelf = Shelf::new(general);
+    let tampered = shelf.check_seal(agent, &baseline).err();
     let mut problems = Vec::new();
-    if let Err(error) = shelf.check_seal(agent, &baseline) {
-        problems.push(format!("resets are BLOCKED: {error}"));
-    }
     let (size, least) = (bytes.len() as u64, general.min_baseline_size);
     if size == 0 {
         problems.push("it is empty, so resets refuse it".to_string());
@@ -197,6 +197,7 @@ pub fn inspect(general: &General, agent: &Agent) -> Result<Inspected> {
         path,
         bytes,
         sealed,
+        tampered: tampered.map(|error| error.to_string()),
         problems,
     })
 }

@@ -216,6 +216,40 @@ fn a_baseline_that_was_spoilt_is_said() {
 }
 
 #[test]
+fn a_sealed_baseline_is_asked_about_and_then_blocks_resets() {
+    let site = site();
+    let sums = std::process::Command::new("sha256sum")
+        .args(["code-reviewer-MEMORY.md", "monitor-bot-MEMORY.md"])
+        .current_dir(site.path("baselines"))
+        .output()
+        .unwrap();
+    site.write("baselines/.checksums", sums.stdout);
+    let editor = editor(&site, "echo '- one more' >> \"$last\"");
+    let mut terminal = console(&site, &[("EDITOR", &editor)]);
+    terminal.send("E");
+    terminal.wait_for("code-reviewer-MEMORY.md is sealed by .checksums");
+    // It does not listen at first.
+    let press = |terminal: &mut Terminal, key: &str, answer: &str| {
+        terminal.wait(answer, |terminal| {
+            terminal.send(key);
+            terminal.wait_for_quiet();
+            terminal.text().contains(answer)
+        });
+    };
+    press(&mut terminal, "n", "the baseline was left alone");
+    assert_eq!(noted(&site, "pid"), "");
+    terminal.send("E");
+    terminal.wait_for("is sealed by .checksums");
+    press(
+        &mut terminal,
+        "y",
+        "resets are BLOCKED: baseline differs from the seal",
+    );
+    terminal.wait_for("TAMPERED");
+    leaves(terminal);
+}
+
+#[test]
 fn an_editor_that_is_not_there_is_said() {
     let site = site();
     let mut terminal = console(&site, &[("EDITOR", "there-is-no-such-editor")]);

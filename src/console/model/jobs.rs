@@ -43,6 +43,7 @@ enum Queue {
     /// The host's, for texts; none for this machine's.
     Texts(String),
     Patch(String),
+    Connect(String),
     Settings,
     Copy,
     Entry,
@@ -98,6 +99,22 @@ pub fn ended(model: &mut Model, msg: &Msg) {
         Msg::Observed(seen) => {
             for seen in seen {
                 model.jobs.reads.remove(&seen.agent);
+            }
+            return;
+        }
+        Msg::Hosts(hosts) => {
+            let known = |name: &String| model.row(name).is_some();
+            // One of the config before tells nothing any more.
+            let hosts = hosts.iter().filter(|it| it.agents.iter().any(known));
+            for status in hosts.collect::<Vec<_>>() {
+                let name = &status.host.name;
+                let queue = Queue::Connect(name.clone());
+                match status.contact.trying {
+                    true => model
+                        .jobs
+                        .ask(queue, "", format!("connecting to {name}"), now),
+                    false => model.jobs.answered(&queue, "", now),
+                }
             }
             return;
         }
@@ -192,19 +209,6 @@ impl Model {
                 since: *since,
             });
         }
-        for status in self.hosts.order() {
-            let contact = &status.contact;
-            if contact.trying {
-                let wall = contact.since.unwrap_or(self.now.wall);
-                let age = (self.now.wall - wall).to_std().unwrap_or_default();
-                let since = Moment {
-                    since: self.now.since.saturating_sub(age),
-                    wall,
-                };
-                let what = format!("connecting to {}", status.host.name);
-                list.push(Job { what, since });
-            }
-        }
         if let Stage::Run(run) = &self.reset.stage {
             let age = self.now.since.saturating_sub(run.began);
             let age = chrono::Duration::from_std(age).unwrap_or_default();
@@ -244,11 +248,9 @@ impl Model {
     /// Whether what is shown may have to change soon.
     pub fn has_jobs(&self) -> bool {
         let jobs = &self.jobs;
-        let connecting = || self.hosts.order().iter().any(|it| it.contact.trying);
         !jobs.reads.is_empty()
             || !jobs.queues.is_empty()
             || !jobs.shown.is_empty()
             || self.is_running()
-            || connecting()
     }
 }

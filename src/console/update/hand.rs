@@ -152,8 +152,10 @@ pub(super) fn edited(
                 "baseline {name} changed: +{added} -{removed} lines; {who} from the next reset on"
             );
             model.say(Level::Info, said);
-            if !now.problems.is_empty() {
-                let problems = now.problems.join("; ");
+            let blocked = now.tampered.map(|how| format!("resets are BLOCKED: {how}"));
+            let problems: Vec<String> = blocked.into_iter().chain(now.problems).collect();
+            if !problems.is_empty() {
+                let problems = problems.join("; ");
                 model.say(Level::Warn, format!("baseline {name}: {problems}"));
             }
         }

@@ -43,8 +43,8 @@ fn seal(canvas: &mut Canvas<'_>, asked: &SealQuestion) {
     let edit = &asked.edit;
     let name = edit.before.path.file_name().unwrap_or_default();
     let name = name.to_string_lossy();
-    let first = match edit.before.problems.first() {
-        Some(problem) => problem.clone(),
+    let first = match &edit.before.tampered {
+        Some(how) => how.clone(),
         None => format!("{name} is sealed by .checksums, and an edit breaks the seal."),
     };
     let users = edit.users.join(", ");

@@ -5,11 +5,11 @@ use memory_shepherd::baseline::Inspected;
 use memory_shepherd::console::model::{Clip, Edit, Handed, Overlay, Page};
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{Outcome, Protection, State};
+use memory_shepherd::engine::{Outcome, Protection, Reach, State};
 use memory_shepherd::error::{Error, Kind};
 
 use super::{SECOND, reading, running};
-use crate::console_fleet::{Console, four, plan, report, run, seen};
+use crate::console_fleet::{Console, four, host, plan, report, run, seen};
 
 /// What is copied by these keys.
 #[track_caller]
@@ -125,6 +125,7 @@ fn edit(sealed: bool) -> Box<Edit> {
             path: "/etc/baselines/shared.md".into(),
             bytes: b"old\n".to_vec(),
             sealed,
+            tampered: None,
             problems: Vec::new(),
         },
     })
@@ -151,8 +152,15 @@ fn a_baseline_is_looked_at_edited_and_looked_at_again() {
         "baseline shared.md changed: +2 -1 lines; charlie, delta have it from the next reset on"
     );
     now.problems = vec!["it is empty".to_string(), "it is odd".to_string()];
-    console.send(Msg::Edited(edit(false), Ok(now), (0, 1)));
+    console.send(Msg::Edited(edit(false), Ok(now.clone()), (0, 1)));
     assert_eq!(console.said(), "baseline shared.md: it is empty; it is odd");
+    now.tampered = Some("it differs".to_string());
+    console.send(Msg::Edited(edit(false), Ok(now), (0, 1)));
+    assert!(
+        console
+            .said()
+            .contains(": resets are BLOCKED: it differs; it is empty")
+    );
     let gone = Error::new(Kind::Conflict, "it is missing");
     console.send(Msg::Edited(edit(false), Err(gone), (0, 1)));
     assert_eq!(console.said(), "it is missing; resets refuse it");
@@ -366,4 +374,22 @@ fn a_run_is_a_job_too() {
         "{:?}",
         shown(&console)
     );
+}
+
+#[test]
+fn a_host_that_hangs_shows_since_when() {
+    let mut console = four();
+    let mut status = host("harbour", Reach::Unknown, &["charlie"]);
+    status.contact.trying = true;
+    console.press("7");
+    console.send(Msg::Hosts(vec![status.clone()]));
+    console.pass(90 * SECOND);
+    let since = console.now - 90 * SECOND;
+    let jobs = &console.model.jobs.shown;
+    let job = jobs.iter().find(|job| job.what == "connecting to harbour");
+    assert!(job.is_some_and(|job| job.since.since == since), "{jobs:?}");
+    status.contact.trying = false;
+    console.send(Msg::Hosts(vec![status]));
+    console.pass(SECOND);
+    assert!(!shown(&console).contains(&"connecting to harbour"));
 }
