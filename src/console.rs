@@ -19,7 +19,6 @@ pub mod view;
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -41,7 +40,7 @@ use model::{
     AgentScreen, Clip, Edit, Handed, HostsScreen, Jobs, Level, LogScreen, Model, Moment, Page,
     ReadOnly, ResetScreen, Row, Screen, Sort,
 };
-use outside::{Change, Guest, Outside};
+use outside::{Change, Gate, Guest, Outside, Watched};
 use tempfile::NamedTempFile;
 use theme::Theme;
 use update::hand::sentence;
@@ -354,6 +353,8 @@ impl Console {
         let mut keys = Vec::new();
         for event in events {
             let msg = match event {
+                // It was typed before the guest came, and meant for it.
+                Input::Terminal(_) if self.lent.is_some() => continue,
                 Input::Terminal(TerminalEvent::Key(key)) if key.kind != KeyEventKind::Release => {
                     keys.extend(translate(key));
                     continue;
@@ -470,8 +471,10 @@ impl Console {
     /// A text in a file that only the operator can read.
     fn write_page(&self, page: &Page) -> Result<NamedTempFile> {
         let folder = &self.outside.temp;
+        // Names of the ledger's are nobody's to trust.
+        let name = page.name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
         let mut file = tempfile::Builder::new()
-            .prefix(&format!("{}-", page.name))
+            .prefix(&format!("{name}-"))
             .suffix(".txt")
             .tempfile_in(folder)
             .path("write a text for the pager in", folder)?;
@@ -607,67 +610,9 @@ fn read_input() -> Result<(Receiver<Input>, Gate)> {
         term::wait_until_gone();
         let _ = out.send(Input::Gone);
     });
-    let (gate, watched) = gate();
+    let (gate, watched) = outside::gate();
     thread::spawn(move || watch_terminal(&sender, &watched));
     Ok((receiver, gate))
-}
-
-/// Keeps the thread that reads keys from reading those of somebody else.
-struct Gate {
-    closed: Arc<AtomicBool>,
-    waits: Receiver<()>,
-    go_on: Sender<()>,
-}
-
-/// The same, as that thread sees it.
-struct Watched {
-    closed: Arc<AtomicBool>,
-    waits: Sender<()>,
-    go_on: Receiver<()>,
-}
-
-/// How long the thread may take to come to the gate.
-const COMING: Duration = Duration::from_secs(5);
-
-fn gate() -> (Gate, Watched) {
-    let closed = Arc::new(AtomicBool::new(false));
-    let (waits, waiting) = unbounded();
-    let (go_on, going) = unbounded();
-    let gate = Gate {
-        closed: Arc::clone(&closed),
-        waits: waiting,
-        go_on,
-    };
-    let watched = Watched {
-        closed,
-        waits,
-        go_on: going,
-    };
-    (gate, watched)
-}
-
-impl Gate {
-    /// Nobody reads keys until it is opened. False when the thread is in the middle
-    /// of a key, of which the rest does not come.
-    fn close(&self) -> bool {
-        // It may have come too late the last time.
-        while self.waits.try_recv().is_ok() {}
-        self.closed.store(true, Ordering::SeqCst);
-        // The library waits in the kernel; this is the one thing that wakes it.
-        let _ = signal_hook::low_level::raise(SIGWINCH);
-        let came = self.waits.recv_timeout(COMING);
-        // A thread that is gone reads nothing.
-        let closed = !came.is_err_and(|error| error.is_timeout());
-        if !closed {
-            self.open();
-        }
-        closed
-    }
-
-    fn open(&self) {
-        self.closed.store(false, Ordering::SeqCst);
-        let _ = self.go_on.send(());
-    }
 }
 
 fn watch_terminal(sender: &Sender<Input>, gate: &Watched) {
@@ -676,9 +621,9 @@ fn watch_terminal(sender: &Sender<Input>, gate: &Watched) {
             Ok(event) => Input::Terminal(event),
             Err(_) => Input::Gone,
         };
-        if gate.closed.load(Ordering::SeqCst) {
-            let _ = gate.waits.send(());
-            while gate.closed.load(Ordering::SeqCst) && gate.go_on.recv().is_ok() {}
+        // What was typed while the gate closed was meant for who comes.
+        if gate.pass() && !matches!(input, Input::Gone) {
+            continue;
         }
         let gone = matches!(input, Input::Gone);
         if sender.send(input).is_err() || gone {

@@ -6,10 +6,12 @@ use std::io::{self, Seek, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{self, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, unbounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
@@ -363,6 +365,78 @@ fn take_back(modes: &Termios, guest: Option<Pid>) {
     if guest.is_none() || holder == guest || holder == Some(own) {
         let _ = sys::hand_terminal(stdin, own);
         let _ = tcsetattr(stdin, OptionalActions::Flush, modes);
+    }
+}
+
+/// Keeps the thread that reads keys from reading those of a guest.
+pub struct Gate {
+    closed: Arc<AtomicBool>,
+    waits: Receiver<()>,
+    go_on: Sender<()>,
+}
+
+/// The same, as that thread sees it.
+pub struct Watched {
+    closed: Arc<AtomicBool>,
+    waits: Sender<()>,
+    go_on: Receiver<()>,
+}
+
+/// How long the thread may take to come to the gate.
+const COMING: Duration = Duration::from_secs(5);
+
+/// A gate, open.
+pub fn gate() -> (Gate, Watched) {
+    let closed = Arc::new(AtomicBool::new(false));
+    let (waits, waiting) = unbounded();
+    let (go_on, going) = unbounded();
+    let gate = Gate {
+        closed: Arc::clone(&closed),
+        waits: waiting,
+        go_on,
+    };
+    let watched = Watched {
+        closed,
+        waits,
+        go_on: going,
+    };
+    (gate, watched)
+}
+
+impl Gate {
+    /// Nobody reads keys until it is opened. False when the thread is in the middle
+    /// of a key, of which the rest does not come.
+    pub fn close(&self) -> bool {
+        // It may have come too late the last time.
+        while self.waits.try_recv().is_ok() {}
+        self.closed.store(true, Ordering::SeqCst);
+        // The library waits in the kernel; this is the one thing that wakes it.
+        let _ = signal_hook::low_level::raise(signal_hook::consts::SIGWINCH);
+        let came = self.waits.recv_timeout(COMING);
+        // A thread that is gone reads nothing.
+        let closed = !came.is_err_and(|error| error.is_timeout());
+        if !closed {
+            self.open();
+        }
+        closed
+    }
+
+    /// Keys are read again.
+    pub fn open(&self) {
+        self.closed.store(false, Ordering::SeqCst);
+        let _ = self.go_on.send(());
+    }
+}
+
+impl Watched {
+    /// Waits as long as the gate is closed; whether it was.
+    pub fn pass(&self) -> bool {
+        let closed = self.closed.load(Ordering::SeqCst);
+        if closed {
+            let _ = self.waits.send(());
+            while self.closed.load(Ordering::SeqCst) && self.go_on.recv().is_ok() {}
+        }
+        closed
     }
 }
 

@@ -159,6 +159,8 @@ pub fn begun(model: &mut Model, effects: &[Effect]) {
                 };
                 (Queue::Plan(*id), "", what)
             }
+            // Nobody answers for who is not in the config any more.
+            Effect::Texts(agent) | Effect::Patch(agent) if model.row(agent).is_none() => continue,
             Effect::Texts(agent) => (
                 Queue::Texts(texts_of(model, agent)),
                 agent.as_str(),

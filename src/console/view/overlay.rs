@@ -48,7 +48,7 @@ fn seal(canvas: &mut Canvas<'_>, asked: &SealQuestion) {
         None => format!("{name} is sealed by .checksums, and an edit breaks the seal."),
     };
     let users = edit.users.join(", ");
-    let second = format!("Until .checksums has its new sha256sum, resets of {users} are BLOCKED.");
+    let second = format!("This BLOCKS resets of {users} until .checksums has its new sha256sum.");
     let room = usize::from(width) - 2;
     canvas.put(1, y + 1, &cut(&first, room), Role::Warn);
     canvas.put(1, y + 2, &cut(&second, room), Role::Text);
