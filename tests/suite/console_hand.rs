@@ -167,7 +167,8 @@ fn the_editor_has_the_terminal_and_what_it_changed_is_said() {
     let site = site();
     let editor = editor(
         &site,
-        "read typed; echo \"$typed\" > $HOME/typed; echo '- one more' >> \"$last\"",
+        "for n in 1 2 3 4 5 6 7 8; do read typed; echo \"$typed\" >> $HOME/typed; echo GOT $n; done\n\
+         echo '- one more' >> \"$last\"",
     );
     let visual = format!("{editor} -w 'two words'");
     let mut terminal = console(&site, &[("VISUAL", &visual), ("EDITOR", "false")]);
@@ -188,10 +189,14 @@ fn the_editor_has_the_terminal_and_what_it_changed_is_said() {
     );
     // What agents do meanwhile is seen, and keys are not ours.
     site.append(MONITOR, "- while it was edited\n");
+    for number in 1..8 {
+        terminal.send("q is no command\r");
+        terminal.wait_for(&format!("GOT {number}"));
+    }
     terminal.send("q is no command\r");
     terminal.wait_for("baseline code-reviewer-MEMORY.md changed: +1 -0 lines");
     terminal.wait_for("code-reviewer has it from the next reset on");
-    assert_eq!(noted(&site, "typed"), "q is no command\n");
+    assert_eq!(noted(&site, "typed"), "q is no command\n".repeat(8));
     assert!(site.read(BASELINE).ends_with("- one more\n"));
     assert_eq!(terminal.modes(), raw);
     terminal.wait("the note of that time", |terminal| {
@@ -229,23 +234,28 @@ fn a_sealed_baseline_is_asked_about_and_then_blocks_resets() {
     terminal.send("E");
     terminal.wait_for("code-reviewer-MEMORY.md is sealed by .checksums");
     // It does not listen at first.
-    let press = |terminal: &mut Terminal, key: &str, answer: &str| {
-        terminal.wait(answer, |terminal| {
-            terminal.send(key);
-            terminal.wait_for_quiet();
-            terminal.text().contains(answer)
+    let answer = |terminal: &mut Terminal, key: &str| {
+        terminal.wait("an end of the question", |terminal| {
+            let asks = terminal.text().contains("is sealed by .checksums");
+            if asks {
+                terminal.send(key);
+                terminal.wait_for_quiet();
+            }
+            !asks
         });
     };
-    press(&mut terminal, "n", "the baseline was left alone");
+    answer(&mut terminal, "n");
     assert_eq!(noted(&site, "pid"), "");
     terminal.send("E");
     terminal.wait_for("is sealed by .checksums");
-    press(
-        &mut terminal,
-        "y",
-        "resets are BLOCKED: baseline differs from the seal",
-    );
-    terminal.wait_for("TAMPERED");
+    answer(&mut terminal, "y");
+    terminal.wait("that it is noticed", |terminal| {
+        terminal.screen().alternate_screen() && terminal.text().contains("TAMPERED")
+    });
+    terminal.send("7");
+    terminal.wait_for("resets are BLOCKED: baseline differs from the seal");
+    terminal.wait_for("the baseline was left alone");
+    terminal.send("1");
     leaves(terminal);
 }
 
@@ -263,11 +273,11 @@ fn control_c_is_the_editors_and_not_ours() {
     let site = site();
     let editor = editor(
         &site,
-        "trap 'echo yes > $HOME/interrupted; exit 0' INT; while :; do read line; done",
+        "trap 'echo yes > $HOME/interrupted; exit 0' INT; echo SET; while :; do read line; done",
     );
     let mut terminal = console(&site, &[("EDITOR", &editor)]);
     terminal.send("E");
-    terminal.wait_for("EDITING");
+    terminal.wait_for("SET");
     terminal.send("\x03");
     terminal.wait_for("baseline code-reviewer-MEMORY.md is unchanged");
     assert_eq!(noted(&site, "interrupted"), "yes\n");
