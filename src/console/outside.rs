@@ -61,7 +61,9 @@ impl Outside {
             temp,
             wayland: text("WAYLAND_DISPLAY").is_some(),
             x11: text("DISPLAY").is_some(),
-            over_ssh: text("SSH_CONNECTION").is_some(),
+            over_ssh: ["SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY"]
+                .iter()
+                .any(|name| text(name).is_some()),
             multiplexer: match (tmux, text("STY").is_some()) {
                 (true, _) => Some(Multiplexer::Tmux),
                 (false, true) => Some(Multiplexer::Screen),
@@ -489,6 +491,32 @@ mod tests {
         assert_eq!(between(&[("STY", "1.pts")]), Some(Multiplexer::Screen));
         // Which of the two it is behind SSH nobody can tell.
         assert_eq!(between(&[("TERM", "screen-256color")]), None);
+    }
+
+    #[test]
+    fn nobody_passes_a_gate_that_is_closed() {
+        let (gate, watched) = gate();
+        let (turn, turns) = unbounded();
+        let (out, passed) = unbounded();
+        let thread = thread::spawn(move || {
+            for () in turns {
+                while !watched.pass() {
+                    thread::yield_now();
+                }
+                let _ = out.send(());
+            }
+        });
+        for _ in 0..50 {
+            turn.send(()).unwrap();
+            assert!(gate.close());
+            assert!(passed.is_empty(), "it waits at the gate");
+            gate.open();
+            assert_eq!(passed.recv(), Ok(()));
+        }
+        drop(turn);
+        thread.join().unwrap();
+        // Nobody is left to be kept out.
+        assert!(gate.close());
     }
 
     #[test]
