@@ -67,7 +67,14 @@ fn list(canvas: &mut Canvas<'_>, title: &str, chooser: &Chooser, choices: &[Choi
     let area = Rect::new(0, 1, canvas.area.width, canvas.area.height - 1);
     canvas.clear(area);
     canvas.rule(1);
-    canvas.put(1, 2, &cut(title, usize::from(area.width) - 2), Role::Title);
+    let x = canvas.put(1, 2, &cut(title, usize::from(area.width) - 2), Role::Title);
+    // The command line that does the same as what is under the cursor.
+    if let Some(twin) = choices.get(chooser.cursor).and_then(|it| it.twin.as_ref()) {
+        let twin = format!("$ {}", untrusted::line(twin));
+        if usize::from(area.width) > usize::from(x) + twin.width() + 2 {
+            canvas.put_right(area.width, 2, &twin, Role::Dim);
+        }
+    }
     if chooser.typing || !chooser.query.is_empty() {
         let x = canvas.put(1, 3, if headed { "/ " } else { ": " }, Role::Key);
         let x = canvas.foreign(x, 3, chooser.query.as_bytes(), Role::Prompt);
@@ -136,19 +143,7 @@ fn choice_row(canvas: &mut Canvas<'_>, y: u16, choice: &Choice, here: bool, head
         None => choice.title.clone(),
     };
     let room = usize::from(canvas.width().saturating_sub(x + 1));
-    let x = canvas.put(x, y, &cut(&text, room), role) + 2;
-    // The command line that does the same teaches itself.
-    if here
-        && let Some(twin) = &choice.twin
-        && usize::from(canvas.width()) > usize::from(x) + twin.width() + 3
-    {
-        canvas.put_right(
-            canvas.width() - 1,
-            y,
-            &format!("$ {}", untrusted::line(twin)),
-            Role::Dim,
-        );
-    }
+    canvas.put(x, y, &cut(&text, room), role);
     if here {
         canvas.highlight(3, y, 15);
     }
