@@ -4,6 +4,7 @@
 mod agent;
 mod everywhere;
 mod fleet;
+mod hand;
 mod hosts;
 mod keys;
 mod log;
