@@ -143,6 +143,65 @@ impl<'c> Shelf<'c> {
     }
 }
 
+/// A baseline as it stands there, whether or not it may be pushed: what somebody who
+/// edits it should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inspected {
+    /// The file.
+    pub path: PathBuf,
+    /// What it holds.
+    pub bytes: Vec<u8>,
+    /// Whether a seal is there or required, which an edit breaks.
+    pub sealed: bool,
+    /// How it differs from the seal already, if it does.
+    pub tampered: Option<String>,
+    /// What else is wrong with it, in sentences, the worst first.
+    pub problems: Vec<String>,
+}
+
+/// Looks at the baseline of an agent.
+///
+/// # Errors
+/// One that is missing, or no plain readable file.
+pub fn inspect(general: &General, agent: &Agent) -> Result<Inspected> {
+    let path = general.baseline_dir.join(&agent.baseline);
+    let bytes = read(&path)?;
+    let baseline = Baseline::new(bytes.clone(), &agent.separator);
+    let shelf = Shelf::new(general);
+    let tampered = shelf.check_seal(agent, &baseline).err();
+    let mut problems = Vec::new();
+    let (size, least) = (bytes.len() as u64, general.min_baseline_size);
+    if size == 0 {
+        problems.push("it is empty, so resets refuse it".to_string());
+    } else if size < least {
+        problems.push(format!(
+            "it has only {size} bytes, so resets refuse it (min_baseline_size is {least})"
+        ));
+    }
+    if size > 0 && baseline.cut().is_none() {
+        let separator = &agent.separator;
+        problems.push(format!(
+            "it has no separator line {separator}, so a reset archives the whole memory"
+        ));
+    }
+    let limit = agent.max_memory_size;
+    if size > limit {
+        problems.push(format!("it has {size} bytes, max_memory_size is {limit}"));
+    }
+    let required = matches!(
+        general.require_seal,
+        RequireSeal::Always | RequireSeal::Signed
+    );
+    let sealed = required || !matches!(shelf.seal.get(), None | Some(Ok(None)));
+    Ok(Inspected {
+        path,
+        bytes,
+        sealed,
+        tampered: tampered.map(|error| error.to_string()),
+        problems,
+    })
+}
+
 /// Reads a whole file of the operator's, following no link.
 fn read(path: &Path) -> Result<Vec<u8>> {
     let unusable = |message: String| Err(Error::new(Kind::Conflict, message));

@@ -62,6 +62,8 @@ pub struct World {
     pub user: String,
     /// Where temporary folders are made.
     pub temp: PathBuf,
+    /// The editor, the pager and the clipboard.
+    pub outside: console::outside::Outside,
     /// Where sockets belong, if the user has such a folder.
     pub runtime: Option<PathBuf>,
     /// This program; ssh starts it to ask.
@@ -578,6 +580,7 @@ impl Context<'_> {
             preferences: preferences::place(&self.world.env),
             kept,
             env: self.world.env.clone(),
+            outside: self.world.outside.clone(),
             note,
             rebuild: Box::new(rebuild),
             host,

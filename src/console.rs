@@ -12,6 +12,7 @@ pub mod kept;
 pub mod keymap;
 pub mod markdown;
 pub mod model;
+pub mod outside;
 pub mod preferences;
 pub mod term;
 pub mod text;
@@ -20,14 +21,14 @@ pub mod update;
 pub mod view;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
-use crossbeam_channel::{Receiver, Sender, after, select, unbounded};
+use crossbeam_channel::{Receiver, Sender, after, never, select, unbounded};
 use crossterm::event::{self, Event as TerminalEvent, KeyCode, KeyEventKind, KeyModifiers};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::iterator::Signals;
@@ -35,18 +36,21 @@ use signal_hook::iterator::Signals;
 use crate::config::{Config, Env, Protect};
 use crate::demo::host::Host;
 use crate::engine::{Address, Engine};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, PathContext, Result};
 use crate::transport::sftp::askpass::{self, Desk};
 use effect::{Own, Runner};
 pub use effect::{findings, runs};
 use keymap::{Code, Key};
 use model::{
-    AgentScreen, FleetView, HostsScreen, Level, LogScreen, Model, Moment, Pending, ReadOnly,
-    ResetScreen, Row, Screen, Sort,
+    AgentScreen, Clip, Edit, FleetView, Handed, HostsScreen, Jobs, Level, LogScreen, Model, Moment,
+    Page, Pending, ReadOnly, ResetScreen, Row, Screen, Sort,
 };
+use outside::{Change, Gate, Guest, Outside, Watched};
 use preferences::Preferences;
+use tempfile::NamedTempFile;
 use term::{Abilities, Pace};
 use theme::{Theme, Themes};
+use update::hand::sentence;
 use update::{Effect, Msg, next_wake, update};
 
 /// How long background messages are taken in before the next look at the keys.
@@ -73,6 +77,8 @@ pub struct Options {
     /// Where it is kept how the fleet is looked at; nowhere for one that is gone
     /// tomorrow.
     pub kept: Option<kept::Place>,
+    /// The editor, the pager and the clipboard.
+    pub outside: Outside,
     /// Something to say first.
     pub note: Option<String>,
     /// Where hosts ask, and what happens there.
@@ -123,6 +129,8 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
             ..LogScreen::default()
         },
         hosts: HostsScreen::default(),
+        wanted: None,
+        jobs: Jobs::default(),
         overlay: None,
         questions: Vec::new(),
         prompt: None,
@@ -149,6 +157,8 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
         ages: Vec::new(),
         host_away: None,
     };
+    let names: Vec<String> = model.rows.iter().map(|row| row.name.clone()).collect();
+    model.jobs.read(&names, moment);
     model.arrange();
     model
 }
@@ -197,7 +207,7 @@ pub fn run(options: Options) -> Result<bool> {
         Some(Err(error)) => model.say(Level::Warn, kept::forgotten(error)),
         Some(Ok(None)) | None => {}
     }
-    let input = read_input()?;
+    let (input, gate) = read_input()?;
     let engine = Arc::clone(&options.engine);
     let (runner, inbox) = Runner::start(
         options.engine,
@@ -221,12 +231,16 @@ pub fn run(options: Options) -> Result<bool> {
         keyed: false,
         new_config: None,
         interrupted: false,
+        outside: options.outside,
+        gate,
+        lent: None,
     };
     console
         .handle(vec![Effect::LoadLog], &mut screen)
         .map_err(|error| gone(&error))?;
     let result = console.turn(&mut screen, &input, &inbox);
     // The terminal goes back first: a run may still have an agent in hand.
+    drop(console.lent.take());
     drop(screen);
     let seen: Vec<_> = console
         .model
@@ -300,6 +314,32 @@ struct Console {
     new_config: Option<Box<Config>>,
     /// Whether it was not the operator's key that ended it.
     interrupted: bool,
+    outside: Outside,
+    gate: Gate,
+    /// Who has the terminal meanwhile. Everything but the screen goes on.
+    lent: Option<Lent>,
+}
+
+/// A program that has the terminal, and what for.
+struct Lent {
+    guest: Guest,
+    purpose: Purpose,
+}
+
+enum Purpose {
+    Edit(Box<Edit>),
+    /// The text is removed with this.
+    Read(NamedTempFile),
+}
+
+impl Purpose {
+    /// The noun for the program.
+    fn program(&self) -> &'static str {
+        match self {
+            Purpose::Edit(_) => "editor",
+            Purpose::Read(_) => "pager",
+        }
+    }
 }
 
 impl Console {
@@ -315,11 +355,14 @@ impl Console {
         loop {
             let now = self.moment().since;
             let mut wait = next_wake(&self.model).saturating_sub(now);
-            if self.model.dirty {
+            if self.model.dirty && self.lent.is_none() {
                 wait = wait.min(self.until_frame());
             }
             let mut first = None;
+            let lent = self.lent.as_ref();
+            let changes = lent.map_or_else(never, |lent| lent.guest.changes().clone());
             select! {
+                recv(changes) -> change => self.guest_changed(change.ok(), screen)?,
                 recv(input) -> event => first = Some(event.unwrap_or(Input::Gone)),
                 recv(inbox) -> msg => {
                     if let Ok(msg) = msg {
@@ -348,7 +391,7 @@ impl Console {
             }
             if !self.model.dirty {
                 self.keyed = false;
-            } else if self.until_frame() == Duration::ZERO {
+            } else if self.lent.is_none() && self.until_frame() == Duration::ZERO {
                 self.draw(screen)?;
             }
         }
@@ -373,6 +416,8 @@ impl Console {
         let mut keys = Vec::new();
         for event in events {
             let msg = match event {
+                // It was typed before the guest came, and meant for it.
+                Input::Terminal(_) if self.lent.is_some() => continue,
                 Input::Terminal(TerminalEvent::Key(key)) if key.kind != KeyEventKind::Release => {
                     keys.extend(translate(key));
                     continue;
@@ -386,6 +431,8 @@ impl Console {
                     screen.forget();
                     Msg::Resize(screen.size().0, screen.size().1)
                 }
+                // There is nothing to give and to take.
+                Input::Signal(SIGTSTP | SIGCONT) if self.lent.is_some() => continue,
                 Input::Signal(SIGTSTP) => {
                     screen.suspend()?;
                     Msg::Resize(screen.size().0, screen.size().1)
@@ -472,10 +519,132 @@ impl Console {
                     screen.forget();
                     self.model.dirty = true;
                 }
+                Effect::Copy(clip) => match self.outside.copiers() {
+                    copiers if copiers.is_empty() => self.copy_by_terminal(clip, screen)?,
+                    copiers => self.runner.copy(copiers, clip),
+                },
+                Effect::CopyByTerminal(clip) => self.copy_by_terminal(clip, screen)?,
+                Effect::Edit(edit) => self.lend(Ok(Purpose::Edit(edit)), screen)?,
+                Effect::Page(page) => {
+                    let file = self.write_page(&page);
+                    self.lend(file.map(Purpose::Read), screen)?;
+                }
                 effect => self.runner.carry_out(effect),
             }
         }
         Ok(stay)
+    }
+
+    fn copy_by_terminal(&mut self, clip: Clip, screen: &mut term::Screen) -> io::Result<()> {
+        let handed = match screen.copy(&clip.text, self.outside.multiplexer)? {
+            true => Handed::Terminal,
+            false => Handed::TooLong(term::CLIPBOARD),
+        };
+        self.tell(Msg::Copied(clip, handed));
+        Ok(())
+    }
+
+    /// Tells the model of something that asks for nothing.
+    fn tell(&mut self, msg: Msg) {
+        let moment = self.moment();
+        update(&mut self.model, moment, msg);
+    }
+
+    /// A text in a file that only the operator can read.
+    fn write_page(&self, page: &Page) -> Result<NamedTempFile> {
+        let folder = &self.outside.temp;
+        // Names of the ledger's are nobody's to trust.
+        let name = page.name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        let mut file = tempfile::Builder::new()
+            .prefix(&format!("{name}-"))
+            .suffix(".txt")
+            .tempfile_in(folder)
+            .path("write a text for the pager in", folder)?;
+        let path = file.path().to_path_buf();
+        file.write_all(page.text.as_bytes()).path("write", &path)?;
+        Ok(file)
+    }
+
+    /// Gives the terminal to the editor or the pager.
+    fn lend(&mut self, purpose: Result<Purpose>, screen: &mut term::Screen) -> io::Result<()> {
+        let failed = |error: Error| Msg::Note(Level::Error, sentence(&error));
+        let purpose = match purpose {
+            Ok(purpose) if self.lent.is_none() => purpose,
+            Ok(_) => return Ok(()),
+            Err(error) => {
+                self.tell(failed(error));
+                return Ok(());
+            }
+        };
+        if !self.gate.close() {
+            let text = "half a key has come and is waited for: press it again";
+            self.tell(Msg::Note(Level::Warn, text.to_string()));
+            return Ok(());
+        }
+        screen.lend();
+        match self.start(&purpose) {
+            Ok(guest) => self.lent = Some(Lent { guest, purpose }),
+            Err(error) => {
+                self.take_back(screen)?;
+                self.tell(failed(error));
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&self, purpose: &Purpose) -> Result<Guest> {
+        let what = purpose.program();
+        match purpose {
+            Purpose::Edit(edit) => {
+                Guest::start(what, &self.outside.editors()?, &edit.before.path, &[])
+            }
+            Purpose::Read(file) => {
+                // Neither another program nor another file is opened from there,
+                // and a short text does not vanish at once.
+                let variables = [("LESSSECURE", "1"), ("LESS", "")];
+                Guest::start(what, &self.outside.pagers()?, file.path(), &variables)
+            }
+        }
+    }
+
+    /// The program that has the terminal was stopped, or has ended.
+    fn guest_changed(
+        &mut self,
+        change: Option<Change>,
+        screen: &mut term::Screen,
+    ) -> io::Result<()> {
+        let Some(Lent { guest, purpose }) = self.lent.take() else {
+            return Ok(());
+        };
+        if change == Some(Change::Stopped) {
+            guest.stop_with_it()?;
+            self.lent = Some(Lent { guest, purpose });
+            return Ok(());
+        }
+        let ended = guest.ended();
+        self.take_back(screen)?;
+        let why = match ended {
+            Ok(status) if status.success() => None,
+            Ok(status) => Some(outside::how(status)),
+            Err(error) => Some(crate::error::cause(&error)),
+        };
+        if let Some(why) = why {
+            let text = format!("the {}: {why}", purpose.program());
+            self.tell(Msg::Note(Level::Warn, text));
+        }
+        if let Purpose::Edit(edit) = purpose {
+            self.runner.edited(edit);
+        }
+        Ok(())
+    }
+
+    /// Takes the terminal, and reads keys again.
+    fn take_back(&mut self, screen: &mut term::Screen) -> io::Result<()> {
+        screen.resume()?;
+        self.gate.open();
+        let (columns, rows) = screen.size();
+        self.tell(Msg::Resize(columns, rows));
+        Ok(())
     }
 
     fn draw(&mut self, screen: &mut term::Screen) -> io::Result<()> {
@@ -510,7 +679,7 @@ impl Console {
 
 /// Reads keys and signals and notices when the terminal goes, each in a thread
 /// of its own.
-fn read_input() -> Result<Receiver<Input>> {
+fn read_input() -> Result<(Receiver<Input>, Gate)> {
     let (sender, receiver) = unbounded();
     let failed = |error: io::Error| {
         Error::io(
@@ -534,16 +703,21 @@ fn read_input() -> Result<Receiver<Input>> {
         term::wait_until_gone();
         let _ = out.send(Input::Gone);
     });
-    thread::spawn(move || watch_terminal(&sender));
-    Ok(receiver)
+    let (gate, watched) = outside::gate();
+    thread::spawn(move || watch_terminal(&sender, &watched));
+    Ok((receiver, gate))
 }
 
-fn watch_terminal(sender: &Sender<Input>) {
+fn watch_terminal(sender: &Sender<Input>, gate: &Watched) {
     loop {
         let input = match event::read() {
             Ok(event) => Input::Terminal(event),
             Err(_) => Input::Gone,
         };
+        // What was typed while the gate closed was meant for who comes.
+        if gate.pass() && !matches!(input, Input::Gone) {
+            continue;
+        }
         let gone = matches!(input, Input::Gone);
         if sender.send(input).is_err() || gone {
             return;

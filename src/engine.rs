@@ -23,6 +23,7 @@ mod verify;
 mod weaker;
 
 use std::collections::HashMap;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,13 +41,13 @@ pub use retention::{Kept, Retention};
 pub use state::State;
 pub use verify::{About, Chain, Finding, Tally, Verification, Verifying};
 
-use crate::archive::{self, Archive};
+use crate::archive::{self, Archive, Written};
 use crate::baseline::{Shelf, Versions};
 use crate::clock::Clock;
 use crate::config::{Agent, Config, Place};
-use crate::digest::Digest;
+use crate::digest::{Digest, Hasher};
 use crate::durable;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, PathContext, Result};
 pub use crate::transport::{Contact, Reach, Setting};
 use crate::transport::{Folder, Object, Transport, TransportError, Transports};
 use ledger::{History, Ledger};
@@ -231,6 +232,40 @@ impl Engine {
             memory: seen.head,
             observation: seen.observation,
         }
+    }
+
+    /// The beginning of an entry, up to `most` bytes. All of it is read, and is what
+    /// the ledger says of it.
+    ///
+    /// # Errors
+    /// An entry that cannot be read, or holds something else.
+    pub fn entry(&self, written: &Written, most: usize) -> Result<Vec<u8>> {
+        let path = self.archive.root().join(&written.path);
+        let mut file = self.archive.open(&written.path)?;
+        let mut bytes = Vec::new();
+        (&mut file)
+            .take(most as u64)
+            .read_to_end(&mut bytes)
+            .path("read", &path)?;
+        let mut hasher = Hasher::default();
+        hasher.update(&bytes);
+        let mut buffer = vec![0; 128 * 1024];
+        loop {
+            match file.read(&mut buffer) {
+                Ok(0) => break,
+                Ok(count) => hasher.update(&buffer[..count]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::io("read", &path, &error)),
+            }
+        }
+        if hasher.finish() == written.digest {
+            return Ok(bytes);
+        }
+        let message = format!(
+            "{} is not what was archived: the ledger has another digest of it",
+            path.display()
+        );
+        Err(Error::new(Kind::Integrity, message).hint("`memory-shepherd verify` tells more"))
     }
 
     /// Keeps what the fleet looked like, for the first screen of the next time.

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use memory_shepherd::cli::{self, Account, World};
 use memory_shepherd::config::Env;
+use memory_shepherd::console::outside::Outside;
 use memory_shepherd::transport::sftp::askpass;
 use uzers::{get_effective_uid, get_effective_username, get_group_by_name, get_user_by_uid};
 
@@ -40,6 +41,7 @@ fn world() -> World {
         },
         user: user.unwrap_or_else(|| uid.to_string()),
         temp: env::temp_dir(),
+        outside: Outside::found(env::temp_dir(), |name| env::var_os(name)),
         runtime: path("XDG_RUNTIME_DIR").filter(|folder| folder.is_absolute()),
         program: env::current_exe().unwrap_or_else(|_| "memory-shepherd".into()),
         no_color: set("NO_COLOR"),

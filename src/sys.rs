@@ -1,6 +1,6 @@
 //! Kernel calls that no safe crate wraps: file leases, open-file-description
-//! locks, sync_file_range, and what happens between fork and exec. The only unsafe
-//! code of this crate.
+//! locks, sync_file_range, what happens between fork and exec, and signal masks. The
+//! only unsafe code of this crate.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -167,5 +167,40 @@ pub fn own_session(command: &mut Command) {
     // memory that another thread could hold.
     unsafe {
         command.pre_exec(begin);
+    }
+}
+
+/// Makes a process that is about to be started the foreground of the terminal that
+/// is its standard input, in a group of its own: what keys send goes to it, and
+/// not to us.
+pub fn own_foreground(command: &mut Command) {
+    let begin = || {
+        rustix::process::setpgid(None, None)?;
+        hand_terminal(rustix::stdio::stdin(), rustix::process::getpid())
+    };
+    // SAFETY: between fork and exec it makes system calls alone and touches no
+    // memory that another thread could hold.
+    unsafe {
+        command.pre_exec(begin);
+    }
+}
+
+/// Makes a group of processes the foreground of a terminal. Whoever is not in the
+/// foreground may do that, too: the signal that would stop it is held back.
+///
+/// # Errors
+/// Whatever the kernel answers.
+pub fn hand_terminal(terminal: BorrowedFd<'_>, group: rustix::process::Pid) -> io::Result<()> {
+    // SAFETY: both sets are plain data on this stack, the first one emptied before
+    // it is used, and the calls change the mask of this thread alone.
+    unsafe {
+        let mut held = std::mem::zeroed::<libc::sigset_t>();
+        let mut before = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&raw mut held);
+        libc::sigaddset(&raw mut held, libc::SIGTTOU);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const held, &raw mut before);
+        let handed = rustix::termios::tcsetpgrp(terminal, group);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        handed.map_err(io::Error::from)
     }
 }

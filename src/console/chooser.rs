@@ -2,7 +2,7 @@
 
 use super::command::{self, Category, Command, TABLE};
 use super::filter;
-use super::model::{Chooser, Item, Model, Overlay, Sort};
+use super::model::{Chooser, Item, Model, Overlay, Sort, twin};
 
 /// One line of a chooser.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +13,8 @@ pub struct Choice {
     pub id: String,
     /// What it does, in words.
     pub title: String,
+    /// The command line that does the same, where there is one.
+    pub twin: Option<String>,
     /// Its keys, the first ones.
     pub keys: String,
     /// Why it cannot be chosen now.
@@ -41,7 +43,7 @@ pub fn choices(model: &Model, overlay: &Overlay) -> Vec<Choice> {
             choices
         }
         Overlay::Palette(chooser) => palette(model, chooser),
-        Overlay::Unlock | Overlay::Question(_) => Vec::new(),
+        Overlay::Unlock | Overlay::Question(_) | Overlay::Seal(_) => Vec::new(),
     }
 }
 
@@ -57,6 +59,7 @@ fn palette(model: &Model, chooser: &Chooser) -> Vec<Choice> {
         item: Item::Sort(sort),
         id: format!("sort {}", sort.word()),
         title: format!("Order the fleet by {}", sort.word()),
+        twin: None,
         keys: String::new(),
         disabled: None,
         category: None,
@@ -65,6 +68,7 @@ fn palette(model: &Model, chooser: &Chooser) -> Vec<Choice> {
         item: Item::Theme(name.clone()),
         id: format!("theme {name}"),
         title: format!("Wear the theme {name}"),
+        twin: None,
         keys: String::new(),
         disabled: None,
         category: None,
@@ -74,6 +78,7 @@ fn palette(model: &Model, chooser: &Chooser) -> Vec<Choice> {
         item: Item::Filter(filter.clone()),
         id: format!("filter {name}"),
         title: format!("Show only {filter}"),
+        twin: None,
         keys: String::new(),
         disabled: None,
         category: None,
@@ -82,6 +87,7 @@ fn palette(model: &Model, chooser: &Chooser) -> Vec<Choice> {
         item: Item::Agent(row.name.clone()),
         id: format!("agent {}", row.name),
         title: format!("Open {}, {}", row.name, row.state()),
+        twin: None,
         keys: String::new(),
         disabled: None,
         category: None,
@@ -111,6 +117,7 @@ fn of_command(model: &Model, command: Command) -> Choice {
         id: spec.id.to_string(),
         title: spec.title.to_string(),
         keys: model.preferences.keymap.listed(command),
+        twin: twin::of_command(model, command),
         disabled: command::enabled(command, model).err(),
         category: Some(spec.category),
     }

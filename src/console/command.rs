@@ -3,6 +3,7 @@
 
 use super::keymap::Meaning;
 use super::model::{Model, SIDES, Screen, Stage};
+use crate::engine::Protection;
 
 /// Where a command holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,6 +83,16 @@ pub enum Command {
     KeepHidden,
     DropHidden,
     Retry,
+    EditBaseline,
+    CopyName,
+    CopyPath,
+    CopyDigest,
+    CopyDiff,
+    CopyLine,
+    CopyAll,
+    CopyCommand,
+    CopyPlan,
+    Page,
     Answer,
     OpenDiff,
     Open,
@@ -185,6 +196,7 @@ table! {
     KeepHidden    "keep-hidden"   "keep hidden" Act     &[Plan], ["h"], "Keep marked agents in the plan that the filter hides";
     DropHidden    "drop-hidden"   "drop hidden" Act     &[Plan], ["v"], "Take marked agents out of the plan that the filter hides";
     Retry         "retry"         "retry failed" Act    &[Outcome], ["r"], "Plan a reset of the agents that failed";
+    EditBaseline  "edit"          "edit"        Act   &[Fleet, Agent], ["E"], "Edit the baseline of this agent in $VISUAL or $EDITOR";
     Answer        "answer"        ""            Act     &[Any], ["@"], "Answer what a host asks: a passphrase, a password, whether an unknown host key is right";
     Mark          "mark"          "mark"        Select  &[Fleet], ["Space"], "Mark or unmark the agent under the cursor";
     Filter        "filter"        "filter"      Select  &[Fleet], ["/"], "Show only some agents: words, !not, ~fuzzy, is:drifted, is:marked, host:NAME, host:=USER@NAME:PORT";
@@ -210,6 +222,15 @@ table! {
     LessContext   "less-context"  ""            Look    &[Agent], ["_"], "Show fewer equal lines around a change";
     Blanks        "blanks"        ""            Look    &[Agent], ["i"], "Take lines that differ in white space alone for equal, in the view; findings still count";
     Open          "open"          "open"        Look    &[Fleet, Agent, Outcome, Log, Hosts], ["Enter" "l" "Right"], "Open what is under the cursor; at the hosts, the agents of that one; in a history, what that run changed";
+    Page          "pager"         "pager"       Look    &[Agent, Outcome, Log], ["o"], "Read the text, or the entry under the cursor, in $PAGER";
+    CopyName      "copy-name"     ""            Look    &[Fleet, Agent, Outcome], ["yn" "c"], "Copy the name of the agent";
+    CopyPath      "copy-path"     ""            Look    &[Fleet, Agent, Outcome], ["yp"], "Copy the path of its memory";
+    CopyDigest    "copy-digest"   ""            Look    &[Fleet, Agent, Outcome], ["yh"], "Copy the digest of its memory";
+    CopyDiff      "copy-diff"     ""            Look    &[Fleet, Agent, Outcome], ["yd"], "Copy what it changed above the separator, as a patch";
+    CopyLine      "copy-line"     ""            Look    &[Agent, Outcome, Log], ["yl"], "Copy the line at the top, or of the hit; the row under the cursor";
+    CopyAll       "copy-all"      ""            Look    &[Agent, Outcome, Log], ["ya"], "Copy all of the text; of a result its report";
+    CopyCommand   "copy-command"  ""            Look    &[Outcome, Log], ["yc"], "Copy the command line that does the same as this run";
+    CopyPlan      "copy-plan"     ""            Look    &[Plan], ["c"], "Copy the command line that does the same as this plan";
     Read          "read"          ""            Look    &[Fleet, Agent], ["r"], "Read this agent again; a host that did not answer is tried at once";
     TryNow        "try-now"       "try now"     Look    &[Hosts], ["r"], "Try this host now, and read its agents again";
     ReadAll       "read-all"      ""            Look    &[Fleet, Agent, Outcome, Log, Hosts], ["R" "^r"], "Read all agents again; hosts that did not answer are tried at once";
@@ -380,6 +401,41 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
         Command::OpenDiff | Command::GoAgent | Command::Mark | Command::MarkRange => {
             need(model.cursor.is_some(), "there is no agent under the cursor")
         }
+        Command::EditBaseline => {
+            let agent = model
+                .subject()
+                .ok_or("there is no agent under the cursor")?;
+            let seen = model.row(agent).and_then(|row| row.best());
+            let protected = seen.is_some_and(|seen| seen.protect == Protection::ReadOnly);
+            need(
+                !protected || model.unlocked(),
+                &format!(
+                    "it is protected as read-only; {} unlocks it for 30 minutes",
+                    key(Command::ReadOnly)
+                ),
+            )?;
+            model.why_read_only().map_or(Ok(()), Err)
+        }
+        Command::CopyLine | Command::CopyAll | Command::Page
+            if model.screen == Screen::Agent && model.agent.is_list() =>
+        {
+            Err(no_text())
+        }
+        Command::CopyName
+        | Command::CopyPath
+        | Command::CopyDigest
+        | Command::CopyLine
+        | Command::CopyAll
+        | Command::CopyCommand
+        | Command::CopyPlan => model.clip(command).map(drop),
+        Command::CopyDiff => need(
+            model.subject().is_some(),
+            "there is no agent under the cursor",
+        ),
+        Command::Page if model.screen == Screen::Agent => {
+            need(!model.agent.pane().lines.is_empty(), "there is no text yet")
+        }
+        Command::Page => model.entry().map(drop),
         Command::Answer => need(!model.questions.is_empty(), "no host asks anything"),
         Command::ClearMarks => need(!model.marks.is_empty(), "nothing is marked"),
         Command::GoReset => need(

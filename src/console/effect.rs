@@ -2,6 +2,7 @@
 //! answers come back as messages. The only bridge between the two.
 
 mod facts;
+mod hand;
 mod texts;
 mod watch;
 
@@ -17,7 +18,7 @@ use chrono::{DateTime, FixedOffset};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 
 use super::kept::{self, Keeper};
-use super::model::{Fleet as FleetInfo, Level, Request, RunSummary};
+use super::model::{Clip, Edit, Fleet as FleetInfo, Level, Request, RunSummary};
 use super::preferences::Loaded;
 use super::text;
 use super::update::{Effect, Msg};
@@ -27,6 +28,7 @@ use crate::digest::Digest;
 use crate::engine::{Act, Address, Engine, Event, Fleet, FleetEvent, Observation, Outcome, Plan};
 use crate::error::{Error, Result};
 use crate::transport::sftp::askpass::{self, Desk};
+use hand::Errand;
 use texts::Preparers;
 pub use texts::findings;
 
@@ -89,6 +91,7 @@ struct Workers {
     plans: Sender<Wanted>,
     settings: Sender<Host>,
     past: Sender<Look>,
+    errands: Sender<Errand>,
     jobs: Sender<Job>,
 }
 
@@ -175,6 +178,11 @@ impl Runner {
             Effect::Answer(question, answer) => self.desk.answer(question, &answer),
             Effect::Refuse(question) => self.desk.refuse(question),
             Effect::Texts(agent) => workers.texts.want(agent),
+            Effect::Patch(agent) => workers.texts.want_patch(agent),
+            Effect::Entry(agent, entry) => {
+                drop(workers.errands.send(Errand::Entry(agent, entry)));
+            }
+            Effect::Baseline(agent) => drop(workers.errands.send(Errand::Baseline(agent))),
             Effect::Plan(id, request, unlocked) => {
                 drop(workers.plans.send((id, request, unlocked)));
             }
@@ -190,8 +198,26 @@ impl Runner {
             Effect::HostAway(away) => self.host_away(away),
             Effect::Apply(plan) => self.apply(*plan),
             Effect::Cancel => self.cancel.store(true, Ordering::Relaxed),
-            Effect::Theme(_) | Effect::Redraw | Effect::Suspend | Effect::Quit => {}
+            // These are the screen's.
+            Effect::Copy(_)
+            | Effect::CopyByTerminal(_)
+            | Effect::Edit(_)
+            | Effect::Page(_)
+            | Effect::Theme(_)
+            | Effect::Redraw
+            | Effect::Suspend
+            | Effect::Quit => {}
         }
+    }
+
+    /// Puts a text on the clipboard by one of these programs.
+    pub fn copy(&self, copiers: Vec<&'static [&'static str]>, clip: Clip) {
+        drop(self.workers.errands.send(Errand::Copy(copiers, clip)));
+    }
+
+    /// Looks at a baseline after somebody had it in an editor.
+    pub fn edited(&self, edit: Box<Edit>) {
+        drop(self.workers.errands.send(Errand::Edited(edit)));
     }
 
     fn host_away(&self, away: bool) {
@@ -280,7 +306,18 @@ pub fn info(config: &Config) -> FleetInfo {
         tag: config.general.fleet_tag.clone(),
         config: config.path.display().to_string(),
         retention_days: config.general.archive_retention_days,
+        memories: config.agents.iter().map(memory).collect(),
     }
+}
+
+/// Where the memory of an agent is, as `scp` would take it.
+fn memory(agent: &Agent) -> (String, String) {
+    let path = agent.place.memory().display();
+    let place = match agent.place.host() {
+        Some(host) => format!("{}:{path}", host.name),
+        None => path.to_string(),
+    };
+    (agent.name.clone(), place)
 }
 
 impl Workers {
@@ -296,6 +333,10 @@ impl Workers {
         worker(engine, messages, move |own, out| {
             look_back(own, &looks, out)
         });
+        let (errands, wanted) = unbounded();
+        worker(engine, messages, move |own, out| {
+            hand::run(own, &wanted, out)
+        });
         let (jobs, queue) = unbounded();
         worker(engine, messages, move |own, out| do_jobs(own, &queue, out));
         let (events, seen) = bounded(WAITING);
@@ -308,6 +349,7 @@ impl Workers {
             plans,
             settings,
             past,
+            errands,
             jobs,
         }
     }

@@ -583,7 +583,11 @@ mod tests {
         );
         assert_eq!(of(Context::Fleet, "^c"), Meaning::Command(Command::Quit));
         assert_eq!(of(Context::Plan, "y"), Meaning::Command(Command::Confirm));
-        assert_eq!(of(Context::Fleet, "y"), Meaning::Nothing);
+        assert_eq!(of(Context::Fleet, "y"), Meaning::Prefix);
+        assert_eq!(
+            of(Context::Fleet, "yn"),
+            Meaning::Command(Command::CopyName)
+        );
         assert_eq!(of(Context::Plan, "Enter"), Meaning::Nothing);
         assert_eq!(of(Context::Plan, "Space"), Meaning::Nothing);
     }

@@ -2,17 +2,22 @@
 //! [`super::view`] draws it.
 
 mod agent;
+mod hand;
 mod hosts;
+pub(super) mod jobs;
 mod log;
 mod reset;
+pub mod twin;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
 pub use agent::{AgentScreen, CONTEXTS, GUTTER_SIDE, History, SIDES, Tab};
+pub use hand::{Clip, Edit, Handed, Page, SealQuestion, Wanted};
 pub use hosts::{HostsScreen, Next, Trouble, next_try, trouble, word};
+pub use jobs::{Job, Jobs, PACE};
 pub use log::{Level, LogRow, LogScreen, Message, RunSummary};
 pub use reset::{
     Form, PlanView, Request, ResetScreen, ResultLine, ResultView, RunView, Stage, form,
@@ -91,6 +96,10 @@ pub struct Model {
     pub log: LogScreen,
     /// The hosts.
     pub hosts: HostsScreen,
+    /// What is asked for from outside to be handed out or in; a key gives it up.
+    pub wanted: Option<Wanted>,
+    /// What is being done in the background.
+    pub jobs: Jobs,
     /// What lies over the screen.
     pub overlay: Option<Overlay>,
     /// What hosts ask, the oldest first.
@@ -147,6 +156,8 @@ pub struct Fleet {
     pub config: String,
     /// Days until retention removes entries.
     pub retention_days: u32,
+    /// Where the memory of each agent is; `host:path` on a host.
+    pub memories: BTreeMap<String, String>,
 }
 
 /// One agent of the fleet.
@@ -251,6 +262,8 @@ pub enum Overlay {
     Unlock,
     /// A question of a host's.
     Question(Answering),
+    /// The question before a sealed baseline is edited.
+    Seal(Box<SealQuestion>),
 }
 
 /// A question that is being answered.

@@ -11,6 +11,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
 use crossterm::terminal::{
     self, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
@@ -20,6 +22,7 @@ use crossterm::{cursor, queue};
 pub use painter::Painter;
 
 use super::model::Model;
+use super::outside::Multiplexer;
 use super::theme::{Depth, Theme};
 use crate::error::{PathContext, Result};
 
@@ -186,6 +189,24 @@ impl Screen {
         self.resume()
     }
 
+    /// Gives the terminal to another program, until [`Screen::resume`].
+    pub fn lend(&mut self) {
+        restore();
+    }
+
+    /// Asks the terminal to put a text on its clipboard, whatever machine that is
+    /// on. It says nothing back. False, and nothing is sent, when the text is longer
+    /// than [`CLIPBOARD`].
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn copy(&mut self, text: &str, between: Option<Multiplexer>) -> io::Result<bool> {
+        match clipboard(text, between) {
+            Some(codes) => write_codes(&codes).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
     /// Takes the terminal again after somebody else had it.
     ///
     /// # Errors
@@ -195,6 +216,36 @@ impl Screen {
         self.forget();
         Ok(())
     }
+}
+
+/// The longest text for a terminal's clipboard, in bytes: 100 000 characters of
+/// Base64 are what many terminals take, and part of a text is worse than none.
+pub const CLIPBOARD: usize = 74_994;
+
+/// How much of a sequence GNU screen hands through at once.
+const PIECE: usize = 254;
+
+/// What puts a text on the terminal's clipboard (OSC 52); none when it is too long.
+pub fn clipboard(text: &str, between: Option<Multiplexer>) -> Option<Vec<u8>> {
+    if text.len() > CLIPBOARD {
+        return None;
+    }
+    let plain = format!("\x1b]52;c;{}\x07", BASE64.encode(text));
+    Some(match between {
+        None => plain.into_bytes(),
+        // It takes the first with `set-clipboard on`, and hands the second through
+        // with `allow-passthrough on`.
+        Some(Multiplexer::Tmux) => {
+            let doubled = plain.replace('\x1b', "\x1b\x1b");
+            format!("{plain}\x1bPtmux;{doubled}\x1b\\").into_bytes()
+        }
+        Some(Multiplexer::Screen) => {
+            let pieces = plain.as_bytes().chunks(PIECE);
+            pieces
+                .flat_map(|piece| [b"\x1bP", piece, b"\x1b\\"].concat())
+                .collect()
+        }
+    })
 }
 
 impl Drop for Screen {
@@ -325,5 +376,43 @@ mod tests {
         assert_eq!(waits(true, true, 100), (ms(25), ms(0)));
         assert_eq!(waits(true, true, 9_000), (ms(120), ms(0)));
         assert_eq!(waits(true, false, 100), (ms(250), ms(0)));
+    }
+
+    #[test]
+    fn a_clipboard_is_asked_in_the_words_of_what_is_in_between() {
+        let asked = |between| String::from_utf8(clipboard("hi\n", between).unwrap()).unwrap();
+        assert_eq!(asked(None), "\x1b]52;c;aGkK\x07");
+        assert_eq!(
+            asked(Some(Multiplexer::Tmux)),
+            "\x1b]52;c;aGkK\x07\x1bPtmux;\x1b\x1b]52;c;aGkK\x07\x1b\\"
+        );
+        assert_eq!(
+            asked(Some(Multiplexer::Screen)),
+            "\x1bP\x1b]52;c;aGkK\x07\x1b\\"
+        );
+    }
+
+    #[test]
+    fn screen_is_given_pieces_that_make_the_whole() {
+        let text = "0123456789".repeat(100);
+        let codes = clipboard(&text, Some(Multiplexer::Screen)).unwrap();
+        let codes = String::from_utf8(codes).unwrap();
+        let pieces: Vec<&str> = codes
+            .split_terminator("\x1b\\")
+            .map(|piece| piece.strip_prefix("\x1bP").unwrap())
+            .collect();
+        assert!(pieces.len() > 1 && pieces.iter().all(|piece| piece.len() <= PIECE));
+        assert_eq!(
+            pieces.concat().into_bytes(),
+            clipboard(&text, None).unwrap()
+        );
+    }
+
+    #[test]
+    fn a_text_that_is_too_long_is_not_sent_in_part() {
+        let most = "x".repeat(CLIPBOARD);
+        let codes = clipboard(&most, None).unwrap();
+        assert!(codes.len() <= 100_000 + 9, "{}", codes.len());
+        assert_eq!(clipboard(&(most + "x"), None), None);
     }
 }

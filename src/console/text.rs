@@ -256,6 +256,13 @@ impl Pane {
         self.top.0 = self.top.0.min(self.items.len().saturating_sub(1));
     }
 
+    /// The line that is read: the hit, else the one at the top.
+    pub fn line_read(&self) -> Option<usize> {
+        let hit = self.hits.get(self.hit);
+        let hit = hit.and_then(|hit| self.items.get(*hit));
+        hit.map(|item| item.line()).or_else(|| self.line_at_top())
+    }
+
     fn line_at_top(&self) -> Option<usize> {
         let end = self.lines.len().saturating_sub(1);
         self.items.get(self.top.0).map(|item| match *item {

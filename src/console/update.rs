@@ -3,6 +3,7 @@
 
 mod act;
 mod agent;
+pub(super) mod hand;
 mod host;
 mod keys;
 mod question;
@@ -19,11 +20,13 @@ use keys::{is_covered, keys_came, paste};
 
 use super::keymap::Key;
 use super::model::{
-    Fleet, FleetView, HostsScreen, Level, Model, Moment, Pending, PlanView, Request, ResultView,
-    Row, RunSummary, Screen, Stage, age, form, modified,
+    Clip, Edit, Fleet, FleetView, Handed, HostsScreen, Level, Model, Moment, PACE, Page, Pending,
+    PlanView, Request, ResultView, Row, RunSummary, Screen, Stage, age, form, jobs, modified,
 };
 use super::preferences::Preferences;
 use super::text::{Line, Prepared, Tones};
+use crate::archive::Written;
+use crate::baseline::Inspected;
 use crate::config::{Config, Diagnostic, Host};
 use crate::engine::{
     Address, HostStatus, Observation, Outcome, Past, Plan, Progress, Report, Setting,
@@ -80,6 +83,17 @@ pub enum Msg {
     Settings(Host, Result<Vec<Setting>, String>),
     /// A host asks something, or no longer does.
     Desk(askpass::Event),
+    /// The diff of an agent as a patch, or why there is none.
+    Patch(String, Result<Vec<u8>, String>),
+    /// What became of a text for the clipboard.
+    Copied(Clip, Handed),
+    /// An entry of an agent that was asked for.
+    Entry(String, Result<Page, Error>),
+    /// The baseline of an agent that was asked for.
+    Baseline(String, Result<Box<Edit>, Error>),
+    /// A baseline was in the editor: what it is now, and how many lines were added
+    /// and removed.
+    Edited(Box<Edit>, Result<Inspected, Error>, (usize, usize)),
     /// Something to be said.
     Note(Level, String),
     /// The config file was changed; it is read elsewhere.
@@ -141,6 +155,20 @@ pub enum Effect {
     History(String),
     /// Read what a record of an agent's changed, by the record's number.
     Passed(String, u64),
+    /// Prepare the diff of an agent as a patch.
+    Patch(String),
+    /// Put a text on the operator's clipboard.
+    Copy(Clip),
+    /// The same, by the terminal alone.
+    CopyByTerminal(Clip),
+    /// Fetch an entry of an agent, to be read.
+    Entry(String, Written),
+    /// Give the terminal to the pager.
+    Page(Page),
+    /// Look at the baseline of an agent, before it is edited.
+    Baseline(String),
+    /// Give the terminal to the editor.
+    Edit(Box<Edit>),
     /// Make a plan; the second says whether protected agents are unlocked.
     Plan(u64, Request, bool),
     /// Carry a plan out.
@@ -168,17 +196,20 @@ pub enum Effect {
 /// Changes the model. Sets `dirty` when something that is drawn changed.
 pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
     model.now = now;
-    let mut effects = take(model, msg);
+    jobs::ended(model, &msg);
+    let mut effects = answer(model, msg);
     // A filter is kept when it has been typed in full.
     let view = model.fleet_view();
     if model.prompt.is_none() && view != model.kept {
         model.kept = view.clone();
         effects.insert(0, Effect::Keep(view));
     }
+    jobs::begun(model, &effects);
+    model.dirty |= model.refresh_jobs();
     effects
 }
 
-fn take(model: &mut Model, msg: Msg) -> Vec<Effect> {
+fn answer(model: &mut Model, msg: Msg) -> Vec<Effect> {
     match msg {
         Msg::Keys(keys) => keys_came(model, keys),
         Msg::Paste(mut text) => {
@@ -258,6 +289,11 @@ fn take(model: &mut Model, msg: Msg) -> Vec<Effect> {
             model.dirty |= model.screen == Screen::Hosts;
             Vec::new()
         }
+        Msg::Patch(agent, patch) => hand::patch_came(model, &agent, patch),
+        Msg::Copied(clip, handed) => hand::copied(model, clip, handed),
+        Msg::Entry(agent, page) => hand::entry_came(model, &agent, page),
+        Msg::Baseline(agent, found) => hand::baseline_came(model, &agent, found),
+        Msg::Edited(edit, now, lines) => hand::edited(model, &edit, now, lines),
         Msg::Note(level, text) => {
             model.say(level, text);
             Vec::new()
@@ -310,6 +346,9 @@ pub fn next_wake(model: &Model) -> Duration {
         }
         Stage::Run(_) => at(Some(now + Duration::from_millis(500))),
         _ => {}
+    }
+    if model.screen == Screen::Log && model.has_jobs() {
+        at(Some(now + PACE));
     }
     wake.max(now)
 }
@@ -507,6 +546,9 @@ fn ended(model: &mut Model, report: &Report) -> Vec<Effect> {
         done,
     );
     let names = result.lines.iter().map(|line| line.agent.clone()).collect();
+    if let Some((run, _)) = model.log.commands.front_mut().filter(|it| it.0.is_empty()) {
+        run.clone_from(&result.run);
+    }
     model.reset.stage = Stage::Result(Box::new(result));
     model.reset.cursor = 0;
     vec![Effect::Read(names), Effect::LoadLog]

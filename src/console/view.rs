@@ -170,7 +170,7 @@ fn fits_stage(command: Command, model: &Model) -> bool {
         let texts = matches!(
             command,
             Command::NextHunk | Command::Search | Command::Sides | Command::Wrap
-        ) || matches!(command, Command::Reveal | Command::Full);
+        ) || matches!(command, Command::Reveal | Command::Full | Command::Page);
         return match command {
             Command::Open => model.agent.is_list(),
             _ => !(texts && model.agent.is_list()),

@@ -646,7 +646,12 @@ fn hostile_names_hosts_reasons_and_notes_are_text() {
         wire.frame(&what);
         wire.console.send(Msg::Ended(report));
         if let Stage::Result(view) = &mut wire.console.model.reset.stage {
-            view.lines[0].entry = Some(evil.clone());
+            view.lines[0].entry = Some(memory_shepherd::archive::Written {
+                path: evil.clone().into(),
+                kind: memory_shepherd::archive::EntryKind::Scratch,
+                digest: memory_shepherd::digest::Digest::of(b""),
+                size: 0,
+            });
         }
         wire.frame(&what);
         let mut runs = vec![run("5a10c3d2", 10, &[(victim.as_str(), Outcome::Failed)])];

@@ -4,6 +4,7 @@
 mod agent;
 pub mod everywhere;
 mod fleet;
+mod hand;
 mod hosts;
 mod keys;
 mod log;

@@ -10,8 +10,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use memory_shepherd::baseline::Inspected;
 use memory_shepherd::console::command::{self, TABLE};
-use memory_shepherd::console::model::{FleetView, Level, Sort};
+use memory_shepherd::console::model::{Edit, FleetView, Level, Sort};
 use memory_shepherd::console::preferences;
 use memory_shepherd::console::theme::{MONO, Theme};
 use memory_shepherd::console::update::{DEAF, Msg};
@@ -673,6 +674,44 @@ fn run_in_progress() {
     picture("run_cancelled", |console| {
         running(console);
         console.press("^c");
+    });
+}
+
+#[test]
+fn what_goes_on_in_the_background() {
+    picture("jobs", |console| {
+        console.press("R d");
+        let mut hangs = host("10.0.0.61", Reach::Unknown, &["researcher"]);
+        hangs.contact.trying = true;
+        console.send(Msg::Hosts(vec![hangs]));
+        console.press("7");
+        console.send(Msg::Log(Ok(vec![run(
+            "5a10c3d2",
+            190,
+            &[("monitor-bot", Outcome::Ok)],
+        )])));
+        console.pass(Duration::from_secs(100));
+    });
+}
+
+#[test]
+fn a_sealed_baseline_is_asked_about() {
+    picture("sealed", |console| {
+        console.press("E");
+        let agent = console.model.cursor.clone().unwrap();
+        let before = Inspected {
+            path: format!("/etc/memory-shepherd/baselines/{agent}-MEMORY.md").into(),
+            bytes: Vec::new(),
+            sealed: true,
+            tampered: None,
+            problems: Vec::new(),
+        };
+        let edit = Edit {
+            users: vec![agent.clone(), "code-reviewer-eu".to_string()],
+            agent: agent.clone(),
+            before,
+        };
+        console.send(Msg::Baseline(agent, Ok(Box::new(edit))));
     });
 }
 

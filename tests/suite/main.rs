@@ -9,6 +9,7 @@ mod cli;
 mod configs;
 mod console_bytes;
 mod console_fleet;
+mod console_hand;
 mod console_pty;
 mod console_soak;
 mod console_update;

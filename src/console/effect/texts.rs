@@ -13,6 +13,7 @@ use crate::config::Host;
 use crate::console::markdown::{self, Markdown};
 use crate::console::text;
 use crate::console::update::{Msg, Texts};
+use crate::diff;
 use crate::engine::{Detail, Engine};
 
 /// How long a diff for the screen may take before it is shown coarser.
@@ -20,6 +21,9 @@ pub(super) const DIFF_TIME: Duration = Duration::from_millis(500);
 
 /// How long the search for colours may take; what is left stays plain.
 const PAINT_TIME: Duration = Duration::from_secs(2);
+
+/// Equal lines around a change of a patch.
+const CONTEXT: usize = 3;
 
 /// Bytes of the copies that are kept, in memory alone.
 const COPIES: usize = 4 << 20;
@@ -32,7 +36,15 @@ pub(super) struct Preparers {
     copies: Arc<Mutex<Copies>>,
     painter: Sender<Unpainted>,
     /// By host; one for all agents of this machine.
-    threads: HashMap<Option<Host>, Sender<String>>,
+    threads: HashMap<Option<Host>, Sender<Wanted>>,
+}
+
+/// What is wanted of an agent.
+enum Wanted {
+    /// Its texts, for the screen.
+    Texts(String),
+    /// Its diff, as a patch.
+    Patch(String),
 }
 
 impl Preparers {
@@ -50,7 +62,16 @@ impl Preparers {
 
     /// The texts of this agent are wanted.
     pub(super) fn want(&mut self, name: String) {
-        let Ok(agent) = self.engine.agent(&name) else {
+        self.ask(&name.clone(), Wanted::Texts(name));
+    }
+
+    /// Its diff as a patch is wanted.
+    pub(super) fn want_patch(&mut self, name: String) {
+        self.ask(&name.clone(), Wanted::Patch(name));
+    }
+
+    fn ask(&mut self, name: &str, what: Wanted) {
+        let Ok(agent) = self.engine.agent(name) else {
             return;
         };
         let host = agent.place.host().cloned();
@@ -67,7 +88,7 @@ impl Preparers {
             sender
         });
         // One that is gone has said so by itself.
-        drop(thread.send(name));
+        drop(thread.send(what));
     }
 }
 
@@ -109,13 +130,22 @@ struct Preparer {
 }
 
 impl Preparer {
-    /// When several are wanted, only the last one is.
-    fn run(self, wanted: &Receiver<String>) {
-        while let Ok(mut name) = wanted.recv() {
-            while let Ok(newer) = wanted.try_recv() {
-                name = newer;
+    /// When texts of several are wanted, only those of the last one are.
+    fn run(self, wanted: &Receiver<Wanted>) {
+        while let Ok(first) = wanted.recv() {
+            let mut latest = None;
+            for wanted in std::iter::once(first).chain(wanted.try_iter()) {
+                match wanted {
+                    Wanted::Texts(name) => latest = Some(name),
+                    Wanted::Patch(name) => {
+                        let patch = self.patch(&name);
+                        if self.messages.send(Msg::Patch(name, patch)).is_err() {
+                            return;
+                        }
+                    }
+                }
             }
-            let Some((texts, memory)) = self.prepare(&name) else {
+            let Some((texts, memory)) = latest.and_then(|name| self.prepare(&name)) else {
                 continue;
             };
             let wanted = (texts.agent.clone(), texts.generation, memory);
@@ -125,6 +155,26 @@ impl Preparer {
             // The colours come later: a text that waited for them would be late.
             drop(self.painter.send(wanted));
         }
+    }
+
+    /// What an agent changed above its boundary, as a patch.
+    fn patch(&self, name: &str) -> Result<Vec<u8>, String> {
+        let agent = self.engine.agent(name).map_err(|error| error.to_string())?;
+        let detail = self.engine.detail(agent);
+        if let Some(error) = detail.error {
+            return Err(error);
+        }
+        let Some(old) = &detail.operator_part else {
+            return Err(format!("{name} has no baseline to compare with"));
+        };
+        let deadline = self.engine.clock().instant() + DIFF_TIME;
+        let diff = diff::lines(old, detail.parts().0, Some(deadline));
+        if diff.is_empty() {
+            return Err(format!("nothing above the separator of {name} differs"));
+        }
+        let folder = &self.engine.config().general.baseline_dir;
+        let (old, new) = (folder.join(&agent.baseline), agent.place.memory());
+        Ok(diff.unified(&old.to_string_lossy(), &new.to_string_lossy(), CONTEXT))
     }
 
     fn prepare(&self, name: &str) -> Option<(Texts, Vec<u8>)> {

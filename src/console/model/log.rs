@@ -15,6 +15,9 @@ pub struct LogScreen {
     pub runs: Vec<RunSummary>,
     /// What was said in this session, the youngest first.
     pub messages: VecDeque<Message>,
+    /// Runs of this session with the command that does the same, the youngest
+    /// first.
+    pub commands: VecDeque<(String, String)>,
     /// The row under the cursor.
     pub cursor: usize,
     /// First visible row.
@@ -62,10 +65,7 @@ impl RunSummary {
         let line = |event: &Event| ResultLine {
             agent: event.agent.clone(),
             outcome: event.outcome,
-            entry: event
-                .entry
-                .as_ref()
-                .map(|entry| entry.path.display().to_string()),
+            entry: event.entry.clone(),
             note: event.note.clone(),
             hints: Vec::new(),
         };

@@ -6,6 +6,7 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 
 use super::{Model, Row};
+use crate::archive::Written;
 use crate::console::command::Command;
 use crate::engine::{Act, Outcome, Plan, Protection, Report, Stage as Step, UndoMode, UndoTarget};
 
@@ -211,7 +212,7 @@ pub struct ResultLine {
     /// How it ended.
     pub outcome: Outcome,
     /// What was archived where.
-    pub entry: Option<String>,
+    pub entry: Option<Written>,
     /// Why, or what else is worth knowing.
     pub note: Option<String>,
     /// What to do about it.
@@ -224,10 +225,7 @@ impl ResultView {
         let line = |result: &crate::engine::AgentResult| ResultLine {
             agent: result.agent.clone(),
             outcome: result.outcome,
-            entry: result
-                .entries
-                .first()
-                .map(|entry| entry.path.display().to_string()),
+            entry: result.entries.first().cloned(),
             note: result.note.clone(),
             hints: result.hints.clone(),
         };
@@ -267,5 +265,19 @@ impl ResultView {
             .filter(bad)
             .map(|line| line.agent.clone())
             .collect()
+    }
+}
+
+impl ResultLine {
+    /// The line as a text.
+    pub fn text(&self) -> String {
+        let mut text = format!("{}  {}", self.agent, self.outcome.word());
+        if let Some(entry) = &self.entry {
+            text.push_str(&format!("  {}", entry.path.display()));
+        }
+        if let Some(note) = &self.note {
+            text.push_str(&format!("  {note}"));
+        }
+        text
     }
 }

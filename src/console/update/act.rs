@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use super::{Effect, VALID, agent, ask_for_plan, host, plan_anew, question};
+use super::{Effect, VALID, agent, ask_for_plan, hand, host, plan_anew, question};
 use crate::console::command::{self, Command};
 use crate::console::keymap::{Code, Key};
 use crate::console::model::{
     Chooser, Level, LogRow, Model, Overlay, Pending, Prompt, Request, RunView, Screen, Sort, Stage,
-    Tab,
+    Tab, twin,
 };
 use crate::engine::{UndoMode, UndoTarget};
+
+/// How many runs of this session are remembered with their command.
+const COMMANDS: usize = 1000;
 
 /// How long the strip waits for a key to be let go.
 const STRIP: Duration = Duration::from_millis(80);
@@ -28,7 +31,11 @@ pub(super) fn run_plan(model: &mut Model) -> Vec<Effect> {
             false => plan_anew(model),
         };
     }
+    // Which run it will be is not known yet.
+    let command = (String::new(), twin::of_plan(model, view));
     let plan = view.plan.clone();
+    model.log.commands.push_front(command);
+    model.log.commands.truncate(COMMANDS);
     model.reset.stage = Stage::Run(Box::new(RunView {
         plan: plan.clone(),
         began: model.now.since,
@@ -245,6 +252,16 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
             _ => return back(model, key),
         },
         Command::DropHidden => return drop_hidden(model),
+        Command::CopyName
+        | Command::CopyPath
+        | Command::CopyDigest
+        | Command::CopyLine
+        | Command::CopyAll
+        | Command::CopyCommand
+        | Command::CopyPlan => return hand::copy(model, command),
+        Command::CopyDiff => return hand::copy_diff(model),
+        Command::EditBaseline => return hand::edit(model),
+        Command::Page => return hand::page(model),
         Command::Answer => question::open(model),
         Command::ReadOnly => read_only(model),
         Command::HostAway => return host_away(model),

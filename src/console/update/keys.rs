@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::act::{filter_by, go, open_agent, perform, report_hits, run_plan, sort_by};
-use super::{DEAF, Effect, question};
+use super::{DEAF, Effect, hand, question};
 use crate::console::chooser;
 use crate::console::command::{self, Category, Command, Context};
 use crate::console::keymap::{CONFIRM, Code, Key, Meaning};
@@ -24,6 +24,8 @@ pub(super) fn keys_came(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
     model.dirty |= model.message.take().is_some();
     // Whoever presses a key means the agent that the cursor is on now.
     model.cursor_moved |= model.cursor.is_some();
+    // Who goes on with something else is not to find an editor under the hands.
+    model.wanted = None;
     let printable = keys.iter().filter(|key| key.typed().is_some()).count();
     let burst = printable > BURST && model.prompt.is_none() && !is_choosing(model);
     let mut effects = Vec::new();
@@ -180,6 +182,7 @@ pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
     model.dirty = true;
     let mut overlay = match model.overlay.take() {
         Some(Overlay::Question(answering)) => return question::key(model, answering, key),
+        Some(Overlay::Seal(question)) => return hand::seal_key(model, question, key),
         Some(overlay) => overlay,
         None => return Vec::new(),
     };
@@ -195,8 +198,8 @@ pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
         }
         Overlay::Help(chooser) => (true, chooser),
         Overlay::Palette(chooser) => (false, chooser),
-        // It is not a list; its keys are taken above.
-        Overlay::Question(_) => return Vec::new(),
+        // They are no lists; their keys are taken above.
+        Overlay::Question(_) | Overlay::Seal(_) => return Vec::new(),
     };
     let edit = chooser.typing;
     match (key.code, key.typed()) {
@@ -241,7 +244,7 @@ pub(super) fn choose(model: &mut Model, overlay: Overlay) -> Vec<Effect> {
     let choices = chooser::choices(model, &overlay);
     let cursor = match &overlay {
         Overlay::Help(chooser) | Overlay::Palette(chooser) => chooser.cursor,
-        Overlay::Unlock | Overlay::Question(_) => 0,
+        Overlay::Unlock | Overlay::Question(_) | Overlay::Seal(_) => 0,
     };
     let Some(choice) = choices.into_iter().nth(cursor) else {
         return Vec::new();

@@ -3,7 +3,7 @@
 use super::fleet::{clock, fleet_name};
 use super::{Canvas, count, cut, message};
 use crate::console::command::Command;
-use crate::console::model::{Level, LogRow, Model};
+use crate::console::model::{Level, LogRow, Model, age, twin};
 use crate::console::theme::Role;
 use crate::engine::Outcome;
 
@@ -24,12 +24,13 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         canvas.put(0, 1, &cut(error, usize::from(canvas.width())), Role::Bad);
     }
     canvas.rule(2);
+    let top = 3 + jobs(model, canvas, 3);
     let rows = model.log.rows();
-    let height = model.text_height();
+    let height = model.text_height().saturating_sub(usize::from(top - 3));
     if rows.is_empty() {
         canvas.put(
             1,
-            4,
+            top + 1,
             "Nothing has happened yet; the first reset is recorded here.",
             Role::Text,
         );
@@ -37,7 +38,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let from = (model.log.cursor + 1).saturating_sub(height);
     let query = model.log.query.to_lowercase();
     for (index, row) in rows.iter().enumerate().skip(from).take(height) {
-        let y = 3 + (index - from) as u16;
+        let y = top + (index - from) as u16;
         let here = index == model.log.cursor;
         let text = row.text();
         let hit = !query.is_empty() && text.to_lowercase().contains(&query);
@@ -84,8 +85,41 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         let who = run.events.first().map_or(String::new(), |event| {
             let trigger = format!("{:?}", event.trigger).to_lowercase();
             let key = model.key(Command::Open);
-            format!("by {} ({trigger}); {key} opens the result", event.user)
+            format!("by {} ({trigger}); {key} opens it   same as:  ", event.user)
         });
-        canvas.foreign(1, bottom + 1, who.as_bytes(), Role::Dim);
+        let x = canvas.foreign(1, bottom + 1, who.as_bytes(), Role::Dim);
+        let room = usize::from(canvas.width().saturating_sub(x));
+        let command = cut(&twin::of_run(model, run), room);
+        canvas.put(x, bottom + 1, &command, Role::Text);
     }
+}
+
+/// What goes on, above everything that has happened; how many rows it took.
+fn jobs(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> u16 {
+    let jobs = &model.jobs.shown;
+    if jobs.is_empty() {
+        return 0;
+    }
+    let most = model.text_height() / 3;
+    let fit = match jobs.len() > most {
+        true => most.saturating_sub(1),
+        false => jobs.len(),
+    };
+    for (row, job) in (y..).zip(jobs.iter().take(fit)) {
+        let time = job.since.wall.format("%H:%M:%S");
+        canvas.put(2, row, &format!("{time:>11}"), Role::Dim);
+        canvas.put(15, row, "now", Role::Busy);
+        let since = age(model.now.wall, job.since.wall);
+        let room = usize::from(canvas.width()).saturating_sub(24 + since.len() + 5);
+        let x = canvas.put(23, row, &cut(&job.what, room), Role::Text) + 2;
+        canvas.put(x, row, &format!("for {since}"), Role::Dim);
+    }
+    let mut rows = fit as u16;
+    if fit < jobs.len() {
+        let more = format!("and {} more", jobs.len() - fit);
+        canvas.put(23, y + rows, &more, Role::Dim);
+        rows += 1;
+    }
+    canvas.rule(y + rows);
+    rows + 1
 }

@@ -7,8 +7,9 @@ use super::{Canvas, cut, question};
 use crate::console::chooser::{Choice, choices};
 use crate::console::command::{self, Command};
 use crate::console::keymap::written;
-use crate::console::model::{Chooser, Model, Overlay};
+use crate::console::model::{Chooser, Model, Overlay, SealQuestion};
 use crate::console::theme::Role;
+use crate::untrusted;
 
 pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
     let (width, height) = model.size;
@@ -21,6 +22,7 @@ pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
             let x = canvas.put(x, y, "y", Role::Key);
             canvas.put(x, y, " does", Role::Text);
         }
+        Overlay::Seal(asked) => seal(canvas, asked),
         Overlay::Question(answering) => question::draw(model, answering, canvas),
         Overlay::Help(chooser) => {
             let key = |command| model.key(command);
@@ -71,13 +73,48 @@ pub(super) fn which_key(model: &Model, canvas: &mut Canvas<'_>) {
     }
 }
 
+/// Whether a sealed baseline is to be edited: what stands against it, and what comes
+/// of it.
+fn seal(canvas: &mut Canvas<'_>, asked: &SealQuestion) {
+    let (width, height) = (canvas.area.width, canvas.area.height);
+    let y = height - 4;
+    canvas.clear(Rect::new(0, y, width, 4));
+    canvas.rule(y);
+    let edit = &asked.edit;
+    let name = edit.before.path.file_name().unwrap_or_default();
+    let name = name.to_string_lossy();
+    let first = match &edit.before.tampered {
+        Some(how) => how.clone(),
+        None => format!("{name} is sealed by .checksums, and an edit breaks the seal."),
+    };
+    let users = edit.users.join(", ");
+    let second = format!("This BLOCKS resets of {users} until .checksums has its new sha256sum.");
+    let room = usize::from(width) - 2;
+    canvas.put(1, y + 1, &cut(&first, room), Role::Warn);
+    canvas.put(1, y + 2, &cut(&second, room), Role::Text);
+    let x = canvas.put(1, y + 3, "y", Role::Key);
+    canvas.put(
+        x,
+        y + 3,
+        " edits it all the same, any other key leaves it",
+        Role::Text,
+    );
+}
+
 /// A list over the whole screen but its first line, so that the fleet's name
 /// stays in sight.
 fn list(canvas: &mut Canvas<'_>, title: &str, chooser: &Chooser, choices: &[Choice], headed: bool) {
     let area = Rect::new(0, 1, canvas.area.width, canvas.area.height - 1);
     canvas.clear(area);
     canvas.rule(1);
-    canvas.put(1, 2, &cut(title, usize::from(area.width) - 2), Role::Title);
+    let x = canvas.put(1, 2, &cut(title, usize::from(area.width) - 2), Role::Title);
+    // The command line that does the same as what is under the cursor.
+    if let Some(twin) = choices.get(chooser.cursor).and_then(|it| it.twin.as_ref()) {
+        let twin = format!("$ {}", untrusted::line(twin));
+        if usize::from(area.width) > usize::from(x) + twin.width() + 2 {
+            canvas.put_right(area.width, 2, &twin, Role::Dim);
+        }
+    }
     if chooser.typing || !chooser.query.is_empty() {
         let x = canvas.put(1, 3, if headed { "/ " } else { ": " }, Role::Key);
         let x = canvas.foreign(x, 3, chooser.query.as_bytes(), Role::Prompt);

@@ -6,12 +6,10 @@ use super::fleet::{clock, fleet_name};
 use super::{Canvas, clip, count, cut, fit, message, shorten, size, wrap};
 use crate::console::command::Command;
 use crate::console::model::{
-    Form, Model, PlanView, Request, ResultView, Row, RunView, SMALLEST, Stage,
+    Form, Model, PlanView, Request, ResultView, Row, RunView, SMALLEST, Stage, twin,
 };
 use crate::console::theme::{Role, of_outcome, of_state};
-use crate::engine::{
-    Act, Action, Outcome, Plan, Stage as Step, Step as PlanStep, UndoMode, UndoTarget,
-};
+use crate::engine::{Act, Action, Outcome, Plan, Stage as Step, Step as PlanStep, UndoTarget};
 use crate::untrusted;
 
 /// Lines below the list: a rule, three lines, and the hints.
@@ -19,6 +17,9 @@ const FOOT: u16 = 5;
 
 /// Agents of a plan that are in sight whatever else there is to be told.
 const LEAST: usize = 3;
+
+/// Fewer cells of a command line than this tell nothing.
+const TWIN: usize = 40;
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     match &model.reset.stage {
@@ -118,7 +119,7 @@ fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     }
     if !plan.steps.is_empty() {
         let command = cut(
-            &same_as(model, view),
+            &twin::of_plan(model, view),
             usize::from(canvas.width()).saturating_sub(12),
         );
         let x = canvas.put(1, y + 2, "same as:  ", Role::Dim);
@@ -318,39 +319,6 @@ fn note(model: &Model, view: &PlanView) -> (String, Role) {
     (told.join("; "), Role::Text)
 }
 
-/// The command that does the same.
-fn same_as(model: &Model, view: &PlanView) -> String {
-    let names = |names: &[String]| match names.len() == model.rows.len() && names.len() > 1 {
-        true => "--all".to_string(),
-        false => names.join(" "),
-    };
-    let mode = |mode: &UndoMode| match mode {
-        UndoMode::Refuse => "",
-        UndoMode::Append => " --append",
-        UndoMode::Overwrite => " --overwrite",
-    };
-    match &view.request {
-        Request::Reset(agents) => {
-            format!(
-                "memory-shepherd reset {} --plan {}",
-                names(agents),
-                view.plan.hash
-            )
-        }
-        Request::Undo(UndoTarget::Agents(agents), how) => {
-            format!("memory-shepherd undo {}{}", agents.join(" "), mode(how))
-        }
-        Request::Undo(UndoTarget::Run(run), how) => {
-            format!("memory-shepherd undo --run {run}{}", mode(how))
-        }
-        Request::Undo(UndoTarget::Redo(_), how) => {
-            let run = view.plan.steps.first().and_then(|step| step.undo.as_ref());
-            let run = run.map_or("RUN", |undo| undo.run.as_str());
-            format!("memory-shepherd undo --run {run}{}", mode(how))
-        }
-    }
-}
-
 fn confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16) {
     if message(model, canvas, y) {
         return;
@@ -529,7 +497,8 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
         canvas.put(4, y, &shorten(&line.agent, 20), Role::Text);
         let x = canvas.put(26, y, line.outcome.word(), of_outcome(line.outcome));
         let x = (x + 2).max(37);
-        let mut text = line.entry.clone().unwrap_or_default();
+        let entry = line.entry.as_ref();
+        let mut text = entry.map_or_else(String::new, |it| it.path.display().to_string());
         if let Some(note) = &line.note {
             let gap = if text.is_empty() { "" } else { "   " };
             text.push_str(&format!("{gap}{note}"));
@@ -553,7 +522,13 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
             count(view.retired as u64, "old entry").replace("entrys", "entries")
         ));
     }
-    canvas.put(1, y + 1, &text, Role::Text);
+    let x = canvas.put(1, y + 1, &text, Role::Text) + 3;
+    let room = usize::from(canvas.width().saturating_sub(x + 10));
+    if room >= TWIN {
+        let x = canvas.put(x, y + 1, "same as:  ", Role::Dim);
+        let command = cut(&twin::of_result(model, view), room);
+        canvas.put(x, y + 1, &command, Role::Text);
+    }
     for (line, y) in told.iter().zip(y + 2..) {
         canvas.put(1, y, line, Role::Text);
     }

@@ -243,8 +243,12 @@ proptest! {
             make(&mut console, step);
             check(&console.model, &format!("{number}: {step:?}"));
             if console.applied().len() > applied {
-                // Only these two keys confirm.
-                assert!(matches!(step, Move::Key("y" | "Enter") | Move::Letter('y')), "{step:?}");
+                // Only these two keys confirm; the first one begins sequences, too.
+                let confirms = match step {
+                    Move::Key(key) => key.starts_with('y') || *key == "Enter",
+                    step => matches!(step, Move::Letter('y')),
+                };
+                assert!(confirms, "{step:?}");
             }
         }
     }

@@ -1,0 +1,297 @@
+//! What is handed out of the console, and into it: texts for the clipboard and
+//! for the pager, baselines for the editor.
+
+use std::time::Duration;
+
+use super::{LogRow, Model, Screen, Stage, Tab, twin};
+use crate::archive::Written;
+use crate::baseline::Inspected;
+use crate::console::command::Command;
+use crate::console::text::{Kind, Line};
+use crate::untrusted::{self, Hidden};
+
+/// Cells of what a fact is about.
+const LABEL: usize = 20;
+
+/// A text for the clipboard. It is pasted into shells: nothing in it is invisible,
+/// and no control character passes but what ends a line, and tabs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Clip {
+    /// What it is, as in "the name code-reviewer".
+    pub what: String,
+    /// The text.
+    pub text: String,
+    /// Whether something in it was made visible, so that it is not byte for byte
+    /// what stands there.
+    pub revealed: bool,
+}
+
+impl Clip {
+    /// A text that somebody may have written who is not to be trusted. Plain text
+    /// stays as it is.
+    pub fn new(what: impl Into<String>, bytes: &[u8]) -> Clip {
+        let (text, revealed) = safe(bytes);
+        Clip {
+            what: what.into(),
+            text,
+            revealed,
+        }
+    }
+}
+
+/// A text without anything invisible, and whether that is another text.
+fn safe(bytes: &[u8]) -> (String, bool) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if untrusted::hidden(bytes) == Hidden::default() => (text.to_string(), false),
+        _ => (untrusted::text(bytes), true),
+    }
+}
+
+/// What became of a text for the clipboard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Handed {
+    /// This program has it.
+    Program(&'static str),
+    /// It was sent to the terminal, which says nothing back.
+    Terminal,
+    /// No program of this machine took it: why, if there is one.
+    Nobody(String),
+    /// It is longer than terminals take, which is so many bytes.
+    TooLong(usize),
+}
+
+/// A text for the pager.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Names it, and its file: agents' names and our own words only.
+    pub name: String,
+    /// The text, with nothing invisible in it.
+    pub text: String,
+}
+
+impl Page {
+    /// A text that somebody may have written who is not to be trusted.
+    pub fn new(name: impl Into<String>, bytes: &[u8]) -> Page {
+        Page {
+            name: name.into(),
+            text: safe(bytes).0,
+        }
+    }
+}
+
+/// A baseline that is to be edited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edit {
+    /// The agent it was opened for.
+    pub agent: String,
+    /// All agents that have it.
+    pub users: Vec<String>,
+    /// What it is before.
+    pub before: Inspected,
+}
+
+/// The question before a sealed baseline is edited.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SealQuestion {
+    /// What is to be edited.
+    pub edit: Edit,
+    /// Since when it is on the screen.
+    pub shown: Duration,
+}
+
+/// What was asked for and comes later. It takes the terminal, so it comes to nothing
+/// once something else is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The baseline of an agent, to be edited.
+    Baseline(String),
+    /// An entry, to be read.
+    Entry(String),
+}
+
+impl Model {
+    /// The agent that a key is about: under the cursor, or on the screen.
+    pub fn subject(&self) -> Option<&str> {
+        match (self.screen, &self.reset.stage) {
+            (Screen::Fleet, _) => self.cursor.as_deref(),
+            (Screen::Agent, _) => Some(&self.agent.name),
+            (Screen::Reset, Stage::Result(view)) => {
+                let line = view.lines.get(self.reset.cursor);
+                line.map(|line| line.agent.as_str())
+            }
+            _ => None,
+        }
+    }
+
+    /// The text that a command copies.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn clip(&self, command: Command) -> Result<Clip, String> {
+        let agent = || self.subject().ok_or("there is no agent under the cursor");
+        let none = || "there is nothing to copy".to_string();
+        match command {
+            Command::CopyName => {
+                let name = agent()?;
+                Ok(Clip::new(format!("the name {name}"), name.as_bytes()))
+            }
+            Command::CopyPath => {
+                let name = agent()?;
+                let path = self.fleet.memories.get(name);
+                let path = path.ok_or("the config has no such agent any more")?;
+                Ok(Clip::new(
+                    format!("the path of {name}'s memory"),
+                    path.as_bytes(),
+                ))
+            }
+            Command::CopyDigest => {
+                let name = agent()?;
+                let seen = self.row(name).and_then(|row| row.last_read());
+                let content = seen.and_then(|seen| seen.content.as_ref());
+                let digest = content.ok_or("its memory was not read")?.sha256.to_string();
+                Ok(Clip::new(
+                    format!("the digest of {name}'s memory"),
+                    digest.as_bytes(),
+                ))
+            }
+            Command::CopyLine => {
+                let (what, text) = self.line().ok_or_else(none)?;
+                Ok(Clip::new(what, &text))
+            }
+            Command::CopyAll => {
+                let (what, text) = self.whole().ok_or_else(none)?;
+                Ok(Clip::new(what, &text))
+            }
+            Command::CopyCommand | Command::CopyPlan => {
+                let line = match (self.screen, &self.reset.stage) {
+                    (Screen::Reset, Stage::Plan(view)) => Some(twin::of_plan(self, view)),
+                    (Screen::Reset, Stage::Result(view)) => Some(twin::of_result(self, view)),
+                    (Screen::Log, _) => match self.log.rows().get(self.log.cursor) {
+                        Some(LogRow::Run(run)) => Some(twin::of_run(self, run)),
+                        _ => None,
+                    },
+                    _ => None,
+                };
+                let line = line.ok_or("no command line does this row's")?;
+                Ok(Clip::new("the command line", line.as_bytes()))
+            }
+            _ => Err(none()),
+        }
+    }
+
+    /// The line that a text is read at: the hit, else the one at the top; elsewhere
+    /// the row under the cursor.
+    fn line(&self) -> Option<(String, Vec<u8>)> {
+        match (self.screen, &self.reset.stage) {
+            (Screen::Agent, _) if self.agent.is_list() => None,
+            (Screen::Agent, _) => {
+                let pane = self.agent.pane();
+                let line = pane.lines.get(pane.line_read()?)?;
+                let what = match line.new.or(line.old) {
+                    Some(number) => format!("line {number}"),
+                    None => "a line".to_string(),
+                };
+                Some((what, line.raw.clone()))
+            }
+            (Screen::Log, _) => {
+                let text = self.log.rows().get(self.log.cursor)?.text();
+                Some(("the row".to_string(), text.into_bytes()))
+            }
+            (Screen::Reset, Stage::Result(view)) => {
+                let line = view.lines.get(self.reset.cursor)?;
+                Some(("the row".to_string(), line.text().into_bytes()))
+            }
+            _ => None,
+        }
+    }
+
+    /// All of a text.
+    fn whole(&self) -> Option<(String, Vec<u8>)> {
+        match (self.screen, &self.reset.stage) {
+            (Screen::Agent, _) if self.agent.is_list() => None,
+            (Screen::Agent, _) => {
+                let lines = &self.agent.pane().lines;
+                let labels = match self.agent.tab {
+                    Tab::Facts => self.agent.labels.as_slice(),
+                    _ => &[],
+                };
+                let what = format!("the text of {}", self.agent.name);
+                (!lines.is_empty()).then(|| (what, joined(lines, labels)))
+            }
+            (Screen::Log, _) => {
+                let rows = self.log.rows();
+                let rows = rows.iter().map(|row| {
+                    let time = row.time().format("%Y-%m-%d %H:%M:%S");
+                    format!("{time}  {}\n", row.text())
+                });
+                Some(("the log".to_string(), rows.collect::<String>().into_bytes()))
+            }
+            (Screen::Reset, Stage::Result(view)) => {
+                let mut text = format!("$ {}\n", twin::of_result(self, view));
+                for line in &view.lines {
+                    text.push_str(&format!("{}\n", line.text()));
+                }
+                let what = format!("the report of run {}", view.run);
+                Some((what, text.into_bytes()))
+            }
+            _ => None,
+        }
+    }
+
+    /// What the pager shows of an agent: the text on the screen.
+    pub fn page(&self) -> Option<Page> {
+        let (_, text) = self.whole().filter(|_| self.screen == Screen::Agent)?;
+        Some(Page::new(self.agent.name.clone(), &text))
+    }
+
+    /// The entry under the cursor, and whose it is.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn entry(&self) -> Result<(String, Written), String> {
+        let of = |agent: &str, entry: Option<&Written>| match entry {
+            Some(entry) => Ok((agent.to_string(), entry.clone())),
+            None => Err(format!("nothing of {agent} was archived then")),
+        };
+        match (self.screen, &self.reset.stage) {
+            (Screen::Reset, Stage::Result(view)) => match view.lines.get(self.reset.cursor) {
+                Some(line) => of(&line.agent, line.entry.as_ref()),
+                None => Err("there is no agent under the cursor".to_string()),
+            },
+            (Screen::Log, _) => match self.log.rows().get(self.log.cursor) {
+                Some(LogRow::Run(run)) => match run.events.as_slice() {
+                    [one] => of(&one.agent, one.entry.as_ref()),
+                    _ => Err(format!(
+                        "the run has several agents; {} shows them",
+                        self.key(Command::Open)
+                    )),
+                },
+                _ => Err("this row is no run".to_string()),
+            },
+            _ => Err("there is no entry here".to_string()),
+        }
+    }
+}
+
+/// Lines as a text; those of a diff with their signs, facts with what they are about.
+fn joined(lines: &[Line], labels: &[&str]) -> Vec<u8> {
+    let changed = |line: &Line| matches!(line.kind, Kind::Added | Kind::Removed);
+    let signs = lines.iter().any(changed);
+    let mut text = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        if let Some(label) = labels.get(at) {
+            let width = if line.raw.is_empty() { 0 } else { LABEL };
+            text.extend(format!("{label:<width$}").into_bytes());
+        }
+        if signs {
+            text.push(match line.kind {
+                Kind::Added => b'+',
+                Kind::Removed => b'-',
+                _ => b' ',
+            });
+        }
+        text.extend_from_slice(&line.raw);
+        text.push(b'\n');
+    }
+    text
+}

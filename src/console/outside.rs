@@ -1,0 +1,534 @@
+//! What the operator's machine has for handing texts out and in: an editor, a
+//! pager, a clipboard; and a program that has the terminal for a while.
+
+use std::ffi::OsString;
+use std::io::{self, Seek, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{self, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
+
+use crate::error::{self, Error, Kind, Result};
+use crate::sys;
+
+/// What holds the terminal between this program and the one with the clipboard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Multiplexer {
+    /// tmux.
+    Tmux,
+    /// GNU screen.
+    Screen,
+}
+
+/// What there is, as `main` found it.
+#[derive(Clone, Debug, Default)]
+pub struct Outside {
+    /// `$VISUAL`, else `$EDITOR`.
+    pub editor: Option<String>,
+    /// `$PAGER`.
+    pub pager: Option<String>,
+    /// Where texts for the pager are put.
+    pub temp: PathBuf,
+    /// `$WAYLAND_DISPLAY` is set.
+    pub wayland: bool,
+    /// `$DISPLAY` is set.
+    pub x11: bool,
+    /// Started over SSH: a clipboard of this machine is nobody's.
+    pub over_ssh: bool,
+    /// What is in between.
+    pub multiplexer: Option<Multiplexer>,
+}
+
+impl Outside {
+    /// What the variables of the environment say.
+    pub fn found(temp: PathBuf, variable: impl Fn(&str) -> Option<OsString>) -> Outside {
+        let text = |name| {
+            let value = variable(name)?.into_string().ok()?;
+            (!value.trim().is_empty()).then_some(value)
+        };
+        let tmux = text("TMUX").is_some() || text("TERM").is_some_and(|it| it.starts_with("tmux"));
+        Outside {
+            editor: text("VISUAL").or_else(|| text("EDITOR")),
+            pager: text("PAGER"),
+            temp,
+            wayland: text("WAYLAND_DISPLAY").is_some(),
+            x11: text("DISPLAY").is_some(),
+            over_ssh: ["SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY"]
+                .iter()
+                .any(|name| text(name).is_some()),
+            multiplexer: match (tmux, text("STY").is_some()) {
+                (true, _) => Some(Multiplexer::Tmux),
+                (false, true) => Some(Multiplexer::Screen),
+                (false, false) => None,
+            },
+        }
+    }
+
+    /// Programs that may put a text on the clipboard, each with its arguments, the
+    /// first one to try first.
+    pub fn copiers(&self) -> Vec<&'static [&'static str]> {
+        if self.over_ssh {
+            return Vec::new();
+        }
+        let copiers: [(bool, &[&str]); 4] = [
+            (self.wayland, &["wl-copy", "--type", "text/plain"]),
+            (self.x11, &["xclip", "-selection", "clipboard"]),
+            (self.x11, &["xsel", "--clipboard", "--input"]),
+            (true, &["pbcopy"]),
+        ];
+        let there = copiers.into_iter().filter(|(there, _)| *there);
+        there.map(|(_, copier)| copier).collect()
+    }
+
+    /// The commands that may be the editor, the first one to try first.
+    ///
+    /// # Errors
+    /// A variable whose quotes are not closed.
+    pub fn editors(&self) -> Result<Vec<Vec<String>>> {
+        words(self.editor.as_deref(), "$VISUAL or $EDITOR", &["vi"])
+    }
+
+    /// The same for the pager.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn pagers(&self) -> Result<Vec<Vec<String>>> {
+        words(self.pager.as_deref(), "$PAGER", &["less", "more"])
+    }
+}
+
+/// A command as its words. No shell reads it.
+fn words(set: Option<&str>, variable: &str, usual: &[&str]) -> Result<Vec<Vec<String>>> {
+    let Some(set) = set else {
+        return Ok(usual.iter().map(|it| vec![it.to_string()]).collect());
+    };
+    match shell_words::split(set) {
+        Ok(words) if !words.is_empty() => Ok(vec![words]),
+        _ => {
+            let message = format!("{variable} is no command: {set}");
+            Err(Error::new(Kind::User, message).hint("close its quotes"))
+        }
+    }
+}
+
+/// How long a program may take to put a text on the clipboard.
+const COPY_TIME: Timespec = Timespec {
+    tv_sec: 3,
+    tv_nsec: 0,
+};
+
+/// Puts a text on the clipboard by the first of these programs that is there;
+/// which one it was.
+///
+/// # Errors
+/// What the programs came to; nothing in it where there is none.
+pub fn copy(copiers: &[&[&'static str]], text: &str) -> Result<&'static str, String> {
+    let mut failed = Vec::new();
+    for copier in copiers {
+        let Some((program, arguments)) = copier.split_first() else {
+            continue;
+        };
+        match copy_by(program, arguments, text) {
+            Ok(()) => return Ok(program),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => failed.push(format!("{program}: {}", error::cause(&error))),
+        }
+    }
+    Err(failed.join("; "))
+}
+
+fn copy_by(program: &str, arguments: &[&str], text: &str) -> io::Result<()> {
+    // In a file a program may take what it wants: nobody waits for it to read.
+    let mut file = tempfile::tempfile()?;
+    file.write_all(text.as_bytes())?;
+    file.rewind()?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(file);
+    // Some stay behind to hand the text out, and would keep a pipe open.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    sys::own_session(&mut command);
+    let mut child = command.spawn()?;
+    let pid = pid_of(&child)?;
+    let handle = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
+    let mut ended = [PollFd::new(&handle, PollFlags::IN)];
+    let in_time = loop {
+        match poll(&mut ended, Some(&COPY_TIME)) {
+            Ok(count) => break count > 0,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    };
+    if !in_time {
+        child.kill()?;
+    }
+    let status = child.wait()?;
+    match (in_time, status.success()) {
+        (false, _) => Err(io::Error::other(format!(
+            "it did not end within {} seconds",
+            COPY_TIME.tv_sec
+        ))),
+        (true, false) => Err(io::Error::other(how(status))),
+        (true, true) => Ok(()),
+    }
+}
+
+/// How a program ended.
+pub fn how(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("it ended with exit status {code}"),
+        (None, Some(signal)) => match signal_hook::low_level::signal_name(signal) {
+            Some(name) => format!("it was ended by {name}"),
+            None => format!("it was ended by signal {signal}"),
+        },
+        (None, None) => "it ended".to_string(),
+    }
+}
+
+fn pid_of(child: &process::Child) -> io::Result<Pid> {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    pid.ok_or_else(|| io::Error::other("a process without a number"))
+}
+
+/// What happened to a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It was stopped, by ^Z for one.
+    Stopped,
+    /// It ended.
+    Ended,
+}
+
+/// A program that has the terminal. When this is dropped, the program is over and
+/// the terminal is ours again, with the modes it had.
+pub struct Guest {
+    child: process::Child,
+    pid: Pid,
+    changes: Receiver<Change>,
+    modes: Termios,
+    over: bool,
+}
+
+/// How long a program has to end by itself when the console ends.
+const GRACE: Duration = Duration::from_secs(2);
+
+impl Guest {
+    /// Starts the first of these commands that is there, with a file behind its
+    /// words. The terminal has its usual modes by now.
+    ///
+    /// # Errors
+    /// A command that cannot be started; whose it is, is `what`.
+    pub fn start(
+        what: &str,
+        commands: &[Vec<String>],
+        file: &std::path::Path,
+        variables: &[(&str, &str)],
+    ) -> Result<Guest> {
+        let mut failed = None;
+        for words in commands {
+            let Some((program, arguments)) = words.split_first() else {
+                continue;
+            };
+            match Guest::start_one(program, arguments, file, variables) {
+                Ok(guest) => return Ok(guest),
+                Err(error) => failed = failed.or(Some((program, error))),
+            }
+        }
+        let (program, error) = match failed {
+            Some((program, error)) => (program.as_str(), error::cause(&error)),
+            None => ("", "there is none".to_string()),
+        };
+        let message = format!("cannot start the {what} {program}: {error}");
+        Err(Error::new(Kind::User, message).hint(match what {
+            "editor" => "set $VISUAL or $EDITOR to one that is installed",
+            _ => "set $PAGER to one that is installed",
+        }))
+    }
+
+    fn start_one(
+        program: &str,
+        arguments: &[String],
+        file: &std::path::Path,
+        variables: &[(&str, &str)],
+    ) -> io::Result<Guest> {
+        let modes = tcgetattr(rustix::stdio::stdin())?;
+        let mut command = Command::new(program);
+        command.args(arguments).arg(file);
+        command.envs(variables.iter().copied());
+        sys::own_foreground(&mut command);
+        let child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => {
+                // It may have become the foreground before it failed.
+                take_back(&modes, None);
+                return Err(error);
+            }
+        };
+        let pid = pid_of(&child)?;
+        let (sender, changes) = unbounded();
+        thread::spawn(move || {
+            loop {
+                // Looked at and not yet taken: until then its number is its own.
+                let look = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+                match waitid(WaitId::Pid(pid), look) {
+                    Ok(Some(status)) if status.stopped() => {
+                        let taken = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+                        let _ = waitid(WaitId::Pid(pid), taken);
+                        if sender.send(Change::Stopped).is_err() {
+                            return;
+                        }
+                    }
+                    Err(rustix::io::Errno::INTR) => {}
+                    _ => {
+                        let _ = sender.send(Change::Ended);
+                        return;
+                    }
+                }
+            }
+        });
+        Ok(Guest {
+            child,
+            pid,
+            changes,
+            modes,
+            over: false,
+        })
+    }
+
+    /// What happens to it.
+    pub fn changes(&self) -> &Receiver<Change> {
+        &self.changes
+    }
+
+    /// It was stopped: so are we, until the shell lets both go on.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn stop_with_it(&self) -> io::Result<()> {
+        take_back(&self.modes, Some(self.pid));
+        signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGTSTP)?;
+        let stdin = rustix::stdio::stdin();
+        // Who goes on in the background has no terminal to give.
+        if tcgetpgrp(stdin)? == rustix::process::getpgrp() {
+            sys::hand_terminal(stdin, self.pid)?;
+        }
+        Ok(kill_process_group(self.pid, Signal::CONT)?)
+    }
+
+    /// It has ended: how.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn ended(mut self) -> io::Result<ExitStatus> {
+        self.over = true;
+        let status = self.child.wait();
+        take_back(&self.modes, Some(self.pid));
+        status
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        // As when its terminal goes: an editor keeps what was not saved.
+        let _ = kill_process_group(self.pid, Signal::HUP);
+        let _ = kill_process_group(self.pid, Signal::CONT);
+        let mut ended = false;
+        while let Ok(change) = self.changes.recv_timeout(GRACE) {
+            ended = change == Change::Ended;
+            if ended {
+                break;
+            }
+        }
+        if !ended {
+            let _ = kill_process_group(self.pid, Signal::KILL);
+        }
+        let _ = self.child.wait();
+        take_back(&self.modes, Some(self.pid));
+    }
+}
+
+/// Takes the terminal back, with these modes; what was typed and not read meant the
+/// program before. Nobody is told when that fails: the terminal is gone then, which
+/// others notice. From a guest alone, if there is one: the shell may have it by now.
+fn take_back(modes: &Termios, guest: Option<Pid>) {
+    let stdin = rustix::stdio::stdin();
+    let own = rustix::process::getpgrp();
+    let holder = tcgetpgrp(stdin).ok();
+    if guest.is_none() || holder == guest || holder == Some(own) {
+        let _ = sys::hand_terminal(stdin, own);
+        let _ = tcsetattr(stdin, OptionalActions::Flush, modes);
+    }
+}
+
+/// Keeps the thread that reads keys from reading those of a guest.
+pub struct Gate {
+    closed: Arc<AtomicBool>,
+    waits: Receiver<()>,
+    go_on: Sender<()>,
+}
+
+/// The same, as that thread sees it.
+pub struct Watched {
+    closed: Arc<AtomicBool>,
+    waits: Sender<()>,
+    go_on: Receiver<()>,
+}
+
+/// How long the thread may take to come to the gate.
+const COMING: Duration = Duration::from_secs(5);
+
+/// A gate, open.
+pub fn gate() -> (Gate, Watched) {
+    let closed = Arc::new(AtomicBool::new(false));
+    let (waits, waiting) = unbounded();
+    let (go_on, going) = unbounded();
+    let gate = Gate {
+        closed: Arc::clone(&closed),
+        waits: waiting,
+        go_on,
+    };
+    let watched = Watched {
+        closed,
+        waits,
+        go_on: going,
+    };
+    (gate, watched)
+}
+
+impl Gate {
+    /// Nobody reads keys until it is opened. False when the thread is in the middle
+    /// of a key, of which the rest does not come.
+    pub fn close(&self) -> bool {
+        // It may have come too late the last time.
+        while self.waits.try_recv().is_ok() {}
+        self.closed.store(true, Ordering::SeqCst);
+        // The library waits in the kernel; this is the one thing that wakes it.
+        let _ = signal_hook::low_level::raise(signal_hook::consts::SIGWINCH);
+        let came = self.waits.recv_timeout(COMING);
+        // A thread that is gone reads nothing.
+        let closed = !came.is_err_and(|error| error.is_timeout());
+        if !closed {
+            self.open();
+        }
+        closed
+    }
+
+    /// Keys are read again.
+    pub fn open(&self) {
+        self.closed.store(false, Ordering::SeqCst);
+        let _ = self.go_on.send(());
+    }
+}
+
+impl Watched {
+    /// Waits as long as the gate is closed; whether it was.
+    pub fn pass(&self) -> bool {
+        let closed = self.closed.load(Ordering::SeqCst);
+        if closed {
+            let _ = self.waits.send(());
+            while self.closed.load(Ordering::SeqCst) && self.go_on.recv().is_ok() {}
+        }
+        closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outside(variables: &[(&str, &str)]) -> Outside {
+        Outside::found("/tmp".into(), |name| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            found.map(|(_, value)| OsString::from(value))
+        })
+    }
+
+    fn copiers(variables: &[(&str, &str)]) -> Vec<&'static str> {
+        let copiers = outside(variables).copiers();
+        copiers.iter().map(|copier| copier[0]).collect()
+    }
+
+    #[test]
+    fn a_clipboard_of_another_machine_is_not_asked() {
+        let here = [("DISPLAY", ":0"), ("WAYLAND_DISPLAY", "wayland-0")];
+        assert_eq!(copiers(&here), ["wl-copy", "xclip", "xsel", "pbcopy"]);
+        assert_eq!(copiers(&[("DISPLAY", ":0")]), ["xclip", "xsel", "pbcopy"]);
+        assert_eq!(copiers(&[("DISPLAY", "")]), ["pbcopy"]);
+        let over = [("DISPLAY", ":10"), ("SSH_CONNECTION", "a 1 b 22")];
+        assert!(copiers(&over).is_empty());
+    }
+
+    #[test]
+    fn an_editor_may_have_arguments_and_needs_no_shell() {
+        let editor = |variables: &[(&str, &str)]| outside(variables).editors().unwrap();
+        assert_eq!(editor(&[]), [["vi"]]);
+        assert_eq!(editor(&[("VISUAL", " "), ("EDITOR", "nano")]), [["nano"]]);
+        let visual = [("VISUAL", "'my ed' -w $HOME;x"), ("EDITOR", "nano")];
+        assert_eq!(editor(&visual), [["my ed", "-w", "$HOME;x"]]);
+        let error = outside(&[("EDITOR", "'vi")]).editors().unwrap_err();
+        assert_eq!(error.kind(), Kind::User);
+        assert_eq!(outside(&[]).pagers().unwrap(), [["less"], ["more"]]);
+    }
+
+    #[test]
+    fn what_is_in_between_is_told_by_the_environment() {
+        let between = |variables: &[(&str, &str)]| outside(variables).multiplexer;
+        assert_eq!(between(&[("TMUX", "/tmp/x,1,0")]), Some(Multiplexer::Tmux));
+        assert_eq!(
+            between(&[("TERM", "tmux-256color")]),
+            Some(Multiplexer::Tmux)
+        );
+        assert_eq!(between(&[("STY", "1.pts")]), Some(Multiplexer::Screen));
+        // Which of the two it is behind SSH nobody can tell.
+        assert_eq!(between(&[("TERM", "screen-256color")]), None);
+    }
+
+    #[test]
+    fn nobody_passes_a_gate_that_is_closed() {
+        let (gate, watched) = gate();
+        let (turn, turns) = unbounded();
+        let (out, passed) = unbounded();
+        let thread = thread::spawn(move || {
+            for () in turns {
+                while !watched.pass() {
+                    thread::yield_now();
+                }
+                let _ = out.send(());
+            }
+        });
+        for _ in 0..50 {
+            turn.send(()).unwrap();
+            assert!(gate.close());
+            assert!(passed.is_empty(), "it waits at the gate");
+            gate.open();
+            assert_eq!(passed.recv(), Ok(()));
+        }
+        drop(turn);
+        thread.join().unwrap();
+        // Nobody is left to be kept out.
+        assert!(gate.close());
+    }
+
+    #[test]
+    fn what_no_program_takes_is_said() {
+        assert_eq!(
+            copy(&[&["there-is-no-such-program"]], "text"),
+            Err(String::new())
+        );
+        assert_eq!(
+            copy(&[&["false"]], "x"),
+            Err("false: it ended with exit status 1".into())
+        );
+        assert_eq!(copy(&[&["no-such-program"], &["true"]], "x"), Ok("true"));
+    }
+}

@@ -1,0 +1,403 @@
+//! What the console hands out and in, in a real terminal: to the clipboard, to the
+//! pager, and from the editor, which are small scripts here.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rustix::process::Signal;
+
+use crate::fixture::{PROGRAM, Site};
+use crate::terminal::{Terminal, command};
+
+const MONITOR: &str = "agents/monitor-bot/MEMORY.md";
+const BASELINE: &str = "baselines/code-reviewer-MEMORY.md";
+
+/// A fleet of which the first agent changed its rules.
+fn site() -> Site {
+    let site = Site::new();
+    let edited = Site::baseline("code-reviewer").replacen("1. ", "1. Perhaps: ", 1);
+    site.write("agents/code-reviewer/MEMORY.md", edited);
+    site.append(MONITOR, "- quiet night\n");
+    fs::create_dir_all(site.path("home/bin")).unwrap();
+    site
+}
+
+/// A program of this name, found before all others, that is this script.
+fn script(site: &Site, name: &str, text: &str) -> String {
+    let path = site.path(&format!("home/bin/{name}"));
+    let mut file = fs::File::create(&path).unwrap();
+    write!(file, "#!/bin/sh\n{text}\n").unwrap();
+    file.set_permissions(fs::Permissions::from_mode(0o755))
+        .unwrap();
+    path.display().to_string()
+}
+
+/// The console with these variables, once it has read its fleet.
+fn console(site: &Site, variables: &[(&str, &str)]) -> Terminal {
+    let home = site.path("home");
+    let mut command = command(Path::new(PROGRAM), &home);
+    let config = site.path("memory-shepherd.conf");
+    command.args(["--config", config.to_str().unwrap()]);
+    command.env("PATH", format!("{}/bin:/usr/bin:/bin", home.display()));
+    for (name, value) in variables {
+        command.env(name, value);
+    }
+    let mut terminal = Terminal::start(command, (120, 36));
+    terminal.wait_for("DRIFTED  ");
+    terminal.wait_for("live");
+    terminal
+}
+
+#[track_caller]
+fn leaves(mut terminal: Terminal) {
+    terminal.wait("the fleet", |terminal| {
+        terminal.screen().alternate_screen() && terminal.text().contains("WHY")
+    });
+    terminal.send("q");
+    assert!(terminal.wait_for_exit().success());
+    terminal.is_restored();
+}
+
+fn sent(terminal: &Terminal, codes: &str) -> bool {
+    let bytes = &terminal.bytes;
+    bytes.windows(codes.len()).any(|it| it == codes.as_bytes())
+}
+
+fn osc52(text: &str) -> String {
+    format!("\x1b]52;c;{}\x07", STANDARD.encode(text))
+}
+
+/// What a script wrote down.
+fn noted(site: &Site, name: &str) -> String {
+    fs::read_to_string(site.path(&format!("home/{name}"))).unwrap_or_default()
+}
+
+#[test]
+fn over_ssh_the_terminal_is_asked_to_copy() {
+    let site = site();
+    // What this machine's clipboard holds nobody sees.
+    script(&site, "pbcopy", "cat > $HOME/clip");
+    let mut terminal = console(&site, &[("SSH_CONNECTION", "a 1 b 22"), ("DISPLAY", ":0")]);
+    terminal.send("c");
+    terminal.wait_for("the name code-reviewer: sent to terminal (unverified), 13 B");
+    assert!(sent(&terminal, &osc52("code-reviewer")));
+    terminal.send("yp");
+    terminal.wait_for("the path of code-reviewer's memory");
+    let path = site.path("agents/code-reviewer/MEMORY.md");
+    assert!(sent(&terminal, &osc52(path.to_str().unwrap())));
+    terminal.send("yd");
+    terminal.wait_for("the diff of code-reviewer: sent");
+    assert_eq!(noted(&site, "clip"), "");
+    leaves(terminal);
+}
+
+#[test]
+fn what_holds_the_terminal_is_told_to_hand_it_through() {
+    let site = site();
+    let tmux = [("SSH_CONNECTION", "a 1 b 22"), ("TMUX", "/tmp/tmux,1,0")];
+    let mut terminal = console(&site, &tmux);
+    terminal.send("c");
+    terminal.wait_for("sent to terminal (unverified)");
+    let inner = osc52("code-reviewer").replace('\x1b', "\x1b\x1b");
+    assert!(sent(&terminal, &format!("\x1bPtmux;{inner}\x1b\\")));
+    leaves(terminal);
+}
+
+#[test]
+fn a_program_of_this_machine_copies_and_the_terminal_when_it_cannot() {
+    let site = site();
+    script(
+        &site,
+        "xclip",
+        "echo \"$@\" > $HOME/arguments; cat > $HOME/clip",
+    );
+    let mut terminal = console(&site, &[("DISPLAY", ":0")]);
+    terminal.send("c");
+    terminal.wait_for("xclip has the name code-reviewer, 13 B");
+    assert_eq!(noted(&site, "clip"), "code-reviewer");
+    assert_eq!(noted(&site, "arguments").trim(), "-selection clipboard");
+    assert!(!sent(&terminal, "\x1b]52"));
+    script(&site, "xclip", "exit 4");
+    terminal.send("yn");
+    terminal.wait_for("the name code-reviewer: sent to terminal (unverified)");
+    assert!(sent(&terminal, &osc52("code-reviewer")));
+    terminal.send("7");
+    terminal.wait_for("xclip: it ended with exit status 4; the terminal is asked instead");
+    terminal.send("1");
+    leaves(terminal);
+}
+
+#[test]
+fn a_text_that_is_too_long_is_not_copied_in_part() {
+    let site = site();
+    site.append(MONITOR, "- the same again and again\n".repeat(4000));
+    let mut terminal = console(&site, &[("SSH_CONNECTION", "a 1 b 22")]);
+    terminal.send("G");
+    terminal.wait_for("> ");
+    terminal.send("d");
+    terminal.wait_for("[Diff]");
+    terminal.wait_for("monitor-bot");
+    terminal.send("\t");
+    terminal.wait_for("again and again");
+    terminal.send("ya");
+    terminal.wait_for("terminals take 74994 B: nothing was copied");
+    assert!(!sent(&terminal, "\x1b]52"));
+    terminal.send("1");
+    leaves(terminal);
+}
+
+/// An editor that says that it is there and takes a line before it goes on.
+fn editor(site: &Site, then: &str) -> String {
+    script(
+        site,
+        "ed",
+        &format!(
+            "for word; do last=$word; done; printf '%s\\n' \"$@\" > $HOME/words; stty -a > $HOME/modes\n\
+             echo $$ > $HOME/pid; echo EDITING; {then}"
+        ),
+    )
+}
+
+#[test]
+fn the_editor_has_the_terminal_and_what_it_changed_is_said() {
+    let site = site();
+    let editor = editor(
+        &site,
+        "for n in 1 2 3 4 5 6 7 8; do read typed; echo \"$typed\" >> $HOME/typed; echo GOT $n; done\n\
+         echo '- one more' >> \"$last\"",
+    );
+    let visual = format!("{editor} -w 'two words'");
+    let mut terminal = console(&site, &[("VISUAL", &visual), ("EDITOR", "false")]);
+    let raw = terminal.modes();
+    terminal.send("E");
+    terminal.wait_for("EDITING");
+    assert!(!terminal.screen().alternate_screen() && !terminal.screen().hide_cursor());
+    assert!(!terminal.screen().bracketed_paste());
+    assert_ne!(terminal.modes(), raw);
+    let words = noted(&site, "words");
+    let words: Vec<&str> = words.lines().collect();
+    let path = site.path(BASELINE).display().to_string();
+    assert_eq!(words, ["-w", "two words", path.as_str()]);
+    let modes = noted(&site, "modes");
+    assert!(
+        modes.contains(" icanon") && modes.contains(" echo "),
+        "{modes}"
+    );
+    // What agents do meanwhile is seen, and keys are not ours.
+    site.append(MONITOR, "- while it was edited\n");
+    for number in 1..8 {
+        terminal.send("q is no command\r");
+        terminal.wait_for(&format!("GOT {number}"));
+    }
+    terminal.send("q is no command\r");
+    terminal.wait_for("baseline code-reviewer-MEMORY.md changed: +1 -0 lines");
+    terminal.wait_for("code-reviewer has it from the next reset on");
+    assert_eq!(noted(&site, "typed"), "q is no command\n".repeat(8));
+    assert!(site.read(BASELINE).ends_with("- one more\n"));
+    assert_eq!(terminal.modes(), raw);
+    terminal.wait("the note of that time", |terminal| {
+        let text = terminal.text();
+        text.lines()
+            .any(|row| row.contains("monitor-bot") && row.contains(" 2 "))
+    });
+    leaves(terminal);
+}
+
+#[test]
+fn a_baseline_that_was_spoilt_is_said() {
+    let site = site();
+    let editor = editor(&site, "echo short > \"$last\"; stty raw -echo; exit 3");
+    let mut terminal = console(&site, &[("EDITOR", &editor)]);
+    terminal.send("E");
+    terminal.wait_for("it has only 6 bytes, so resets refuse it");
+    terminal.send("7");
+    terminal.wait_for("the editor: it ended with exit status 3");
+    terminal.send("1");
+    leaves(terminal);
+}
+
+#[test]
+fn a_sealed_baseline_is_asked_about_and_then_blocks_resets() {
+    let site = site();
+    let sums = std::process::Command::new("sha256sum")
+        .args(["code-reviewer-MEMORY.md", "monitor-bot-MEMORY.md"])
+        .current_dir(site.path("baselines"))
+        .output()
+        .unwrap();
+    site.write("baselines/.checksums", sums.stdout);
+    let editor = editor(&site, "echo '- one more' >> \"$last\"");
+    let mut terminal = console(&site, &[("EDITOR", &editor)]);
+    terminal.send("E");
+    terminal.wait_for("code-reviewer-MEMORY.md is sealed by .checksums");
+    // It does not listen at first.
+    let answer = |terminal: &mut Terminal, key: &str| {
+        terminal.wait("an end of the question", |terminal| {
+            let asks = terminal.text().contains("is sealed by .checksums");
+            if asks {
+                terminal.send(key);
+                terminal.wait_for_quiet();
+            }
+            !asks
+        });
+    };
+    answer(&mut terminal, "n");
+    assert_eq!(noted(&site, "pid"), "");
+    terminal.send("E");
+    terminal.wait_for("is sealed by .checksums");
+    answer(&mut terminal, "y");
+    terminal.wait("that it is noticed", |terminal| {
+        terminal.screen().alternate_screen() && terminal.text().contains("TAMPERED")
+    });
+    terminal.send("7");
+    terminal.wait_for("resets are BLOCKED: baseline differs from the seal");
+    terminal.wait_for("the baseline was left alone");
+    terminal.send("1");
+    leaves(terminal);
+}
+
+#[test]
+fn an_editor_that_is_not_there_is_said() {
+    let site = site();
+    let mut terminal = console(&site, &[("EDITOR", "no-such-editor")]);
+    terminal.send("E");
+    terminal.wait_for("cannot start the editor no-such-editor: no such file");
+    leaves(terminal);
+}
+
+#[test]
+fn control_c_is_the_editors_and_not_ours() {
+    let site = site();
+    let editor = editor(
+        &site,
+        "trap 'echo yes > $HOME/interrupted; exit 0' INT; echo SET; while :; do read line; done",
+    );
+    let mut terminal = console(&site, &[("EDITOR", &editor)]);
+    terminal.send("E");
+    terminal.wait_for("SET");
+    terminal.send("\x03");
+    terminal.wait_for("baseline code-reviewer-MEMORY.md is unchanged");
+    assert_eq!(noted(&site, "interrupted"), "yes\n");
+    leaves(terminal);
+}
+
+#[test]
+fn an_editor_that_is_stopped_stops_the_console_until_both_go_on() {
+    let site = site();
+    let editor = editor(&site, "kill -TSTP $$; echo yes > $HOME/went-on");
+    let mut terminal = console(&site, &[("EDITOR", &editor)]);
+    terminal.send("E");
+    terminal.wait("a stop", |terminal| terminal.process().0 == 'T');
+    assert_eq!(noted(&site, "went-on"), "");
+    terminal.signal(Signal::CONT);
+    terminal.wait_for("baseline code-reviewer-MEMORY.md is unchanged");
+    assert_eq!(noted(&site, "went-on"), "yes\n");
+    leaves(terminal);
+}
+
+/// Whether the editor still runs.
+fn editing(site: &Site) -> bool {
+    let pid = noted(site, "pid");
+    Path::new(&format!("/proc/{}", pid.trim())).exists()
+}
+
+#[test]
+fn a_terminal_that_goes_takes_the_editor_with_it() {
+    let site = site();
+    let editor = editor(&site, "while :; do read line || exit; done");
+    let mut terminal = console(&site, &[("EDITOR", &editor)]);
+    terminal.send("E");
+    terminal.wait_for("EDITING");
+    terminal.close("j");
+    assert_eq!(terminal.wait_for_exit().signal(), None);
+    assert!(!editing(&site));
+}
+
+#[test]
+fn who_ends_the_console_ends_the_editor_and_gets_the_terminal_back() {
+    let site = site();
+    let editor = editor(
+        &site,
+        "trap '' HUP; stty raw -echo; echo SET; while :; do read line; done",
+    );
+    let mut terminal = console(&site, &[("EDITOR", &editor)]);
+    terminal.send("E");
+    terminal.wait_for("SET");
+    terminal.signal(Signal::TERM);
+    assert_eq!(terminal.wait_for_exit().signal(), None);
+    assert!(!editing(&site), "even one that does not want to end");
+    terminal.is_restored();
+}
+
+#[test]
+fn the_pager_gets_what_is_on_the_screen_made_visible() {
+    let site = site();
+    site.append(MONITOR, "- a \x1b]0;title\x07 of mine\n");
+    let pager = script(
+        &site,
+        "pager",
+        "cp \"$1\" $HOME/text; stat -c %a \"$1\" > $HOME/mode; echo \"$1\" > $HOME/path\n\
+         echo \"$LESSSECURE\" > $HOME/secure; echo PAGING; read line",
+    );
+    let mut terminal = console(&site, &[("PAGER", &pager)]);
+    terminal.send("Gd");
+    terminal.wait_for("[Diff]");
+    terminal.wait_for("monitor-bot");
+    terminal.send("\t");
+    terminal.wait_for("of mine");
+    terminal.send("o");
+    terminal.wait_for("PAGING");
+    let text = noted(&site, "text");
+    assert!(
+        text.contains("- quiet night\n- a ") && text.contains("of mine"),
+        "{text}"
+    );
+    assert!(!text.contains(['\x1b', '\x07']), "{text:?}");
+    assert_eq!(
+        (noted(&site, "mode").trim(), noted(&site, "secure").trim()),
+        ("600", "1")
+    );
+    terminal.send("\r");
+    terminal.wait("the screen", |terminal| {
+        terminal.screen().alternate_screen()
+    });
+    terminal.wait_for("of mine");
+    let path = noted(&site, "path");
+    assert!(!Path::new(path.trim()).exists(), "it is removed: {path}");
+    terminal.send("1");
+    leaves(terminal);
+}
+
+#[test]
+fn an_entry_is_read_in_the_pager_if_it_is_what_was_archived() {
+    let site = site();
+    let ran = site.run(["reset", "monitor-bot"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    let pager = script(
+        &site,
+        "pager",
+        "cp \"$1\" $HOME/text; echo PAGING; read line",
+    );
+    let mut terminal = console(&site, &[("PAGER", &pager)]);
+    terminal.send("7");
+    terminal.wait_for("reset monitor-bot");
+    terminal.wait_for("same as:  memory-shepherd reset monitor-bot");
+    terminal.send("o");
+    terminal.wait_for("PAGING");
+    assert!(noted(&site, "text").ends_with("- quiet night\n"));
+    terminal.send("\r");
+    terminal.wait("the screen", |terminal| {
+        terminal.screen().alternate_screen()
+    });
+    let entry = site
+        .path("archives/monitor")
+        .join(&site.entries("monitor")[0]);
+    fs::write(&entry, "something else").unwrap();
+    terminal.send("o");
+    terminal.wait_for("is not what was archived");
+    terminal.send("1");
+    leaves(terminal);
+}

@@ -1,0 +1,395 @@
+//! Texts that are handed out, and baselines that are handed in.
+
+use memory_shepherd::archive::{EntryKind, Written};
+use memory_shepherd::baseline::Inspected;
+use memory_shepherd::console::model::{Clip, Edit, Handed, Overlay, Page};
+use memory_shepherd::console::update::{Effect, Msg};
+use memory_shepherd::digest::Digest;
+use memory_shepherd::engine::{Outcome, Protection, Reach, State};
+use memory_shepherd::error::{Error, Kind};
+
+use super::{SECOND, reading, running};
+use crate::console_fleet::{Console, four, host, plan, report, run, seen};
+
+/// What is copied by these keys.
+#[track_caller]
+fn copied(console: &mut Console, keys: &str) -> Clip {
+    match console.press(keys).as_slice() {
+        [Effect::Copy(clip)] => clip.clone(),
+        effects => panic!("{keys}: {effects:?}, {}", console.said()),
+    }
+}
+
+#[test]
+fn names_paths_and_digests_are_copied() {
+    let mut console = four();
+    let clip = copied(&mut console, "c");
+    assert_eq!(
+        (clip.what.as_str(), clip.text.as_str()),
+        ("the name charlie", "charlie")
+    );
+    assert_eq!(copied(&mut console, "yn"), clip);
+    let path = copied(&mut console, "yp").text;
+    assert_eq!(path, "/agents/charlie/MEMORY.md");
+    assert_eq!(copied(&mut console, "yh").text.len(), 64);
+    let patch = Effect::Patch("charlie".to_string());
+    assert_eq!(console.press("yd"), [patch]);
+    let came = console.send(Msg::Patch("charlie".to_string(), Ok(b"-a\n+b\n".to_vec())));
+    assert!(matches!(came.as_slice(), [Effect::Copy(clip)] if clip.text == "-a\n+b\n"));
+    console.send(Msg::Patch(
+        "charlie".to_string(),
+        Err("it is away".to_string()),
+    ));
+    assert_eq!(console.said(), "nothing was copied: it is away");
+}
+
+#[test]
+fn half_a_sequence_is_given_up_by_escape_and_nothing_else() {
+    let mut console = reading();
+    assert_eq!(console.press("y Esc"), []);
+    assert_eq!(
+        console.model.screen,
+        memory_shepherd::console::model::Screen::Agent
+    );
+    assert!(console.model.pending.keys.is_empty());
+}
+
+#[test]
+fn lines_and_texts_are_copied_as_they_stand() {
+    let mut console = reading();
+    let all = copied(&mut console, "ya").text;
+    assert!(
+        all.contains("\n-two\n+TWO\n three\n"),
+        "a diff keeps its signs: {all}"
+    );
+    console.press("Tab");
+    assert_eq!(copied(&mut console, "ya").text, "note one\nnote two\n");
+    let line = copied(&mut console, "yl");
+    assert_eq!(
+        (line.what.as_str(), line.text.as_str()),
+        ("line 14", "note one")
+    );
+    console.press("/ t w o Enter");
+    assert_eq!(copied(&mut console, "yl").text, "note two");
+}
+
+#[test]
+fn what_is_copied_holds_nothing_that_cannot_be_seen() {
+    let plain = "tabs\tare, lines\r\nare, ‹marks› are, 日本 is\n";
+    let clip = Clip::new("it", plain.as_bytes());
+    assert_eq!((clip.text.as_str(), clip.revealed), (plain, false));
+    for hidden in [
+        &b"\x1b[201~rm -rf ~\r"[..],
+        b"a\x03b",
+        b"a\xffb",
+        "a\u{202e}b".as_bytes(),
+        "a\u{e0041}b".as_bytes(),
+        b"a\rb",
+    ] {
+        let clip = Clip::new("it", hidden);
+        assert!(clip.revealed, "{hidden:?}");
+        let odd =
+            |c: char| c.is_control() || ('\u{e0000}'..='\u{e007f}').contains(&c) || c == '\u{202e}';
+        assert!(!clip.text.contains(odd), "{:?}", clip.text);
+    }
+}
+
+#[test]
+fn what_became_of_a_text_is_said() {
+    let mut console = four();
+    let clip = copied(&mut console, "c");
+    console.send(Msg::Copied(clip.clone(), Handed::Terminal));
+    assert_eq!(
+        console.said(),
+        "the name charlie: sent to terminal (unverified), 7 B"
+    );
+    console.send(Msg::Copied(clip.clone(), Handed::Program("wl-copy")));
+    assert_eq!(console.said(), "wl-copy has the name charlie, 7 B");
+    let again = console.send(Msg::Copied(clip.clone(), Handed::Nobody("why".into())));
+    assert_eq!(again, [Effect::CopyByTerminal(clip.clone())]);
+    assert_eq!(console.said(), "why; the terminal is asked instead");
+    console.send(Msg::Copied(clip, Handed::TooLong(3)));
+    assert!(
+        console.said().ends_with("nothing was copied"),
+        "{}",
+        console.said()
+    );
+    assert_eq!(console.model.log.messages.len(), 4, "the log keeps them");
+}
+
+fn edit(sealed: bool) -> Box<Edit> {
+    Box::new(Edit {
+        agent: "charlie".to_string(),
+        users: vec!["charlie".to_string(), "delta".to_string()],
+        before: Inspected {
+            path: "/etc/baselines/shared.md".into(),
+            bytes: b"old\n".to_vec(),
+            sealed,
+            tampered: None,
+            problems: Vec::new(),
+        },
+    })
+}
+
+#[test]
+fn a_baseline_is_looked_at_edited_and_looked_at_again() {
+    let mut console = four();
+    let name = || "charlie".to_string();
+    assert_eq!(console.press("E"), [Effect::Baseline(name())]);
+    let effects = console.send(Msg::Baseline(name(), Ok(edit(false))));
+    assert_eq!(effects, [Effect::Edit(edit(false))]);
+    let mut now = edit(false).before;
+    let effects = console.send(Msg::Edited(edit(false), Ok(now.clone()), (0, 0)));
+    assert_eq!(
+        (effects.len(), console.said()),
+        (0, "baseline shared.md is unchanged")
+    );
+    now.bytes = b"new\nnew\n".to_vec();
+    let effects = console.send(Msg::Edited(edit(false), Ok(now.clone()), (2, 1)));
+    assert_eq!(effects, [Effect::Read(edit(false).users)]);
+    assert_eq!(
+        console.said(),
+        "baseline shared.md changed: +2 -1 lines; charlie, delta have it from the next reset on"
+    );
+    now.problems = vec!["it is empty".to_string(), "it is odd".to_string()];
+    console.send(Msg::Edited(edit(false), Ok(now.clone()), (0, 1)));
+    assert_eq!(console.said(), "baseline shared.md: it is empty; it is odd");
+    now.tampered = Some("it differs".to_string());
+    console.send(Msg::Edited(edit(false), Ok(now), (0, 1)));
+    assert!(
+        console
+            .said()
+            .contains(": resets are BLOCKED: it differs; it is empty")
+    );
+    let gone = Error::new(Kind::Conflict, "it is missing");
+    console.send(Msg::Edited(edit(false), Err(gone), (0, 1)));
+    assert_eq!(console.said(), "it is missing; resets refuse it");
+}
+
+#[test]
+fn nothing_takes_the_terminal_once_something_else_is_done() {
+    let name = || "charlie".to_string();
+    let mut console = four();
+    console.press("E j");
+    assert_eq!(console.send(Msg::Baseline(name(), Ok(edit(false)))), []);
+    console.send(Msg::Log(Ok(vec![archived()])));
+    console.press("7 o j");
+    assert_eq!(console.send(Msg::Entry(name(), Ok(page()))), []);
+}
+
+fn page() -> Page {
+    Page::new("charlie", b"text")
+}
+
+#[test]
+fn a_sealed_baseline_is_edited_after_y_alone() {
+    let name = || "charlie".to_string();
+    let asked = || {
+        let mut console = four();
+        console.press("E");
+        assert_eq!(console.send(Msg::Baseline(name(), Ok(edit(true)))), []);
+        assert!(matches!(console.model.overlay, Some(Overlay::Seal(_))));
+        console
+    };
+    assert_eq!(asked().press("y"), [Effect::Edit(edit(true))]);
+    for key in ["Enter", "Space", "Esc", "n"] {
+        let mut console = asked();
+        assert_eq!(console.press(key), [], "{key}");
+        assert_eq!(console.model.overlay, None);
+    }
+    // What was on its way when the question came is no answer to it.
+    let mut console = asked();
+    let y = memory_shepherd::console::keymap::parse("y").unwrap();
+    assert_eq!(console.send(Msg::Keys(y)), []);
+    assert!(console.model.overlay.is_some());
+}
+
+#[test]
+fn read_only_edits_nothing() {
+    let mut console = four();
+    console.press("!");
+    assert_eq!(console.press("E"), []);
+    assert_eq!(console.said(), "edit: read-only; ! switches it off");
+    let mut console = four();
+    let mut protected = seen("charlie", State::Drifted);
+    protected.protect = Protection::ReadOnly;
+    console.observe(vec![protected]);
+    assert_eq!(console.press("E"), []);
+    assert!(console.said().contains("! unlocks"), "{}", console.said());
+}
+
+/// A run with something in the archive.
+fn archived() -> memory_shepherd::console::model::RunSummary {
+    let mut run = run("aaaa", 10, &[("charlie", Outcome::Ok)]);
+    run.events[0].entry = Some(Written {
+        path: "charlie/2026-03-14_0900.md".into(),
+        kind: EntryKind::Scratch,
+        digest: Digest::of(b"x"),
+        size: 1,
+    });
+    run
+}
+
+#[test]
+fn entries_are_read_where_they_are_named() {
+    let mut console = four();
+    let runs = vec![
+        archived(),
+        run("bbbb", 20, &[("alpha", Outcome::Unchanged)]),
+        run(
+            "cccc",
+            30,
+            &[("alpha", Outcome::Ok), ("bravo", Outcome::Ok)],
+        ),
+    ];
+    let written = archived().events[0].entry.clone().unwrap();
+    console.send(Msg::Log(Ok(runs)));
+    console.press("7");
+    let effects = console.press("o");
+    assert_eq!(
+        effects,
+        [Effect::Entry("charlie".to_string(), written.clone())]
+    );
+    let effects = console.send(Msg::Entry("charlie".to_string(), Ok(page())));
+    assert_eq!(effects, [Effect::Page(page())]);
+    console.press("j o");
+    assert_eq!(console.said(), "pager: nothing of alpha was archived then");
+    console.press("j o");
+    assert_eq!(
+        console.said(),
+        "pager: the run has several agents; Enter shows them"
+    );
+    console.press("k k Enter");
+    let effects = console.press("o");
+    assert_eq!(effects, [Effect::Entry("charlie".to_string(), written)]);
+}
+
+#[test]
+fn the_text_on_the_screen_is_read_in_the_pager() {
+    let mut console = reading();
+    console.press("Tab");
+    let effects = console.press("o");
+    assert_eq!(
+        effects,
+        [Effect::Page(Page::new("charlie", b"note one\nnote two\n"))]
+    );
+}
+
+#[test]
+fn a_run_keeps_the_command_that_does_the_same() {
+    let mut console = four();
+    let made = plan(&[("bravo", State::Scratch)]);
+    let command = format!("memory-shepherd reset bravo --plan {}", made.hash);
+    console.plan("j X", made);
+    assert_eq!(copied(&mut console, "c").text, command);
+    console.press("y");
+    let ended = report(&[("bravo", Outcome::Ok, None)]);
+    let id = ended.run.clone();
+    console.send(Msg::Ended(Box::new(ended)));
+    assert_eq!(copied(&mut console, "yc").text, command);
+    let report = copied(&mut console, "ya").text;
+    assert!(
+        report.starts_with(&format!("$ {command}\nbravo  ok")),
+        "{report}"
+    );
+    // The ledger does not know the plan; this session does.
+    let runs = vec![
+        run(&id, 0, &[("bravo", Outcome::Ok)]),
+        run("old", 90, &[("alpha", Outcome::Ok)]),
+    ];
+    console.send(Msg::Log(Ok(runs)));
+    console.press("7 /");
+    console.type_line("reset bravo");
+    console.press("Enter");
+    assert_eq!(copied(&mut console, "yc").text, command);
+    console.press("G");
+    assert_eq!(
+        copied(&mut console, "yc").text,
+        "memory-shepherd reset alpha"
+    );
+}
+
+fn shown(console: &Console) -> Vec<&str> {
+    let jobs = console.model.jobs.shown.iter();
+    jobs.map(|job| job.what.as_str()).collect()
+}
+
+#[test]
+fn what_goes_on_stands_in_the_log_until_it_is_answered() {
+    let mut console = four();
+    console.press("7");
+    console.send(Msg::Log(Ok(Vec::new())));
+    console.pass(2 * SECOND);
+    assert_eq!(shown(&console), [""; 0]);
+    console.press("R");
+    assert_eq!(shown(&console), [""; 0], "what is quick has no row");
+    console.pass(2 * SECOND);
+    assert_eq!(shown(&console), ["the ledger", "reading 4 of 4 agents"]);
+    console.send(Msg::Log(Ok(Vec::new())));
+    console.press("1 d 7");
+    console.send(Msg::Log(Ok(Vec::new())));
+    console.pass(2 * SECOND);
+    assert_eq!(
+        shown(&console),
+        ["reading 4 of 4 agents", "texts of charlie"]
+    );
+    let all = ["alpha", "bravo", "charlie"].map(|name| seen(name, State::Clean));
+    console.observe(all.to_vec());
+    console.texts("charlie", b"a\n", Some(b"a\n"));
+    console.send(Msg::Log(Ok(Vec::new())));
+    console.pass(SECOND);
+    assert_eq!(shown(&console), ["reading delta"]);
+    console.observe(vec![seen("delta", State::Unreach)]);
+    console.pass(SECOND);
+    assert_eq!(shown(&console), [""; 0], "it folds away");
+}
+
+#[test]
+fn jobs_cost_nothing_elsewhere_and_little_in_the_log() {
+    let mut console = four();
+    console.press("R");
+    console.pass(2 * SECOND);
+    console.model.dirty = false;
+    let mut frames = 0;
+    console.press("7");
+    for round in 0..40 {
+        // Somebody is read every fifty milliseconds, and read again.
+        let names = vec!["alpha".to_string()];
+        console.model.dirty = false;
+        console.observe(vec![seen("alpha", State::Clean)]);
+        console.model.jobs.read(&names, console.moment());
+        console.pass(SECOND / 20);
+        frames += usize::from(console.model.dirty);
+        assert!(frames <= 2 + round / 8, "{frames} after {round}");
+    }
+}
+
+#[test]
+fn a_run_is_a_job_too() {
+    let mut console = running();
+    console.press("7");
+    console.pass(2 * SECOND);
+    assert!(
+        shown(&console).contains(&"run: 0 of 1 agents done"),
+        "{:?}",
+        shown(&console)
+    );
+}
+
+#[test]
+fn a_host_that_hangs_shows_since_when() {
+    let mut console = four();
+    let mut status = host("harbour", Reach::Unknown, &["charlie"]);
+    status.contact.trying = true;
+    console.press("7");
+    console.send(Msg::Hosts(vec![status.clone()]));
+    console.pass(90 * SECOND);
+    let since = console.now - 90 * SECOND;
+    let jobs = &console.model.jobs.shown;
+    let job = jobs.iter().find(|job| job.what == "connecting to harbour");
+    assert!(job.is_some_and(|job| job.since.since == since), "{jobs:?}");
+    status.contact.trying = false;
+    console.send(Msg::Hosts(vec![status]));
+    console.pass(SECOND);
+    assert!(!shown(&console).contains(&"connecting to harbour"));
+}
