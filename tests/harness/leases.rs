@@ -108,7 +108,11 @@ fn gets_around_nothing(answer: Answer) {
     // What was displaced stays beside it until the lease is over.
     // Nobody opens it meanwhile, which would take 45 seconds.
     let beside = fs::read_dir(fleet.folder("scout")).unwrap().count();
-    assert_eq!((beside, fleet.pending().len()), (2, 1), "{ended:?}");
+    let left = (beside, fleet.pending().len());
+    // Whoever takes another one is without any for an instant, in which it may have
+    // been settled.
+    let over = left == (1, 0) && answer != Answer::Keeps;
+    assert!(left == (2, 1) || over, "{answer:?}: {left:?} {ended:?}");
     drop(leases);
     let again = Running::on(&fleet, &["reset", "scout"]).end();
     assert_eq!(again.code, Some(0), "{again:?}");
