@@ -207,7 +207,10 @@ impl<'r, 'a> Lane<'r, 'a> {
             self.leave(turn, &error);
         }
         self.mark(turns);
-        self.settle();
+        // Those who have a time wait for it together.
+        if self.last_due().is_none() {
+            self.settle();
+        }
         // Each of those has files open.
         while self.open.len() > BATCH {
             self.wait();
@@ -420,13 +423,19 @@ impl<'r, 'a> Lane<'r, 'a> {
         }
     }
 
-    /// Gives late writers a moment. On a host every look is a question and an
-    /// answer, so it is until the last of the agents is due.
+    /// When the last of those is due who are not looked at before a certain time. On
+    /// a host every look is a question and an answer, so all of them are looked at
+    /// then.
+    fn last_due(&self) -> Option<Instant> {
+        let due = self.open.iter().filter_map(|it| it.turn.folder.due());
+        due.max()
+    }
+
+    /// Gives late writers a moment.
     fn wait(&mut self) {
         let clock = self.run.engine.clock();
-        let due = self.open.iter().filter_map(|it| it.turn.folder.due());
         let now = clock.instant();
-        let moment = match (due.max(), self.host) {
+        let moment = match (self.last_due(), self.host) {
             (Some(due), _) => due.saturating_duration_since(now),
             (None, Some(_)) => Duration::from_millis(50),
             (None, None) => Duration::from_millis(10),

@@ -8,6 +8,7 @@
 //! another name first, and everything that was asked of the old one fails.
 
 use std::path::PathBuf;
+use std::time::Instant;
 
 use super::connection::{Answer, DIRECTORY, attrs, bytes, code, kind, lstat};
 use super::folder::{Handle, SftpFolder, handle, moved};
@@ -175,6 +176,7 @@ impl SftpFolder {
             let mut behind = vec![lstat(&self.memory), lstat(&self.at(&aside))];
             behind.extend(self.sync_folders());
             let answers = self.host.ask_apart(pair, behind)?;
+            let at = self.clock.instant();
             let [renamed, linked, look @ ..] = answers.as_slice() else {
                 return Err(self.host.odd_answer("replace", &self.memory));
             };
@@ -198,7 +200,7 @@ impl SftpFolder {
                         _ if aside_stands => displaced.last(),
                         _ => None,
                     };
-                    if !self.look_after(&name, last, look, new)? {
+                    if !self.look_after(&name, last.map(|name| (name, at)), look, new)? {
                         displaced.push(name);
                     }
                     return Ok(Swapped { method, displaced });
@@ -385,11 +387,11 @@ impl SftpFolder {
     }
 
     /// Notes what was displaced, as it was read before.
-    pub(super) fn was_displaced(&self, name: &str, handle: Handle) {
+    pub(super) fn was_displaced(&self, name: &str, handle: Handle, at: Instant) {
         let displaced = Displaced {
             handle,
             held: self.read_before.get(),
-            at: self.clock.instant(),
+            at,
         };
         let mut all = self.displaced.borrow_mut();
         all.insert(name.to_string(), displaced);

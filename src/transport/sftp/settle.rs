@@ -30,16 +30,16 @@ pub(super) struct Displaced {
 
 impl SftpFolder {
     /// After the exchange of names, of which `look` is what was seen right behind
-    /// it: reads what stands at the memory's name, opens what was displaced, and
+    /// it: reads what stands at the memory's name, opens what was displaced by then, and
     /// removes the second name of the new file. False when that stays.
     pub(super) fn look_after(
         &self,
         name: &str,
-        displaced: Option<&String>,
+        displaced: Option<(&String, Instant)>,
         look: &[Answer],
         new: New,
     ) -> Result<bool, TransportError> {
-        let aside = displaced.map(|name| self.at(name));
+        let aside = displaced.map(|(name, _)| self.at(name));
         if let Some(path) = &aside
             && look.get(1).and_then(attrs).is_none()
         {
@@ -62,8 +62,8 @@ impl SftpFolder {
         open.extend(aside.map(|path| self.open_file(&path)));
         let mut opened = self.host.ask(open)?.into_iter();
         let memory = size(0).and_then(|_| opened.next()).and_then(handle);
-        if let (Some(name), Some(handle)) = (displaced, opened.next().and_then(handle)) {
-            self.was_displaced(name, handle);
+        if let (Some((name, at)), Some(handle)) = (displaced, opened.next().and_then(handle)) {
+            self.was_displaced(name, handle, at);
         }
         let mut remove = self.unlink(name);
         remove.push(lstat(&self.at(name)));
