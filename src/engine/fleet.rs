@@ -4,6 +4,7 @@
 //! each in a lane of its own.
 
 mod lanes;
+mod sweep;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -19,7 +20,8 @@ use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
 use self::lanes::Lanes;
-use super::{Engine, HostStatus, Observation};
+use self::sweep::{Missed, Sweep};
+use super::{Engine, HostStatus, Observation, lock};
 use crate::baseline::seal;
 use crate::config::Place;
 use crate::error::Kind;
@@ -33,7 +35,7 @@ const MIN_INTERVAL: Duration = Duration::from_millis(200);
 /// A file that takes long to read may cost at most this part of the time.
 const MAX_SHARE: u32 = 20;
 
-/// How often everything is probed, whatever the watcher says.
+/// How often it is asked what changed, whatever the watcher says.
 const SWEEP: Duration = Duration::from_secs(30);
 
 /// The same where folders cannot be watched.
@@ -69,6 +71,7 @@ enum Message {
     /// A worker is free again. There is no observation when looking at the
     /// agent failed for a fault in this program.
     Done(String, Option<Box<Observation>>, Duration),
+    Swept(Missed),
     Stop,
 }
 
@@ -171,7 +174,11 @@ struct Watch {
     running: HashSet<String>,
     /// When an agent may be read again.
     not_before: HashMap<String, Instant>,
-    next_sweep: Instant,
+    sweep: Arc<Sweep>,
+    /// When the next one begins; none while one is under way.
+    next_sweep: Option<Instant>,
+    /// Where a sweep says what it found.
+    messages: Sender<Message>,
     /// When a changed config should be read.
     config_due: Option<Instant>,
     blind: bool,
@@ -212,9 +219,11 @@ impl Watch {
         let here = here.filter(|agent| agent.place.host().is_none());
         let workers = WORKERS.min(here.count());
         let (work, queue) = bounded::<String>(workers);
+        let sweep = Arc::new(Sweep::new(&engine));
         for _ in 0..workers {
-            let (engine, queue, messages) = (Arc::clone(&engine), queue.clone(), messages.clone());
-            thread::spawn(move || worker(&engine, &queue, &messages));
+            let (engine, sweep) = (Arc::clone(&engine), Arc::clone(&sweep));
+            let (queue, messages) = (queue.clone(), messages.clone());
+            thread::spawn(move || worker(&engine, &sweep, &queue, &messages));
         }
         let touched = messages.clone();
         let backlog = Arc::new(Backlog::default());
@@ -251,7 +260,9 @@ impl Watch {
             due: HashMap::new(),
             running: HashSet::new(),
             not_before: HashMap::new(),
-            next_sweep: now + SWEEP,
+            sweep,
+            next_sweep: Some(now + SWEEP),
+            messages,
             config_due: None,
             blind: false,
             backlog,
@@ -267,14 +278,16 @@ impl Watch {
     fn run(mut self, inbox: &Receiver<Message>) {
         loop {
             self.hand_out();
-            let times = [Some(self.next_sweep), self.next_due(), self.config_due];
-            let wake = times.into_iter().flatten().min().unwrap_or(self.next_sweep);
+            let times = [self.next_sweep, self.next_due(), self.config_due];
             let now = self.engine.clock().instant();
-            let first = inbox.recv_timeout(wake.saturating_duration_since(now));
+            let first = match times.into_iter().flatten().min() {
+                Some(wake) => inbox.recv_timeout(wake.saturating_duration_since(now)).ok(),
+                None => inbox.recv().ok(),
+            };
             let mut observed = Vec::new();
             let mut ended = 0;
             for message in first.into_iter().chain(inbox.try_iter().take(TURN)) {
-                ended += isize::from(matches!(message, Message::Done(..)));
+                ended += isize::from(matches!(message, Message::Done(..) | Message::Swept(_)));
                 if !self.take(message, &mut observed) {
                     return;
                 }
@@ -292,16 +305,26 @@ impl Watch {
             {
                 return;
             }
-            if now >= self.next_sweep {
-                self.watch_folders();
-                self.want_all_here(now);
-                self.next_sweep = now
-                    + match self.watched.len() == self.meaning.len() {
-                        _ if self.blind => BLIND_SWEEP,
-                        true => SWEEP,
-                        false => MISSING_SWEEP,
-                    };
+            if self.next_sweep.take_if(|next| *next <= now).is_some() {
+                self.begin_sweep();
             }
+        }
+    }
+
+    /// Asks what changed, in a thread of its own: a disk that does not answer keeps
+    /// only that from being asked again.
+    fn begin_sweep(&mut self) {
+        self.watch_folders();
+        self.jobs.change(1);
+        let (sweep, messages) = (Arc::clone(&self.sweep), self.messages.clone());
+        let look = move || {
+            let missed = catch_unwind(AssertUnwindSafe(|| sweep.look()));
+            // The watch may have ended.
+            let _ = messages.send(Message::Swept(missed.unwrap_or_default()));
+        };
+        if thread::Builder::new().spawn(look).is_err() {
+            // No thread to be had: there may be one the next time.
+            let _ = self.messages.send(Message::Swept(Missed::default()));
         }
     }
 
@@ -337,6 +360,20 @@ impl Watch {
                 }
                 observed.push(*observation);
             }
+            Message::Swept(missed) => {
+                for name in missed.agents {
+                    self.want(name, now);
+                }
+                if missed.config {
+                    self.config_due = Some(now + CONFIG_PAUSE);
+                }
+                let every = match self.watched.len() == self.meaning.len() {
+                    _ if self.blind => BLIND_SWEEP,
+                    true => SWEEP,
+                    false => MISSING_SWEEP,
+                };
+                self.next_sweep = Some(now + every);
+            }
             Message::Touched(path) => {
                 self.backlog.queued.fetch_sub(1, Ordering::Relaxed);
                 self.touched(&path, now);
@@ -353,7 +390,7 @@ impl Watch {
             // The folder itself: when it went, so did the watch on it.
             self.watched.remove(path);
             self.watch_folders();
-            self.next_sweep = self.next_sweep.min(now + MISSING_SWEEP);
+            self.next_sweep = self.next_sweep.map(|next| next.min(now + MISSING_SWEEP));
         }
         // An event about the folder itself may mean anything in it.
         let whole = self.meaning.get(path).into_iter().flatten();
@@ -373,18 +410,12 @@ impl Watch {
     }
 
     fn want_everybody(&mut self, now: Instant) {
-        self.want_all_here(now);
         let agents = self.engine.config().agents.iter();
-        self.lanes
-            .ask(agents.map(|agent| agent.name.clone()).collect(), false);
-    }
-
-    /// All agents of this machine.
-    fn want_all_here(&mut self, now: Instant) {
-        let engine = Arc::clone(&self.engine);
-        for agent in &engine.config().agents {
-            self.want(agent.name.clone(), now);
+        let names: Vec<String> = agents.map(|agent| agent.name.clone()).collect();
+        for name in &names {
+            self.want(name.clone(), now);
         }
+        self.lanes.ask(names, false);
     }
 
     /// An agent of this machine should be read, as soon as it may be. A name that
@@ -491,10 +522,7 @@ fn meanings(engine: &Engine) -> HashMap<PathBuf, Vec<Meaning>> {
         }
         let baseline = config.general.baseline_dir.join(&agent.baseline);
         add(&baseline, Touched::Agent(agent.name.clone()));
-        let lock = engine
-            .archive()
-            .own("locks")
-            .join(format!("{}.lock", agent.name));
+        let lock = lock::path(engine.archive(), &agent.name);
         add(&lock, Touched::Agent(agent.name.clone()));
     }
     add(
@@ -506,13 +534,14 @@ fn meanings(engine: &Engine) -> HashMap<PathBuf, Vec<Meaning>> {
     meanings
 }
 
-fn worker(engine: &Engine, queue: &Receiver<String>, messages: &Sender<Message>) {
+fn worker(engine: &Engine, sweep: &Sweep, queue: &Receiver<String>, messages: &Sender<Message>) {
     for name in queue {
         let began = engine.clock().instant();
         let look = || {
-            engine
-                .agent(&name)
-                .map(|agent| Box::new(engine.observe(agent)))
+            engine.agent(&name).map(|agent| {
+                sweep.note(agent);
+                Box::new(engine.observe(agent))
+            })
         };
         let observation = catch_unwind(AssertUnwindSafe(look));
         let observation = observation.ok().and_then(crate::error::Result::ok);

@@ -252,7 +252,8 @@ fn open(archive: &Archive, path: &Path) -> Result<File> {
     Ok(file)
 }
 
-fn path(archive: &Archive, agent: &str) -> PathBuf {
+/// The file of an agent's lock.
+pub(super) fn path(archive: &Archive, agent: &str) -> PathBuf {
     archive.own("locks").join(format!("{agent}.lock"))
 }
 

@@ -24,7 +24,7 @@ use crate::untrusted::{self, Hidden};
 
 /// A file that changed less than this before it was read may have changed again
 /// within the same tick of the file system's clock.
-const FRESH: Duration = Duration::from_millis(50);
+pub(super) const FRESH: Duration = Duration::from_millis(50);
 
 /// The same where stamps are of whole seconds: so long must the same one have been
 /// seen, or it is read once more.

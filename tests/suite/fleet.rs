@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,6 +67,68 @@ fn every_agent_is_read_once_and_then_when_it_changes() {
     while events.recv_timeout(LIMIT).is_ok() {}
     let end = events.try_recv().unwrap_err();
     assert_eq!(end, crossbeam_channel::TryRecvError::Disconnected);
+}
+
+/// Lets the watch go on, by a clock that moves only here, until this came.
+fn passing(world: &World, fleet: &Fleet, mut came: impl FnMut() -> bool) {
+    let began = std::time::Instant::now();
+    while !came() {
+        assert!(began.elapsed() < LIMIT, "it never came");
+        world.clock.advance(Duration::from_secs(1));
+        fleet.read(Vec::new());
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_sweep_looks_only_at_what_changed_and_nobody_told() {
+    let world = World::new(&["a", "b"]);
+    world.write_scratch("a", "");
+    world.write_scratch("b", "");
+    // Who writes through these is not seen in the folders that are watched.
+    let engine = Arc::new(world.engine());
+    let elsewhere = world.root.join("elsewhere");
+    fs::create_dir(&elsewhere).unwrap();
+    let (memory, config) = (elsewhere.join("a.md"), elsewhere.join("conf"));
+    fs::hard_link(world.memory("a"), &memory).unwrap();
+    fs::hard_link(&engine.config().path, &config).unwrap();
+    // Long after all of that was written.
+    world.clock.advance(Duration::from_secs(100 * 365 * 86_400));
+    let (sender, events) = unbounded();
+    let fleet = Fleet::start(engine, sender);
+    assert!(fleet.wait_idle(LIMIT));
+    let looks = events.try_iter().count();
+    assert!(looks > 0);
+    // Many sweeps later nobody has been looked at again.
+    for _ in 0..10 {
+        world.clock.advance(Duration::from_secs(60));
+        fleet.read(Vec::new());
+        assert!(fleet.wait_idle(LIMIT));
+    }
+    assert_eq!(events.try_iter().count(), 0);
+    let mut through = fs::File::options().append(true).open(memory).unwrap();
+    through.write_all(b"- a note\n").unwrap();
+    let mut seen = Vec::new();
+    passing(&world, &fleet, || {
+        seen.extend(events.try_iter().filter_map(|event| match event {
+            FleetEvent::Observed(seen) => Some(seen),
+            _ => None,
+        }));
+        !seen.is_empty()
+    });
+    let seen: Vec<(&str, State)> = seen
+        .iter()
+        .flatten()
+        .map(|it| (it.agent.as_str(), it.state))
+        .collect();
+    assert_eq!(seen, [("a", State::Scratch)]);
+    let mut through = fs::File::options().append(true).open(config).unwrap();
+    through.write_all(b"# changed\n").unwrap();
+    passing(&world, &fleet, || {
+        events
+            .try_iter()
+            .any(|event| matches!(event, FleetEvent::ConfigChanged))
+    });
 }
 
 /// Hosts that exist only in this process, by their names.

@@ -1,0 +1,143 @@
+//! The sweep behind the watcher. It asks only for the stamps of what a look at an
+//! agent goes by; whose are what they were is not looked at again, so that an idle
+//! fleet of thousands costs next to nothing.
+
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::baseline::seal;
+use crate::clock::Clock;
+use crate::config::Agent;
+use crate::engine::observe::FRESH;
+use crate::engine::{Engine, lock};
+use crate::transport::{Cause, Object, Stamp};
+
+/// What changed unnoticed.
+#[derive(Default)]
+pub(super) struct Missed {
+    /// Agents of this machine that should be looked at.
+    pub agents: Vec<String>,
+    /// Whether the configuration file is another.
+    pub config: bool,
+}
+
+/// What is known of the agents of this machine.
+pub(super) struct Sweep {
+    engine: Arc<Engine>,
+    /// What each looked like, by its traces, before it was looked at. Who is not in
+    /// here is looked at by every sweep.
+    known: Mutex<HashMap<String, Trace>>,
+    config: Mutex<Option<Stamp>>,
+}
+
+/// The stamps of what a look at an agent goes by.
+#[derive(PartialEq, Eq)]
+struct Trace {
+    memory: Result<Object, Cause>,
+    baseline: Option<Stamp>,
+    lock: Option<Stamp>,
+    common: Common,
+}
+
+/// The part of it that agents have in common: seal, ledger, and the records of
+/// interrupted runs.
+type Common = [Option<Stamp>; 3];
+
+impl Sweep {
+    /// Nobody has been looked at yet.
+    pub(super) fn new(engine: &Arc<Engine>) -> Sweep {
+        Sweep {
+            config: Mutex::new(stamp(&engine.config().path)),
+            known: Mutex::default(),
+            engine: Arc::clone(engine),
+        }
+    }
+
+    /// Takes note of an agent, right before it is looked at.
+    pub(super) fn note(&self, agent: &Agent) {
+        let engine = &self.engine;
+        let trace = self.trace(agent, self.common());
+        // Who holds a lock may be killed, which changes no file.
+        let held = lock::holder(engine.archive(), &agent.name).is_some();
+        let mut known = self.known();
+        match held || trace.is_fresh(engine.clock()) {
+            true => known.remove(&agent.name),
+            false => known.insert(agent.name.clone(), trace),
+        };
+    }
+
+    /// Looks for what has changed since.
+    pub(super) fn look(&self) -> Missed {
+        let common = self.common();
+        let here = self.engine.config().agents.iter();
+        let here = here.filter(|agent| agent.place.host().is_none());
+        let changed = here.filter(|agent| {
+            let trace = self.trace(agent, common);
+            self.known().get(&agent.name) != Some(&trace)
+        });
+        let agents = changed.map(|agent| agent.name.clone()).collect();
+        let now = stamp(&self.engine.config().path);
+        let mut before = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        Missed {
+            agents,
+            config: std::mem::replace(&mut *before, now) != now,
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Trace>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn common(&self) -> Common {
+        let general = &self.engine.config().general;
+        let paths: [PathBuf; 3] = [
+            general.baseline_dir.join(seal::FILE),
+            self.engine.ledger_path(),
+            self.engine.archive().own("tx"),
+        ];
+        paths.map(|path| stamp(&path))
+    }
+
+    fn trace(&self, agent: &Agent, common: Common) -> Trace {
+        let engine = &self.engine;
+        let memory = engine.object(&agent.place).map_err(|error| error.cause);
+        let baseline = engine.config().general.baseline_dir.join(&agent.baseline);
+        Trace {
+            memory,
+            baseline: stamp(&baseline),
+            lock: stamp(&lock::path(engine.archive(), &agent.name)),
+            common,
+        }
+    }
+}
+
+impl Trace {
+    /// Whether any of it changed so short a time ago that it may change again
+    /// without another stamp.
+    fn is_fresh(&self, clock: &dyn Clock) -> bool {
+        let memory = match &self.memory {
+            Ok(Object::File(file)) => Some(file.stamp),
+            _ => None,
+        };
+        let all = [memory, self.baseline, self.lock];
+        let newest = all.iter().chain(&self.common).flatten();
+        let newest = newest.map(|stamp| stamp.changed.max(stamp.modified)).max();
+        let now = clock.now().timestamp_nanos_opt().unwrap_or(i64::MAX);
+        newest.is_some_and(|newest| now.saturating_sub(newest) < FRESH.as_nanos() as i64)
+    }
+}
+
+/// The stamp of a file of the operator's or of ours; none of what cannot be seen.
+fn stamp(path: &Path) -> Option<Stamp> {
+    let seen = std::fs::symlink_metadata(path).ok()?;
+    let nanoseconds =
+        |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
+    Some(Stamp {
+        size: seen.len(),
+        modified: nanoseconds(seen.mtime(), seen.mtime_nsec()),
+        changed: nanoseconds(seen.ctime(), seen.ctime_nsec()),
+        inode: seen.ino(),
+    })
+}
