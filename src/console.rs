@@ -118,6 +118,7 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
         reverse: false,
         screen: Screen::Fleet,
         previous: None,
+        back: Default::default(),
         agent: AgentScreen {
             wrap: true,
             context: Some(3),

@@ -151,11 +151,28 @@ pub fn line(text: impl AsRef<[u8]>) -> String {
 /// The revealed text as a plain string of several lines, for stderr and
 /// messages: each LF is kept (a CR before it goes), each line is as by [`line()`].
 pub fn text(text: impl AsRef<[u8]>) -> String {
+    by_lines(text.as_ref(), View::PROSE)
+}
+
+/// The same with no line cut, for a pager or the clipboard.
+pub fn whole(text: impl AsRef<[u8]>) -> String {
+    let view = View {
+        max_cells: usize::MAX,
+        ..View::PROSE
+    };
+    by_lines(text.as_ref(), view)
+}
+
+fn by_lines(text: &[u8], view: View) -> String {
+    let line = |part: &[u8]| -> String {
+        let tokens = render(part, view, true).into_iter();
+        tokens.map(|token| token.text).collect()
+    };
     let reveal = |part: &[u8]| match part.strip_suffix(b"\n") {
         Some(ended) => line(ended.strip_suffix(b"\r").unwrap_or(ended)) + "\n",
         None => line(part),
     };
-    let lines = text.as_ref().split_inclusive(|byte| *byte == b'\n');
+    let lines = text.split_inclusive(|byte| *byte == b'\n');
     lines.map(reveal).collect()
 }
 

@@ -1,6 +1,6 @@
 //! What help and palette offer, and which of it a few letters choose.
 
-use super::command::{self, Category, Command, TABLE};
+use super::command::{self, Category, Command};
 use super::filter;
 use super::model::{Chooser, Item, Model, Overlay, Sort, twin};
 
@@ -47,11 +47,27 @@ pub fn choices(model: &Model, overlay: &Overlay) -> Vec<Choice> {
     }
 }
 
+/// The row under the cursor: where the item is now that the cursor came to, if it is
+/// still offered.
+pub fn place(chooser: &Chooser, choices: &[Choice]) -> Option<usize> {
+    match &chooser.on {
+        Some(on) => choices.iter().position(|choice| choice.item == *on),
+        None => None,
+    }
+}
+
+/// Opens an overlay, or goes on with it, its cursor on an item.
+pub fn show(model: &mut Model, mut overlay: Overlay) {
+    let choices = choices(model, &overlay);
+    if let Overlay::Help(chooser) | Overlay::Palette(chooser) = &mut overlay {
+        chooser.cursor = chooser.cursor.min(choices.len().saturating_sub(1));
+        chooser.on = choices.into_iter().nth(chooser.cursor).map(|it| it.item);
+    }
+    model.overlay = Some(overlay);
+}
+
 fn palette(model: &Model, chooser: &Chooser) -> Vec<Choice> {
-    let commands = TABLE.iter().filter(|spec| {
-        let here = command::offered(model).any(|other| other.command == spec.command);
-        here && spec.command != Command::Palette
-    });
+    let commands = command::offered(model).filter(|spec| spec.command != Command::Palette);
     let mut choices: Vec<Choice> = commands
         .map(|spec| of_command(model, spec.command))
         .collect();

@@ -186,7 +186,7 @@ macro_rules! table {
 }
 
 table! {
-    OpenDiff      "diff"          "diff"        Look    &[Fleet, Outcome], ["d"], "Open the live diff of the agent under the cursor";
+    OpenDiff      "diff"          "diff"        Look    &[Fleet, Plan, Outcome], ["d"], "Open the live diff of the agent under the cursor";
     PlanReset     "reset"         "reset plan"  Act     &[Fleet, Agent], ["X"], "Plan a reset of the marked agents, else of the one under the cursor; changes nothing yet";
     PlanUndo      "undo"          "undo"        Act     &[Fleet, Agent, Outcome], ["z" "u"], "Plan to undo the last reset of the marked agents, else of the one under the cursor; at a result, that run";
     PlanRedo      "redo"          ""            Act     &[Fleet, Agent], ["Z"], "Plan to take the last undo back";
@@ -397,6 +397,11 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
                 model.agent.history.current().is_some(),
                 "nothing was done to it yet",
             )
+        }
+        Command::OpenDiff
+            if matches!(model.reset.stage, Stage::Plan(_)) && model.screen == Screen::Reset =>
+        {
+            Ok(())
         }
         Command::OpenDiff | Command::GoAgent | Command::Mark | Command::MarkRange => {
             need(model.cursor.is_some(), "there is no agent under the cursor")

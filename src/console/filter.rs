@@ -2,6 +2,8 @@
 //! `~word` matches loosely, `is:drifted` and `is:marked` ask for a state,
 //! `host:box` for a host, `host:=ops@box:2222` for one of several of that name.
 
+use std::cell::RefCell;
+
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher, Utf32Str};
 
@@ -56,12 +58,14 @@ fn matches(term: &str, subject: &Subject<'_>) -> bool {
 
 /// How well a few letters match a text; higher is better, none not at all.
 pub fn score(letters: &str, text: &str) -> Option<u32> {
+    thread_local! {
+        // Its working memory is large: made anew it would cost more than the score.
+        static MATCHER: RefCell<Matcher> = RefCell::new(Matcher::new(Config::DEFAULT));
+    }
     let pattern = Pattern::parse(letters, CaseMatching::Ignore, Normalization::Smart);
     let mut buffer = Vec::new();
-    pattern.score(
-        Utf32Str::new(text, &mut buffer),
-        &mut Matcher::new(Config::DEFAULT),
-    )
+    let text = Utf32Str::new(text, &mut buffer);
+    MATCHER.with_borrow_mut(|matcher| pattern.score(text, matcher))
 }
 
 #[cfg(test)]

@@ -467,6 +467,12 @@ impl Keymap {
         }
     }
 
+    /// Whether that is the key.
+    pub fn leaves(&self, key: Key) -> bool {
+        let first = self.keys(Command::Back).first();
+        first.is_some_and(|keys| keys.last() == Some(&key))
+    }
+
     /// Whether the operator changed a command's keys.
     pub fn is_changed(&self, command: Command) -> bool {
         self.binding(command)

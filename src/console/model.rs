@@ -88,6 +88,8 @@ pub struct Model {
     pub screen: Screen,
     /// The screen before, for going back and forth.
     pub previous: Option<Screen>,
+    /// Where one is led back to.
+    pub back: Back,
     /// One agent's texts.
     pub agent: AgentScreen,
     /// Plan, run, result.
@@ -251,6 +253,24 @@ pub enum Screen {
     Hosts,
 }
 
+/// Where one is led back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Back {
+    /// From an agent.
+    pub agent: Screen,
+    /// From a plan or a result.
+    pub reset: Screen,
+}
+
+impl Default for Back {
+    fn default() -> Back {
+        Back {
+            agent: Screen::Fleet,
+            reset: Screen::Fleet,
+        }
+    }
+}
+
 /// What lies over the screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Overlay {
@@ -287,8 +307,11 @@ pub struct Chooser {
     pub query: String,
     /// Whether typing goes into the query.
     pub typing: bool,
-    /// The item under the cursor.
+    /// The row under the cursor.
     pub cursor: usize,
+    /// The item that was there when the cursor came: what a key acts on, whatever
+    /// has moved since.
+    pub on: Option<Item>,
 }
 
 /// An item of a chooser.
@@ -405,9 +428,19 @@ impl Model {
         self.dirty = true;
     }
 
+    /// Whether the terminal has no room for any screen.
+    pub fn is_too_small(&self) -> bool {
+        self.size.0 < SMALLEST.0 || self.size.1 < SMALLEST.1
+    }
+
     /// Whether a run is in progress.
     pub fn is_running(&self) -> bool {
         matches!(self.reset.stage, Stage::Run(_))
+    }
+
+    /// Whether a run is in progress that nobody has stopped.
+    pub fn is_going_on(&self) -> bool {
+        matches!(&self.reset.stage, Stage::Run(view) if !view.cancelled)
     }
 
     /// Whether agents that are protected as read-only may be changed.

@@ -5,6 +5,7 @@ mod arrange;
 mod prepare;
 mod rows;
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -71,6 +72,9 @@ pub enum Tone {
 
 /// The tones of pieces of a line, in order and apart.
 pub type Tones = Vec<(Range<usize>, Tone)>;
+
+/// How many lines behind one are compared to tell it from others that are alike.
+const LIKENESS: usize = 16;
 
 /// One line of a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -174,11 +178,19 @@ impl Pane {
         }
         let here = self.line_at_top();
         let there = here.map(|here| {
-            let near = |index: &usize| index.abs_diff(here);
-            let raw = &self.lines[here].raw;
-            let found = (0..lines.len()).filter(|index| lines[*index].raw == *raw);
+            let same = |behind: usize, index: usize| {
+                let pair = self.lines.get(here + behind).zip(lines.get(index));
+                pair.is_some_and(|(old, new)| old.raw == new.raw)
+            };
+            let found = (0..lines.len()).filter(|index| same(0, *index));
+            // Of many that are alike, such as empty ones, the one that the same text
+            // follows.
+            let likely = |index: &usize| {
+                let following = (0..LIKENESS).take_while(|behind| same(*behind, index + behind));
+                (Reverse(following.count()), index.abs_diff(here))
+            };
             let end = lines.len().saturating_sub(1);
-            (here, found.min_by_key(near).unwrap_or(here).min(end))
+            (here, found.min_by_key(likely).unwrap_or(here).min(end))
         });
         self.lines = lines;
         self.lay_out();
@@ -280,57 +292,62 @@ impl Pane {
     /// Moves by rows, down when positive.
     pub fn scroll(&mut self, rows: isize, width: usize, height: usize, look: Look) {
         self.grown = 0;
-        for _ in 0..rows.unsigned_abs() {
-            let moved = if rows > 0 {
-                self.down(width, height, look)
-            } else {
-                self.up(width, look)
-            };
-            if !moved {
+        let by = rows.unsigned_abs();
+        match rows > 0 {
+            true => self.down(by, width, height, look),
+            false => self.up(by, width, look),
+        }
+    }
+
+    /// Moves down, no further than until the last row is in sight.
+    fn down(&mut self, by: usize, width: usize, height: usize, look: Look) {
+        let seen = self.top.1 + height;
+        let (mut counts, mut rows) = (Vec::new(), 0);
+        for item in self.top.0..self.items.len() {
+            if rows >= seen.saturating_add(by) {
                 break;
             }
+            let count = self.rows(item, width, look).len();
+            counts.push(count);
+            rows += count;
         }
-    }
-
-    fn down(&mut self, width: usize, height: usize, look: Look) -> bool {
-        if !self.has_more(width, height, look) {
-            return false;
-        }
-        let rows = self.rows(self.top.0, width, look).len();
-        self.top = match self.top {
-            (item, row) if row + 1 < rows => (item, row + 1),
-            (item, _) => (item + 1, 0),
-        };
-        true
-    }
-
-    fn up(&mut self, width: usize, look: Look) -> bool {
-        self.top = match self.top {
-            (0, 0) => return false,
-            (item, 0) => (item - 1, self.rows(item - 1, width, look).len() - 1),
-            (item, row) => (item, row - 1),
-        };
-        true
-    }
-
-    /// Whether there are rows below the ones that fit.
-    fn has_more(&self, width: usize, height: usize, look: Look) -> bool {
-        let mut rows = 0;
-        for item in self.top.0..self.items.len() {
-            rows += self.rows(item, width, look).len();
-            if rows > height + self.top.1 {
-                return true;
+        self.top.1 += by.min(rows.saturating_sub(seen));
+        for count in counts {
+            if self.top.1 < count {
+                break;
             }
+            self.top = (self.top.0 + 1, self.top.1 - count);
         }
-        false
+    }
+
+    fn up(&mut self, by: usize, width: usize, look: Look) {
+        let mut left = by;
+        while left > self.top.1 && self.top.0 > 0 {
+            left -= self.top.1 + 1;
+            let item = self.top.0 - 1;
+            self.top = (item, self.rows(item, width, look).len() - 1);
+        }
+        self.top.1 = self.top.1.saturating_sub(left);
+    }
+
+    /// Shows the beginning.
+    pub fn to_start(&mut self) {
+        self.grown = 0;
+        self.top = (0, 0);
     }
 
     /// Shows the end.
     pub fn to_end(&mut self, width: usize, height: usize, look: Look) {
-        self.top = (self.items.len().saturating_sub(1), 0);
-        let mut rows = self.rows(self.top.0, width, look).len();
-        while rows < height && self.up(width, look) {
-            rows += 1;
+        let last = self.items.len().saturating_sub(1);
+        self.top = (last, self.rows(last, width, look).len() - 1);
+        self.up(height.saturating_sub(1), width, look);
+    }
+
+    /// The item at the top may have fewer rows than it had.
+    pub fn stay_within(&mut self, width: usize, look: Look) {
+        if self.top.1 > 0 {
+            let rows = self.rows(self.top.0, width, look).len();
+            self.top.1 = self.top.1.min(rows - 1);
         }
     }
 

@@ -14,14 +14,15 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 use zeroize::Zeroize;
 
-use act::go;
 pub use act::perform;
+use act::{go, left_for_a_plan};
 use keys::{is_covered, keys_came, paste};
 
 use super::keymap::Key;
 use super::model::{
     Clip, Edit, Fleet, FleetView, Handed, HostsScreen, Level, Model, Moment, PACE, Page, Pending,
-    PlanView, Request, ResultView, Row, RunSummary, Screen, Stage, age, form, jobs, modified,
+    PlanView, Request, ResultView, Row, RunSummary, Screen, Stage, Wanted, age, form, jobs,
+    modified,
 };
 use super::preferences::Preferences;
 use super::text::{Line, Prepared, Tones};
@@ -88,7 +89,7 @@ pub enum Msg {
     /// What became of a text for the clipboard.
     Copied(Clip, Handed),
     /// An entry of an agent that was asked for.
-    Entry(String, Result<Page, Error>),
+    Entry(String, Written, Result<Page, Error>),
     /// The baseline of an agent that was asked for.
     Baseline(String, Result<Box<Edit>, Error>),
     /// A baseline was in the editor: what it is now, and how many lines were added
@@ -198,6 +199,8 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
     model.now = now;
     jobs::ended(model, &msg);
     let mut effects = answer(model, msg);
+    note_plan(model);
+    agent::stay_within(model);
     // A filter is kept when it has been typed in full.
     let view = model.fleet_view();
     if model.prompt.is_none() && view != model.kept {
@@ -207,6 +210,23 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
     jobs::begun(model, &effects);
     model.dirty |= model.refresh_jobs();
     effects
+}
+
+/// Notices a plan that has come in sight: from then on a moment passes before keys
+/// mean anything to it.
+fn note_plan(model: &mut Model) {
+    let in_sight = match &model.reset.stage {
+        Stage::Plan(view)
+            if model.screen == Screen::Reset && !is_covered(model) && !model.is_too_small() =>
+        {
+            Some(view.shown)
+        }
+        _ => None,
+    };
+    if model.reset.in_sight != in_sight {
+        model.reset.in_sight = in_sight;
+        model.reset.deaf_until = model.now.since + DEAF;
+    }
 }
 
 fn answer(model: &mut Model, msg: Msg) -> Vec<Effect> {
@@ -222,8 +242,6 @@ fn answer(model: &mut Model, msg: Msg) -> Vec<Effect> {
             model.size = (columns, rows);
             model.keep_cursor_visible();
             model.agent.arrange(columns);
-            // Its lines may have fewer rows now.
-            model.agent.pane_mut().top.1 = 0;
             agent::keep_cursor_visible(model);
             model.dirty = true;
             Vec::new()
@@ -291,7 +309,9 @@ fn answer(model: &mut Model, msg: Msg) -> Vec<Effect> {
         }
         Msg::Patch(agent, patch) => hand::patch_came(model, &agent, patch),
         Msg::Copied(clip, handed) => hand::copied(model, clip, handed),
-        Msg::Entry(agent, page) => hand::entry_came(model, &agent, page),
+        Msg::Entry(agent, entry, page) => {
+            hand::entry_came(model, Wanted::Entry(agent, entry), page)
+        }
         Msg::Baseline(agent, found) => hand::baseline_came(model, &agent, found),
         Msg::Edited(edit, now, lines) => hand::edited(model, &edit, now, lines),
         Msg::Note(level, text) => {
@@ -446,13 +466,36 @@ fn ages(model: &Model) -> Vec<String> {
 fn ask_for_plan(model: &mut Model, request: Request, again: bool) -> Vec<Effect> {
     model.request += 1;
     model.waiting = true;
+    model.reset.stale = false;
     model.dirty = true;
     if !again {
+        if let Stage::Result(result) = &model.reset.stage {
+            model.reset.behind = Some(result.clone());
+            model.reset.at_result = model.screen == Screen::Reset;
+        } else if model.screen != Screen::Reset {
+            model.reset.at_result = false;
+        }
         model.reset.stage = Stage::Planning(request.clone());
         model.reset.cursor = 0;
+        if model.screen != Screen::Reset {
+            model.back.reset = left_for_a_plan(model.screen);
+        }
         go(model, Screen::Reset);
     }
     vec![Effect::Plan(model.request, request, model.unlocked())]
+}
+
+/// Leaves a plan, back to where it was asked for.
+fn give_up_plan(model: &mut Model) {
+    model.waiting = false;
+    let behind = model.reset.behind.take();
+    let at_result = behind.is_some() && model.reset.at_result;
+    model.reset.stage = behind.map_or(Stage::Empty, Stage::Result);
+    model.reset.cursor = 0;
+    model.dirty = true;
+    if model.screen == Screen::Reset && !at_result {
+        go(model, model.back.reset);
+    }
 }
 
 fn planned(model: &mut Model, request: u64, plan: Result<Box<Plan>, Error>) -> Vec<Effect> {
@@ -469,22 +512,30 @@ fn planned(model: &mut Model, request: u64, plan: Result<Box<Plan>, Error>) -> V
     let plan = match plan {
         Ok(plan) => *plan,
         Err(error) => {
-            model.reset.stage = Stage::Empty;
             model.say(Level::Error, error.to_string());
-            go(model, Screen::Fleet);
+            give_up_plan(model);
             return Vec::new();
         }
     };
+    let form = form(&plan, model);
+    let stale = std::mem::take(&mut model.reset.stale);
+    let again = |model: &mut Model, request| match stale {
+        true => ask_for_plan(model, request, true),
+        false => Vec::new(),
+    };
+    let now = model.now.since;
     if let Stage::Plan(view) = &mut model.reset.stage
         && view.plan.hash == plan.hash
         && view.plan.steps.len() == plan.steps.len()
-        && model.now.since < view.shown + VALID
+        && view.form == form
+        && now < view.shown + VALID
     {
         // Only the figures changed: what was typed stays.
         view.plan = plan;
-        return Vec::new();
+        return again(model, asked);
     }
-    if matches!(&model.reset.stage, Stage::Plan(view) if view.plan.hash != plan.hash) {
+    if matches!(&model.reset.stage, Stage::Plan(view) if view.plan.hash != plan.hash || view.form != form)
+    {
         model.say(
             Level::Warn,
             "something the plan depends on has changed: here is a new one",
@@ -492,16 +543,15 @@ fn planned(model: &mut Model, request: u64, plan: Result<Box<Plan>, Error>) -> V
     }
     let mut hidden = model.hidden_marks();
     hidden.retain(|name| asked.names().contains(name));
-    let form = form(&plan, model);
     model.reset.stage = Stage::Plan(Box::new(PlanView {
-        request: asked,
+        request: asked.clone(),
         plan,
         shown: model.now.since,
         form,
         typed: String::new(),
         hidden,
     }));
-    Vec::new()
+    again(model, asked)
 }
 
 fn progressed(model: &mut Model, progress: Progress) {
@@ -550,6 +600,7 @@ fn ended(model: &mut Model, report: &Report) -> Vec<Effect> {
         run.clone_from(&result.run);
     }
     model.reset.stage = Stage::Result(Box::new(result));
+    model.reset.behind = None;
     model.reset.cursor = 0;
     vec![Effect::Read(names), Effect::LoadLog]
 }
@@ -616,10 +667,13 @@ fn observed(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
     }
     if let Stage::Plan(view) = &model.reset.stage
         && replan
-        && !model.waiting
     {
-        let request = view.request.clone();
-        effects.extend(ask_for_plan(model, request, true));
+        // What is being made may be of before that.
+        model.reset.stale = model.waiting;
+        if !model.waiting {
+            let request = view.request.clone();
+            effects.extend(ask_for_plan(model, request, true));
+        }
     }
     effects
 }
@@ -664,11 +718,7 @@ fn config_loaded(
     model.read_only.on |= read_only && !model.unlocked();
     model.config_error = None;
     if let Stage::Plan(_) | Stage::Planning(_) = model.reset.stage {
-        model.reset.stage = Stage::Empty;
-        model.waiting = false;
-        if model.screen == Screen::Reset {
-            go(model, Screen::Fleet);
-        }
+        give_up_plan(model);
     }
     model.arrange();
     model.say(Level::Info, "the configuration was changed and is in force");

@@ -29,7 +29,7 @@ pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
         return;
     }
     let mut canvas = Canvas::new(buffer, theme);
-    if model.size.0 < SMALLEST.0 || model.size.1 < SMALLEST.1 {
+    if model.is_too_small() {
         too_small(model, &mut canvas);
         return;
     }
@@ -438,7 +438,10 @@ fn size(bytes: u64) -> String {
 fn count(number: u64, noun: &str) -> String {
     match number {
         1 => format!("1 {noun}"),
-        number => format!("{number} {noun}s"),
+        number => match noun.strip_suffix('y') {
+            Some(noun) => format!("{number} {noun}ies"),
+            None => format!("{number} {noun}s"),
+        },
     }
 }
 

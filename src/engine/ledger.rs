@@ -78,6 +78,17 @@ pub enum Trigger {
     Timer,
 }
 
+impl Trigger {
+    /// The word for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Trigger::Console => "console",
+            Trigger::Cli => "cli",
+            Trigger::Timer => "timer",
+        }
+    }
+}
+
 /// How it ended for one agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -108,6 +119,11 @@ impl Outcome {
 
     /// Those that are no good end.
     pub const BAD: [Outcome; 3] = [Outcome::Failed, Outcome::Refused, Outcome::NotStarted];
+
+    /// Whether it is no good end.
+    pub fn is_bad(self) -> bool {
+        Outcome::BAD.contains(&self)
+    }
 
     /// The word behind a number of agents.
     pub fn counted(self) -> &'static str {

@@ -169,10 +169,11 @@ impl Observation {
 }
 
 /// How an agent is protected against resets from the console.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protection {
     /// Not at all.
+    #[default]
     None,
     /// Every plan that touches it must be confirmed by typing.
     Typed,

@@ -164,6 +164,9 @@ pub struct Step {
     pub new_size: u64,
     /// Whether the confirmation has to be typed, whatever the plan's size.
     pub typed: bool,
+    /// How the fleet protects the agent.
+    #[serde(default)]
+    pub protect: Protection,
     /// What is worth knowing before it is confirmed.
     pub notes: Vec<String>,
     /// What it promises less than on this machine.
@@ -194,6 +197,7 @@ impl Step {
             removed: 0,
             new_size: 0,
             typed: false,
+            protect: agent.protect.into(),
             notes: Vec::new(),
             weaker: Vec::new(),
             undo: None,
@@ -480,6 +484,7 @@ impl Engine {
             new_size: 0,
             typed: !intact && action != Action::Create
                 || seen.observation.protect == Protection::Typed,
+            protect: agent.protect.into(),
             notes,
             weaker,
             undo: None,

@@ -580,6 +580,7 @@ pub fn step(name: &str, state: State) -> Step {
         removed: if state == State::Drifted { 3 } else { 0 },
         new_size: 11_100,
         typed: whole,
+        protect: Protection::None,
         notes: vec!["separator at line 85, 1 of 1".to_string()],
         weaker: Vec::new(),
         undo: None,

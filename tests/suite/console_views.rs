@@ -75,8 +75,11 @@ fn picture_of(name: &str, first: impl Fn() -> Console, make: impl Fn(&mut Consol
     }
     for (columns, rows) in [(160, 50), (60, 15), (59, 15), (60, 14), (20, 5), (1, 1)] {
         let mut console = first();
-        console.send(Msg::Resize(columns, rows));
+        // Where nothing can be seen no key does anything.
+        let (width, height) = (columns.max(60), rows.max(15));
+        console.send(Msg::Resize(width, height));
         make(&mut console);
+        console.send(Msg::Resize(columns, rows));
         drawn(&console, "terminal");
         drawn(&console, MONO);
         // Also when the size changes later.
@@ -708,6 +711,7 @@ fn a_sealed_baseline_is_asked_about() {
         };
         let edit = Edit {
             users: vec![agent.clone(), "code-reviewer-eu".to_string()],
+            protected: Vec::new(),
             agent: agent.clone(),
             before,
         };

@@ -4,6 +4,7 @@ use crossbeam_channel::{Receiver, Sender};
 
 use crate::archive::Written;
 use crate::baseline::{self, Inspected};
+use crate::config::{Agent, Protect};
 use crate::console::model::{Clip, Edit, Handed, Page};
 use crate::console::outside;
 use crate::console::update::Msg;
@@ -34,7 +35,7 @@ pub(super) fn run(engine: &Engine, errands: &Receiver<Errand>, messages: &Sender
             }
             Errand::Entry(agent, written) => {
                 let page = entry(engine, &agent, &written);
-                Msg::Entry(agent, page)
+                Msg::Entry(agent, written, page)
             }
             Errand::Baseline(agent) => {
                 let found = look(engine, &agent).map(Box::new);
@@ -69,10 +70,14 @@ fn inspect(engine: &Engine, agent: &str) -> Result<Inspected> {
 fn look(engine: &Engine, name: &str) -> Result<Edit> {
     let agent = engine.agent(name)?;
     let all = engine.config().agents.iter();
-    let users = all.filter(|other| other.baseline == agent.baseline);
+    let users: Vec<&Agent> = all
+        .filter(|other| other.baseline == agent.baseline)
+        .collect();
+    let protected = users.iter().filter(|it| it.protect == Protect::ReadOnly);
     Ok(Edit {
         agent: name.to_string(),
-        users: users.map(|other| other.name.clone()).collect(),
+        protected: protected.map(|other| other.name.clone()).collect(),
+        users: users.iter().map(|other| other.name.clone()).collect(),
         before: inspect(engine, name)?,
     })
 }

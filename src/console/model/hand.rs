@@ -43,7 +43,7 @@ impl Clip {
 fn safe(bytes: &[u8]) -> (String, bool) {
     match std::str::from_utf8(bytes) {
         Ok(text) if untrusted::hidden(bytes) == Hidden::default() => (text.to_string(), false),
-        _ => (untrusted::text(bytes), true),
+        _ => (untrusted::whole(bytes), true),
     }
 }
 
@@ -86,6 +86,8 @@ pub struct Edit {
     pub agent: String,
     /// All agents that have it.
     pub users: Vec<String>,
+    /// Those of them that are protected as read-only.
+    pub protected: Vec<String>,
     /// What it is before.
     pub before: Inspected,
 }
@@ -105,8 +107,8 @@ pub struct SealQuestion {
 pub enum Wanted {
     /// The baseline of an agent, to be edited.
     Baseline(String),
-    /// An entry, to be read.
-    Entry(String),
+    /// An entry of an agent, to be read.
+    Entry(String, Written),
 }
 
 impl Model {

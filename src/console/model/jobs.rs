@@ -134,7 +134,7 @@ pub fn ended(model: &mut Model, msg: &Msg) {
         Msg::Patch(agent, _) => (Queue::Patch(agent.clone()), String::new()),
         Msg::Settings(host, _) => (Queue::Settings, host.name.clone()),
         Msg::Copied(clip, _) => (Queue::Copy, clip.what.clone()),
-        Msg::Entry(agent, _) => (Queue::Entry, agent.clone()),
+        Msg::Entry(agent, ..) => (Queue::Entry, agent.clone()),
         Msg::Baseline(agent, _) => (Queue::Baseline, agent.clone()),
         Msg::Log(_) => (Queue::Log, String::new()),
         _ => return,

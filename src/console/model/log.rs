@@ -20,8 +20,6 @@ pub struct LogScreen {
     pub commands: VecDeque<(String, String)>,
     /// The row under the cursor.
     pub cursor: usize,
-    /// First visible row.
-    pub top: usize,
     /// What is searched for, lower case.
     pub query: String,
 }
@@ -127,6 +125,12 @@ impl LogScreen {
 const TREND: usize = 8;
 
 impl Model {
+    /// Rows of the log that fit.
+    pub fn log_height(&self) -> usize {
+        // Two lines of header, a rule; a rule, the message, the hints.
+        usize::from(self.size.1).saturating_sub(6).max(1)
+    }
+
     /// Works out the trends of the agents, where they are shown.
     pub fn follow_trends(&mut self) {
         self.trends.clear();

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
-use super::{Model, Row};
+use super::Model;
 use crate::archive::Written;
 use crate::console::command::Command;
-use crate::engine::{Act, Outcome, Plan, Protection, Report, Stage as Step, UndoMode, UndoTarget};
+use crate::engine::{
+    Act, Outcome, Plan, Protection, Report, Stage as Step, Step as PlanStep, UndoMode, UndoTarget,
+};
 
 /// Plan, run, result.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +19,17 @@ pub struct ResetScreen {
     pub stage: Stage,
     /// The row under the cursor.
     pub cursor: usize,
+    /// The plan that is in sight, by when it was made.
+    pub in_sight: Option<Duration>,
+    /// Until when keys mean nothing to it: who sees a plan for the first time, or
+    /// again, is to read it first.
+    pub deaf_until: Duration,
+    /// Whether something that the plan is about changed while it was made anew.
+    pub stale: bool,
+    /// The result that was there before the plan, and is again when that is left.
+    pub behind: Option<Box<ResultView>>,
+    /// Whether the plan was asked for at that result.
+    pub at_result: bool,
 }
 
 /// How far a reset or an undo has come.
@@ -62,7 +75,7 @@ pub struct PlanView {
     pub request: Request,
     /// The plan.
     pub plan: Plan,
-    /// When it appeared.
+    /// When it was made.
     pub shown: Duration,
     /// What has to happen before it runs.
     pub form: Form,
@@ -138,10 +151,7 @@ impl PlanView {
 /// key, more of them or a drifted one take typing, the whole fleet its name.
 pub fn form(plan: &Plan, model: &Model) -> Form {
     let count = plan.steps.len();
-    let protected = |name: &str| {
-        let row = model.row(name).and_then(Row::best);
-        row.is_some_and(|seen| seen.protect == Protection::Typed)
-    };
+    let protected = |step: &PlanStep| step.protect == Protection::Typed;
     let undo_without_choice = plan.steps.iter().any(|step| {
         step.undo
             .as_ref()
@@ -156,7 +166,7 @@ pub fn form(plan: &Plan, model: &Model) -> Form {
         Form::Nothing
     } else if undo_without_choice {
         Form::Choice
-    } else if plan.steps.iter().any(|step| protected(&step.agent)) {
+    } else if plan.steps.iter().any(protected) {
         match plan.whole_fleet {
             true => Form::Typed(model.fleet.name.clone()),
             false => typed,
@@ -259,12 +269,8 @@ impl ResultView {
 
     /// Agents that were not brought to a good end.
     pub fn failed(&self) -> Vec<String> {
-        let bad = |line: &&ResultLine| !matches!(line.outcome, Outcome::Ok | Outcome::Unchanged);
-        self.lines
-            .iter()
-            .filter(bad)
-            .map(|line| line.agent.clone())
-            .collect()
+        let bad = self.lines.iter().filter(|line| line.outcome.is_bad());
+        bad.map(|line| line.agent.clone()).collect()
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Effect, VALID, agent, ask_for_plan, hand, host, plan_anew, question};
+use super::{Effect, VALID, agent, ask_for_plan, give_up_plan, hand, host, plan_anew, question};
+use crate::console::chooser;
 use crate::console::command::{self, Command};
 use crate::console::keymap::{Code, Key};
 use crate::console::model::{
@@ -123,6 +124,7 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
     let page = match model.screen {
         Screen::Fleet => model.list_height(),
         Screen::Hosts => model.hosts_height(),
+        Screen::Log => model.log_height(),
         Screen::Agent if model.agent.is_list() => model.history_height(),
         _ => model.text_height(),
     } as isize;
@@ -146,7 +148,13 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
         Command::GoHosts => return host::open(model),
         Command::TryNow => return host::try_now(model),
         Command::GoFleet => go(model, Screen::Fleet),
-        Command::GoReset => go(model, Screen::Reset),
+        Command::GoReset => {
+            let leads_here = model.screen == Screen::Agent && model.back.agent == Screen::Reset;
+            if !leads_here {
+                model.back.reset = left_for_a_plan(model.screen);
+            }
+            go(model, Screen::Reset);
+        }
         Command::GoLog => {
             go(model, Screen::Log);
             return vec![Effect::LoadLog];
@@ -163,10 +171,7 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
             model.agent.tab = model.agent.tab.step(by);
             return agent::history(model);
         }
-        Command::Wrap => {
-            model.agent.wrap = !model.agent.wrap;
-            model.agent.pane_mut().top.1 = 0;
-        }
+        Command::Wrap => model.agent.wrap = !model.agent.wrap,
         Command::Sides | Command::MoreContext | Command::LessContext => {
             agent::arrange(model, command);
         }
@@ -200,11 +205,12 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
         Command::MarkAll => model.marks.extend(model.order.iter().cloned()),
         Command::ClearMarks => model.marks.clear(),
         Command::Sort => {
-            model.overlay = Some(Overlay::Palette(Chooser {
+            let chooser = Chooser {
                 query: "sort ".to_string(),
                 typing: true,
-                cursor: 0,
-            }));
+                ..Chooser::default()
+            };
+            chooser::show(model, Overlay::Palette(chooser));
         }
         Command::Reverse => {
             model.reverse = !model.reverse;
@@ -265,12 +271,13 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
         Command::Answer => question::open(model),
         Command::ReadOnly => read_only(model),
         Command::HostAway => return host_away(model),
-        Command::Help => model.overlay = Some(Overlay::Help(Chooser::default())),
+        Command::Help => chooser::show(model, Overlay::Help(Chooser::default())),
         Command::Palette => {
-            model.overlay = Some(Overlay::Palette(Chooser {
+            let chooser = Chooser {
                 typing: true,
                 ..Chooser::default()
-            }));
+            };
+            chooser::show(model, Overlay::Palette(chooser));
         }
         Command::Redraw => return vec![Effect::Redraw],
         Command::Suspend => return vec![Effect::Suspend],
@@ -282,10 +289,34 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
                 model.say(Level::Warn, text);
                 return vec![Effect::Cancel];
             }
+            Stage::Planning(_) if model.screen == Screen::Reset => {
+                let key = model.key(Command::Quit);
+                model.hint(&format!("the plan was given up; {key} again quits"));
+                leave_reset(model);
+            }
             _ => return vec![Effect::Cancel, Effect::Quit],
         },
     }
     Vec::new()
+}
+
+/// Where one is led back to from a plan that was asked for here, or a result that was
+/// opened here.
+pub(super) fn left_for_a_plan(screen: Screen) -> Screen {
+    match screen {
+        Screen::Agent | Screen::Log => screen,
+        _ => Screen::Fleet,
+    }
+}
+
+/// Back from a plan, which ends by that, or from a run or a result.
+fn leave_reset(model: &mut Model) {
+    // No way leads to and fro for ever.
+    model.back.agent = Screen::Fleet;
+    match model.reset.stage {
+        Stage::Plan(_) | Stage::Planning(_) => give_up_plan(model),
+        _ => go(model, model.back.reset),
+    }
 }
 
 pub(super) fn go(model: &mut Model, screen: Screen) {
@@ -300,8 +331,7 @@ pub(super) fn go(model: &mut Model, screen: Screen) {
 /// fleet.
 pub(super) fn back(model: &mut Model, key: Key) -> Vec<Effect> {
     let escape = key.code == Code::Esc;
-    let keys = model.preferences.keymap.keys(Command::Back);
-    let first = keys.first().and_then(|keys| keys.last()) == Some(&key);
+    let first = model.preferences.keymap.leaves(key);
     match model.screen {
         Screen::Fleet if escape => {
             if model.filter.is_empty() {
@@ -311,7 +341,14 @@ pub(super) fn back(model: &mut Model, key: Key) -> Vec<Effect> {
                 filter_by(model, String::new());
             }
         }
-        Screen::Fleet if first => return vec![Effect::Cancel, Effect::Quit],
+        // Whoever presses it once too often loses no agent of the run.
+        Screen::Fleet if first && model.is_going_on() => {
+            let (shows, ends) = (model.key(Command::GoReset), model.key(Command::Quit));
+            model.hint(&format!(
+                "a run is in progress; {shows} shows it, {ends} stops it after the agent in hand"
+            ));
+        }
+        Screen::Fleet if first => return perform(model, Command::Quit, key),
         Screen::Fleet => {}
         Screen::Agent if escape && !model.agent.pane().query.is_empty() => {
             model.agent.pane_mut().search("");
@@ -324,17 +361,15 @@ pub(super) fn back(model: &mut Model, key: Key) -> Vec<Effect> {
             model.agent.history.opened = None;
         }
         Screen::Log if escape && !model.log.query.is_empty() => model.log.query.clear(),
-        Screen::Reset => {
-            if !model.is_running() {
-                model.reset.stage = Stage::Empty;
-                model.waiting = false;
+        Screen::Agent
+            if model.back.agent == Screen::Reset && !matches!(model.reset.stage, Stage::Empty) =>
+        {
+            if model.back.reset == Screen::Agent {
+                model.back.reset = Screen::Fleet;
             }
-            let screen = match model.previous {
-                Some(Screen::Agent) => Screen::Agent,
-                _ => Screen::Fleet,
-            };
-            go(model, screen);
+            go(model, Screen::Reset);
         }
+        Screen::Reset => leave_reset(model),
         _ => go(model, Screen::Fleet),
     }
     Vec::new()
@@ -366,7 +401,9 @@ pub(super) fn move_by(model: &mut Model, by: isize) -> Vec<Effect> {
         Screen::Agent => {
             let (width, height, look) = (model.text_width(), model.text_height(), model.look());
             let pane = model.agent.pane_mut();
-            if by > isize::MAX / 4 {
+            if by < isize::MIN / 4 {
+                pane.to_start();
+            } else if by > isize::MAX / 4 {
                 pane.to_end(width, height, look);
             } else {
                 pane.scroll(by, width, height, look);
@@ -401,6 +438,11 @@ pub(super) fn open(model: &mut Model) -> Vec<Effect> {
             .lines
             .get(model.reset.cursor)
             .map(|line| line.agent.clone()),
+        (Screen::Reset, Stage::Plan(view)) => {
+            let steps = view.plan.steps.iter().map(|step| &step.agent);
+            let skipped = view.plan.skipped.iter().map(|it| &it.agent);
+            steps.chain(skipped).nth(model.reset.cursor).cloned()
+        }
         (Screen::Log, _) => {
             let result = match model.log.rows().get(model.log.cursor) {
                 Some(LogRow::Run(run)) if !model.is_running() => Some(run.result()),
@@ -409,6 +451,7 @@ pub(super) fn open(model: &mut Model) -> Vec<Effect> {
             if let Some(result) = result {
                 model.reset.stage = Stage::Result(Box::new(result));
                 model.reset.cursor = 0;
+                model.back.reset = Screen::Log;
                 go(model, Screen::Reset);
             }
             return Vec::new();
@@ -421,6 +464,11 @@ pub(super) fn open(model: &mut Model) -> Vec<Effect> {
 }
 
 pub(super) fn open_agent(model: &mut Model, name: String) -> Vec<Effect> {
+    model.back.agent = match model.screen {
+        Screen::Reset => Screen::Reset,
+        Screen::Agent => model.back.agent,
+        _ => Screen::Fleet,
+    };
     go(model, Screen::Agent);
     if model.order.contains(&name) {
         model.cursor = Some(name.clone());

@@ -139,3 +139,11 @@ pub(super) fn arrange(model: &mut Model, command: Command) {
         _ => {}
     }
 }
+
+/// The line at the top may have fewer rows than before, in a wider terminal or cut.
+pub(super) fn stay_within(model: &mut Model) {
+    if model.screen == Screen::Agent {
+        let (width, look) = (model.text_width(), model.look());
+        model.agent.pane_mut().stay_within(width, look);
+    }
+}

@@ -98,6 +98,19 @@ pub(super) fn baseline_came(
             model.say(Level::Error, sentence(&error));
             Vec::new()
         }
+        Ok(edit) if !edit.protected.is_empty() && !model.unlocked() => {
+            let who = match edit.protected.as_slice() {
+                [one] => format!("{one} has this baseline and is"),
+                many => format!("{} have this baseline and are", many.join(", ")),
+            };
+            let key = model.key(Command::ReadOnly);
+            let what = "protected as read-only";
+            model.say(
+                Level::Warn,
+                format!("{who} {what}; {key} unlocks for 30 minutes"),
+            );
+            Vec::new()
+        }
         Ok(edit) if edit.before.sealed => {
             model.overlay = Some(Overlay::Seal(Box::new(SealQuestion {
                 edit: *edit,
@@ -170,7 +183,7 @@ pub(super) fn page(model: &mut Model) -> Vec<Effect> {
     }
     match model.entry() {
         Ok((agent, entry)) => {
-            model.wanted = Some(Wanted::Entry(agent.clone()));
+            model.wanted = Some(Wanted::Entry(agent.clone(), entry.clone()));
             vec![Effect::Entry(agent, entry)]
         }
         Err(why) => {
@@ -181,8 +194,12 @@ pub(super) fn page(model: &mut Model) -> Vec<Effect> {
 }
 
 /// The entry that was asked for.
-pub(super) fn entry_came(model: &mut Model, agent: &str, page: Result<Page, Error>) -> Vec<Effect> {
-    if model.wanted.as_ref() != Some(&Wanted::Entry(agent.to_string())) {
+pub(super) fn entry_came(
+    model: &mut Model,
+    which: Wanted,
+    page: Result<Page, Error>,
+) -> Vec<Effect> {
+    if model.wanted.as_ref() != Some(&which) {
         return Vec::new();
     }
     model.wanted = None;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::act::{filter_by, go, open_agent, perform, report_hits, run_plan, sort_by};
-use super::{DEAF, Effect, hand, question};
+use super::{Effect, hand, note_plan, question};
 use crate::console::chooser;
 use crate::console::command::{self, Category, Command, Context};
 use crate::console::keymap::{CONFIRM, Code, Key, Meaning};
@@ -46,6 +46,7 @@ pub(super) fn keys_came(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
         }
         let covered = is_covered(model);
         effects.extend(key_came(model, key));
+        note_plan(model);
         if covered && !is_covered(model) {
             // What changed meanwhile takes its place now.
             model.arrange();
@@ -107,16 +108,20 @@ pub(super) fn key_came(model: &mut Model, key: Key) -> Vec<Effect> {
     if quits && key.typed().is_none() {
         return perform(model, Command::Quit, key);
     }
+    if model.is_too_small() {
+        // Nothing can be seen, so nothing is done but to leave.
+        return match model.preferences.keymap.leaves(key) {
+            true => perform(model, Command::Quit, key),
+            false => Vec::new(),
+        };
+    }
     if model.overlay.is_some() {
         return overlay_key(model, key);
     }
     if model.prompt.is_some() {
         return prompt_key(model, key);
     }
-    if let Stage::Plan(view) = &model.reset.stage
-        && model.screen == Screen::Reset
-        && model.now.since < view.shown + DEAF
-    {
+    if model.reset.in_sight.is_some() && model.now.since < model.reset.deaf_until {
         return Vec::new();
     }
     if is_typing(model)
@@ -186,7 +191,7 @@ pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
         Some(overlay) => overlay,
         None => return Vec::new(),
     };
-    let count = chooser::choices(model, &overlay).len();
+    let choices = chooser::choices(model, &overlay);
     let (help, chooser) = match &mut overlay {
         Overlay::Unlock => {
             if key.typed() == Some('y') {
@@ -202,13 +207,25 @@ pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
         Overlay::Question(_) | Overlay::Seal(_) => return Vec::new(),
     };
     let edit = chooser.typing;
+    // Its item may have moved.
+    chooser.cursor = chooser::place(chooser, &choices).unwrap_or(chooser.cursor);
     match (key.code, key.typed()) {
         (Code::Esc, _) if help && edit => {
             chooser.typing = false;
             chooser.query.clear();
         }
         (Code::Esc, _) => return Vec::new(),
-        (Code::Enter, _) => return choose(model, overlay),
+        (Code::Enter, _) => {
+            let here = chooser::place(chooser, &choices);
+            let item = chooser.on.clone().filter(|_| here.is_some());
+            return match item {
+                Some(item) => choose(model, item),
+                None => {
+                    chooser::show(model, overlay);
+                    Vec::new()
+                }
+            };
+        }
         (Code::Down, _) => chooser.cursor += 1,
         (Code::Up, _) => chooser.cursor = chooser.cursor.saturating_sub(1),
         (Code::PageDown, _) => chooser.cursor += 10,
@@ -234,22 +251,13 @@ pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
             _ => {}
         },
     }
-    chooser.cursor = chooser.cursor.min(count.saturating_sub(1));
-    model.overlay = Some(overlay);
+    chooser::show(model, overlay);
     Vec::new()
 }
 
-/// Runs what is under the cursor of a chooser.
-pub(super) fn choose(model: &mut Model, overlay: Overlay) -> Vec<Effect> {
-    let choices = chooser::choices(model, &overlay);
-    let cursor = match &overlay {
-        Overlay::Help(chooser) | Overlay::Palette(chooser) => chooser.cursor,
-        Overlay::Unlock | Overlay::Question(_) | Overlay::Seal(_) => 0,
-    };
-    let Some(choice) = choices.into_iter().nth(cursor) else {
-        return Vec::new();
-    };
-    match choice.item {
+/// Runs what was chosen.
+fn choose(model: &mut Model, item: Item) -> Vec<Effect> {
+    match item {
         // Enter never confirms, whatever it is on.
         Item::Command(Command::Confirm) => {
             model.hint(&format!("{CONFIRM} confirms a plan; Enter never does"));

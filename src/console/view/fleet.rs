@@ -308,9 +308,8 @@ fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &Row, places: &[Plac
                     true => format!("({text})"),
                     false => text,
                 };
-                let bad = |outcome| !matches!(outcome, Outcome::Ok | Outcome::Unchanged);
                 let role = match (column, &seen.last) {
-                    (Column::LastRun, Some(last)) if bad(last.outcome) => Role::Bad,
+                    (Column::LastRun, Some(last)) if last.outcome.is_bad() => Role::Bad,
                     _ if stale => Role::Dim,
                     _ => Role::Text,
                 };

@@ -26,7 +26,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     canvas.rule(2);
     let top = 3 + jobs(model, canvas, 3);
     let rows = model.log.rows();
-    let height = model.text_height().saturating_sub(usize::from(top - 3));
+    let height = model.log_height().saturating_sub(usize::from(top - 3));
     if rows.is_empty() {
         canvas.put(
             1,
@@ -83,7 +83,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     }
     if let Some(LogRow::Run(run)) = rows.get(model.log.cursor) {
         let who = run.events.first().map_or(String::new(), |event| {
-            let trigger = format!("{:?}", event.trigger).to_lowercase();
+            let trigger = event.trigger.word();
             let key = model.key(Command::Open);
             format!("by {} ({trigger}); {key} opens it   same as:  ", event.user)
         });
@@ -100,7 +100,7 @@ fn jobs(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> u16 {
     if jobs.is_empty() {
         return 0;
     }
-    let most = model.text_height() / 3;
+    let most = model.log_height() / 3;
     let fit = match jobs.len() > most {
         true => most.saturating_sub(1),
         false => jobs.len(),

@@ -4,7 +4,7 @@ use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
 use super::{Canvas, cut, question};
-use crate::console::chooser::{Choice, choices};
+use crate::console::chooser::{self, Choice, choices};
 use crate::console::command::{self, Command};
 use crate::console::keymap::written;
 use crate::console::model::{Chooser, Model, Overlay, SealQuestion};
@@ -107,9 +107,10 @@ fn list(canvas: &mut Canvas<'_>, title: &str, chooser: &Chooser, choices: &[Choi
     let area = Rect::new(0, 1, canvas.area.width, canvas.area.height - 1);
     canvas.clear(area);
     canvas.rule(1);
+    let here = chooser::place(chooser, choices);
     let x = canvas.put(1, 2, &cut(title, usize::from(area.width) - 2), Role::Title);
     // The command line that does the same as what is under the cursor.
-    if let Some(twin) = choices.get(chooser.cursor).and_then(|it| it.twin.as_ref()) {
+    if let Some(twin) = here.and_then(|at| choices[at].twin.as_ref()) {
         let twin = format!("$ {}", untrusted::line(twin));
         if usize::from(area.width) > usize::from(x) + twin.width() + 2 {
             canvas.put_right(area.width, 2, &twin, Role::Dim);
@@ -135,7 +136,7 @@ fn list(canvas: &mut Canvas<'_>, title: &str, chooser: &Chooser, choices: &[Choi
     let height = usize::from(area.height).saturating_sub(3);
     let cursor = rows
         .iter()
-        .position(|row| matches!(row, Row::Choice(index, _) if *index == chooser.cursor));
+        .position(|row| matches!(row, Row::Choice(index, _) if Some(*index) == here));
     let cursor = cursor.unwrap_or(0);
     let from = (cursor + 1).saturating_sub(height);
     if rows.is_empty() {
@@ -153,7 +154,7 @@ fn list(canvas: &mut Canvas<'_>, title: &str, chooser: &Chooser, choices: &[Choi
                 canvas.put(1, y, title, Role::Heading);
             }
             Row::Choice(index, choice) => {
-                choice_row(canvas, y, choice, *index == chooser.cursor, headed)
+                choice_row(canvas, y, choice, Some(*index) == here, headed)
             }
         }
     }

@@ -312,7 +312,7 @@ fn note(model: &Model, view: &PlanView) -> (String, Role) {
         .as_ref()
         .map_or(0, |it| it.entries.len());
     let deletes = (retired > 0).then(|| {
-        let entries = count(retired as u64, "old entry").replace("entrys", "entries");
+        let entries = count(retired as u64, "old entry");
         format!("then retention deletes {entries}")
     });
     let told: Vec<String> = deletes.into_iter().chain(told).collect();
@@ -367,7 +367,7 @@ fn run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
         .map(|(outcome, _)| *outcome)
         .collect();
     let done = ended.len();
-    let bad = ended.into_iter().filter(|outcome| is_bad(*outcome)).count();
+    let bad = ended.into_iter().filter(|outcome| outcome.is_bad()).count();
     let total = view.plan.steps.len().max(1);
     let seconds = (model.now.since.saturating_sub(view.began)).as_secs();
     let x = canvas.put(0, 0, &format!("{verb} running  "), Role::Title);
@@ -419,11 +419,12 @@ fn run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
     }
     let y = canvas.area.height - FOOT;
     canvas.rule(y);
-    let text = match view.cancelled {
-        true => "Stopping: the agent in hand is finished, the rest is not started.",
-        false => "^c: the agent in hand is finished, the rest is not started.",
+    let before = match view.cancelled {
+        true => "Stopping".to_string(),
+        false => model.key(Command::Quit),
     };
-    canvas.put(1, y + 1, text, Role::Text);
+    let text = format!("{before}: the agent in hand is finished, the rest is not started.");
+    canvas.put(1, y + 1, &text, Role::Text);
 }
 
 fn steps(canvas: &mut Canvas<'_>, mut x: u16, y: u16, stage: Option<Step>) {
@@ -435,10 +436,6 @@ fn steps(canvas: &mut Canvas<'_>, mut x: u16, y: u16, stage: Option<Step>) {
         };
         x = canvas.put(x, y, &format!("{} {sign}  ", step.word()), role);
     }
-}
-
-fn is_bad(outcome: Outcome) -> bool {
-    !matches!(outcome, Outcome::Ok | Outcome::Unchanged)
 }
 
 fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
@@ -456,7 +453,7 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
     let bad = view
         .lines
         .iter()
-        .filter(|line| is_bad(line.outcome))
+        .filter(|line| line.outcome.is_bad())
         .count();
     let x = canvas.foreign(
         0,
@@ -491,7 +488,7 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
         if index == model.reset.cursor {
             canvas.put(0, y, ">", Role::Text);
         }
-        if is_bad(line.outcome) {
+        if line.outcome.is_bad() {
             canvas.put(2, y, "!", Role::Bad);
         }
         canvas.put(4, y, &shorten(&line.agent, 20), Role::Text);
@@ -519,7 +516,7 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
     if view.retired > 0 {
         text.push_str(&format!(
             "; retention deleted {}",
-            count(view.retired as u64, "old entry").replace("entrys", "entries")
+            count(view.retired as u64, "old entry")
         ));
     }
     let x = canvas.put(1, y + 1, &text, Role::Text) + 3;

@@ -121,6 +121,7 @@ fn edit(sealed: bool) -> Box<Edit> {
     Box::new(Edit {
         agent: "charlie".to_string(),
         users: vec!["charlie".to_string(), "delta".to_string()],
+        protected: Vec::new(),
         before: Inspected {
             path: "/etc/baselines/shared.md".into(),
             bytes: b"old\n".to_vec(),
@@ -167,6 +168,24 @@ fn a_baseline_is_looked_at_edited_and_looked_at_again() {
 }
 
 #[test]
+fn a_baseline_of_a_read_only_agent_is_unlocked_first_whoever_shares_it() {
+    let mut console = four();
+    let name = || "charlie".to_string();
+    let mut shared = edit(false);
+    shared.protected = vec!["delta".to_string()];
+    console.press("E");
+    assert_eq!(console.send(Msg::Baseline(name(), Ok(shared.clone()))), []);
+    assert_eq!(
+        console.said(),
+        "delta has this baseline and is protected as read-only; ! unlocks for 30 minutes"
+    );
+    // Locking and unlocking is what there is a key for.
+    console.press("! ! y E");
+    let effects = console.send(Msg::Baseline(name(), Ok(shared.clone())));
+    assert_eq!(effects, [Effect::Edit(shared)]);
+}
+
+#[test]
 fn nothing_takes_the_terminal_once_something_else_is_done() {
     let name = || "charlie".to_string();
     let mut console = four();
@@ -174,7 +193,15 @@ fn nothing_takes_the_terminal_once_something_else_is_done() {
     assert_eq!(console.send(Msg::Baseline(name(), Ok(edit(false)))), []);
     console.send(Msg::Log(Ok(vec![archived()])));
     console.press("7 o j");
-    assert_eq!(console.send(Msg::Entry(name(), Ok(page()))), []);
+    let written = archived().events[0].entry.clone().unwrap();
+    let came = |written: Written| Msg::Entry(name(), written, Ok(page()));
+    assert_eq!(console.send(came(written.clone())), []);
+    // Another entry of the same agent is another one.
+    let mut other = written.clone();
+    other.path = "charlie/2026-03-14_0800.md".into();
+    console.press("k o");
+    assert_eq!(console.send(came(other)), []);
+    assert_eq!(console.send(came(written)), [Effect::Page(page())]);
 }
 
 fn page() -> Page {
@@ -250,7 +277,7 @@ fn entries_are_read_where_they_are_named() {
         effects,
         [Effect::Entry("charlie".to_string(), written.clone())]
     );
-    let effects = console.send(Msg::Entry("charlie".to_string(), Ok(page())));
+    let effects = console.send(Msg::Entry("charlie".to_string(), written.clone(), Ok(page())));
     assert_eq!(effects, [Effect::Page(page())]);
     console.press("j o");
     assert_eq!(console.said(), "pager: nothing of alpha was archived then");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use memory_shepherd::console::model::{Form, Screen, Stage};
 use memory_shepherd::console::update::{DEAF, Effect, Msg, VALID};
-use memory_shepherd::engine::{Plan, State, UndoMode};
+use memory_shepherd::engine::{Plan, Protection, State, UndoMode};
 use memory_shepherd::error::{Error, Kind};
 
 use super::{MINUTE, marks};
@@ -198,6 +198,134 @@ fn a_plan_hears_nothing_for_400_milliseconds() {
 }
 
 #[test]
+fn a_plan_hears_nothing_for_a_moment_whenever_it_comes_in_sight() {
+    let lay_over = ["7", "?", ":", "1"];
+    for over in lay_over {
+        let back = if matches!(over, "7" | "1") {
+            "5"
+        } else {
+            "Esc"
+        };
+        let mut console = four();
+        console.press("j X");
+        console.press(over);
+        console.answer(plan(&[("bravo", State::Scratch)]));
+        console.pass(2 * DEAF);
+        // In one read, as from a slow line.
+        let both = [keys(back), keys("y")].map(|msg| match msg {
+            Msg::Keys(keys) => keys,
+            other => panic!("{other:?}"),
+        });
+        console.send(Msg::Keys(both.concat()));
+        console.pass(DEAF / 2);
+        console.send(keys("y"));
+        assert_eq!(console.applied(), [] as [&str; 0], "{over}");
+        console.pass(DEAF / 2);
+        console.send(keys("y"));
+        assert_eq!(console.applied(), ["bravo"], "{over}");
+    }
+}
+
+#[test]
+fn nothing_is_confirmed_where_nothing_can_be_seen() {
+    let mut console = four();
+    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+    console.send(Msg::Resize(59, 24));
+    console.press("y Enter Esc X");
+    assert_eq!(console.applied(), [] as [&str; 0]);
+    console.send(Msg::Resize(80, 24));
+    console.send(keys("y"));
+    assert_eq!(
+        console.applied(),
+        [] as [&str; 0],
+        "it has just come in sight"
+    );
+    console.pass(DEAF);
+    console.send(keys("y"));
+    assert_eq!(console.applied(), ["bravo"]);
+    console.send(Msg::Resize(80, 14));
+    console.press("q");
+    assert!(console.effects.contains(&Effect::Cancel));
+    assert!(!console.effects.contains(&Effect::Quit), "a run first");
+    assert!(console.press("q").contains(&Effect::Quit));
+}
+
+#[test]
+fn a_plan_that_is_protected_meanwhile_has_to_be_typed() {
+    let mut console = four();
+    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+    assert_eq!(*console.form(), Form::Key);
+    // Of the same agents, by the same hash.
+    let mut protected = plan(&[("bravo", State::Scratch)]);
+    protected.steps[0].protect = Protection::Typed;
+    console.observe(vec![seen("bravo", State::Drifted)]);
+    console.answer(protected);
+    assert_eq!(*console.form(), Form::Typed("reset 1".to_string()));
+    console.pass(DEAF);
+    console.press("y");
+    assert_eq!(console.applied(), [] as [&str; 0]);
+}
+
+#[test]
+fn what_changes_while_a_plan_is_made_anew_makes_another() {
+    let mut console = four();
+    let grown = |minutes: i64| {
+        let mut grown = seen("bravo", State::Scratch);
+        let content = grown.content.as_mut().unwrap();
+        content.scratch_lines += minutes as u64;
+        grown
+    };
+    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+    let asked = |effects: Vec<Effect>| {
+        let plans = effects.iter().filter(|it| matches!(it, Effect::Plan(..)));
+        plans.count()
+    };
+    assert_eq!(asked(console.observe(vec![grown(1)])), 1);
+    assert_eq!(asked(console.observe(vec![grown(2)])), 0, "one at a time");
+    assert_eq!(asked(console.answer(plan(&[("bravo", State::Scratch)]))), 1);
+    assert_eq!(asked(console.answer(plan(&[("bravo", State::Scratch)]))), 0);
+}
+
+#[test]
+fn a_plan_leads_back_to_where_it_was_asked_for() {
+    let mut console = four();
+    console.press("j d X");
+    console.answer(plan(&[("bravo", State::Scratch)]));
+    console.pass(DEAF);
+    // What would be lost can be looked at first.
+    assert!(
+        console
+            .press("d")
+            .contains(&Effect::Texts("bravo".to_string()))
+    );
+    assert_eq!(console.model.screen, Screen::Agent);
+    console.press("q");
+    assert_eq!(
+        console.model.screen,
+        Screen::Reset,
+        "the plan is still there"
+    );
+    assert_eq!(*console.form(), Form::Key);
+    console.press("q");
+    assert_eq!(console.model.screen, Screen::Fleet);
+    console.press("d X q");
+    assert_eq!(console.model.screen, Screen::Agent);
+    console.press("q");
+    assert_eq!(console.model.screen, Screen::Fleet);
+}
+
+#[test]
+fn a_plan_that_is_slow_is_given_up_before_anything_is_left() {
+    let mut console = four();
+    console.press("X");
+    assert_eq!(console.press("^c"), []);
+    assert_eq!(console.model.screen, Screen::Fleet);
+    assert_eq!(console.answer(plan(&[("charlie", State::Drifted)])), []);
+    assert!(matches!(console.model.reset.stage, Stage::Empty));
+    assert!(console.press("^c").contains(&Effect::Quit));
+}
+
+#[test]
 fn what_was_typed_ahead_of_a_plan_is_lost() {
     let mut console = four();
     console.press("j X y y y");
@@ -341,6 +469,11 @@ fn a_plan_that_cannot_be_made_says_why() {
     let error = Error::new(Kind::User, "there is no agent called charlie");
     console.send(Msg::Planned(1, Err(error)));
     assert_eq!(console.model.screen, Screen::Fleet);
+    let mut elsewhere = four();
+    elsewhere.press("X 7");
+    let gone = Error::new(Kind::User, "there is no agent called charlie");
+    elsewhere.send(Msg::Planned(1, Err(gone)));
+    assert_eq!(elsewhere.model.screen, Screen::Log);
     assert!(
         console.said().contains("no agent called"),
         "{}",

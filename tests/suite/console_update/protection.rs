@@ -2,7 +2,7 @@
 
 use memory_shepherd::console::model::{Form, Overlay};
 use memory_shepherd::console::update::Effect;
-use memory_shepherd::engine::{Protection, State, UndoMode};
+use memory_shepherd::engine::{Plan, Protection, State, UndoMode};
 
 use super::MINUTE;
 use crate::console_fleet::{Console, fleet, four, plan, reset_of, seen, undo};
@@ -17,17 +17,18 @@ fn protected(protect: Protection) -> Console {
 
 #[test]
 fn a_protected_agent_needs_typing_whatever_it_is_in() {
-    let mut console = protected(Protection::Typed);
-    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+    let typed = |mut plan: Plan| {
+        plan.steps[0].protect = Protection::Typed;
+        plan
+    };
+    let mut console = four();
+    console.plan("j X", typed(plan(&[("bravo", State::Scratch)])));
     assert_eq!(*console.form(), Form::Typed("reset 1".to_string()));
-    let mut console = protected(Protection::Typed);
-    console.plan("j z", undo(&["bravo"], false, UndoMode::Refuse));
+    let mut console = four();
+    console.plan("j z", typed(undo(&["bravo"], false, UndoMode::Refuse)));
     assert_eq!(*console.form(), Form::Typed("undo 1".to_string()));
     let mut solo = fleet(&[("solo", State::Scratch)]);
-    let mut observation = seen("solo", State::Scratch);
-    observation.protect = Protection::Typed;
-    solo.observe(vec![observation]);
-    solo.plan("X", plan(&[("solo", State::Scratch)]));
+    solo.plan("X", typed(plan(&[("solo", State::Scratch)])));
     assert_eq!(
         *solo.form(),
         Form::Typed("reset 1".to_string()),

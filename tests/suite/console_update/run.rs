@@ -5,7 +5,7 @@ use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::{Outcome, Progress, Stage as Step, State, UndoMode, UndoTarget};
 
 use super::{marks, running};
-use crate::console_fleet::{four, plan, report, reset_of};
+use crate::console_fleet::{Console, four, plan, report, reset_of};
 
 #[test]
 fn control_c_cancels_a_run_and_then_quits() {
@@ -48,6 +48,42 @@ fn a_run_can_be_left_and_comes_back_and_nothing_else_is_planned_meanwhile() {
         [Effect::Read(vec!["bravo".to_string()]), Effect::LoadLog]
     );
     assert!(matches!(console.model.reset.stage, Stage::Result(_)));
+}
+
+#[test]
+fn the_key_that_leaves_screens_pressed_too_often_stops_no_run() {
+    let mut console = running();
+    assert_eq!(console.press("q q q"), []);
+    assert!(console.said().contains("a run is in progress"));
+    assert!(console.model.is_running());
+    console.press("^c");
+    assert!(console.press("q").contains(&Effect::Quit));
+}
+
+#[test]
+fn a_result_stays_until_another_run_whatever_is_planned_and_left() {
+    let mut console = running();
+    console.send(Msg::Ended(Box::new(report(&[
+        ("bravo", Outcome::Ok, None),
+        ("delta", Outcome::Refused, Some("moved")),
+    ]))));
+    let is_there = |console: &Console| {
+        console.model.screen == Screen::Reset
+            && matches!(&console.model.reset.stage, Stage::Result(view) if view.run == "7f3c0a11")
+    };
+    console.press("5");
+    for plan_and_back in ["z q", "r Esc", "q 5", "q X q 5"] {
+        console.press(plan_and_back);
+        assert!(is_there(&console), "{plan_and_back}");
+    }
+    assert_eq!(
+        console.press("z"),
+        [Effect::Plan(
+            console.model.request,
+            Request::Undo(UndoTarget::Run("7f3c0a11".to_string()), UndoMode::Refuse),
+            false
+        )]
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::super::{Canvas, cut, size};
 use crate::console::command::Command;
 use crate::console::model::Model;
 use crate::console::theme::{Role, of_outcome};
-use crate::engine::{Act, Event, Past, Standing, Trigger};
+use crate::engine::{Act, Event, Past, Standing};
 
 /// Heights of a chart's columns, the lowest first.
 const HEIGHTS: [&str; 7] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇"];
@@ -261,11 +261,7 @@ fn word(past: &Past) -> &'static str {
 }
 
 fn by(event: &Event) -> String {
-    let trigger = match event.trigger {
-        Trigger::Console => "console",
-        Trigger::Cli => "cli",
-        Trigger::Timer => "timer",
-    };
+    let trigger = event.trigger.word();
     match event.user == trigger {
         true => trigger.to_string(),
         false => format!("{} {trigger}", event.user),
