@@ -3,6 +3,7 @@
 use super::command::{self, Category, Command};
 use super::filter;
 use super::model::{Chooser, Item, Model, Overlay, Sort, twin};
+use super::theme;
 
 /// One line of a chooser.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,64 +67,98 @@ pub fn show(model: &mut Model, mut overlay: Overlay) {
     model.overlay = Some(overlay);
 }
 
+/// What begins the names of all that are no commands.
+const KINDS: [&str; 4] = ["agent ", "filter ", "sort ", "theme "];
+
 fn palette(model: &Model, chooser: &Chooser) -> Vec<Choice> {
     let commands = command::offered(model).filter(|spec| spec.command != Command::Palette);
     let mut choices: Vec<Choice> = commands
         .map(|spec| of_command(model, spec.command))
         .collect();
-    choices.extend(Sort::ALL.into_iter().map(|sort| Choice {
-        item: Item::Sort(sort),
-        id: format!("sort {}", sort.word()),
-        title: format!("Order the fleet by {}", sort.word()),
-        twin: None,
-        keys: String::new(),
-        disabled: None,
-        category: None,
+    choices.extend(Sort::ALL.into_iter().map(|sort| {
+        simple(
+            Item::Sort(sort),
+            format!("sort {}", sort.word()),
+            format!("Order the fleet: {}", sort.title()),
+        )
     }));
-    choices.extend(model.themes.iter().map(|name| Choice {
-        item: Item::Theme(name.clone()),
-        id: format!("theme {name}"),
-        title: format!("Wear the theme {name}"),
-        twin: None,
-        keys: String::new(),
-        disabled: None,
-        category: None,
+    choices.extend(model.themes.iter().map(|name| {
+        simple(
+            Item::Theme(name.clone()),
+            format!("theme {name}"),
+            format!("Wear the theme {name}"),
+        )
     }));
     let filters = model.preferences.filters.iter();
-    choices.extend(filters.map(|(name, filter)| Choice {
-        item: Item::Filter(filter.clone()),
-        id: format!("filter {name}"),
-        title: format!("Show only {filter}"),
-        twin: None,
-        keys: String::new(),
-        disabled: None,
-        category: None,
+    choices.extend(filters.map(|(name, filter)| {
+        simple(
+            Item::Filter(filter.clone()),
+            format!("filter {name}"),
+            format!("Show only {filter}"),
+        )
     }));
-    choices.extend(model.rows.iter().map(|row| Choice {
-        item: Item::Agent(row.name.clone()),
-        id: format!("agent {}", row.name),
-        title: format!("Open {}, {}", row.name, row.state()),
-        twin: None,
-        keys: String::new(),
-        disabled: None,
-        category: None,
+    choices.extend(model.rows.iter().map(|row| {
+        simple(
+            Item::Agent(row.name.clone()),
+            format!("agent {}", row.name),
+            format!("Open {}, {}", row.name, row.state()),
+        )
     }));
     let query = chooser.query.trim();
     if query.is_empty() {
         return choices;
     }
+    // Behind one of these words nothing else is meant, and nothing like it.
+    let begun = chooser.query.trim_start();
+    let kind = KINDS.iter().find(|kind| begun.starts_with(**kind));
+    let score = |choice: &Choice| match kind {
+        None => filter::score(query, &format!("{} {}", choice.id, choice.title)),
+        Some(kind) => {
+            let name = choice.id.strip_prefix(kind)?;
+            let text = format!("{name} {}", choice.title).to_lowercase();
+            let mut words = begun[kind.len()..].split_whitespace();
+            words
+                .all(|word| text.contains(&word.to_lowercase()))
+                .then_some(0)
+        }
+    };
     let mut scored: Vec<(bool, u32, Choice)> = choices
         .into_iter()
         .filter_map(|choice| {
-            let text = format!("{} {}", choice.id, choice.title);
-            let score = filter::score(query, &text)?;
+            let score = score(&choice)?;
             // `:q` is quit, whatever else has a q.
             let exact = choice.id.starts_with(query) || (query == "q" && choice.id == "quit");
             Some((exact, score, choice))
         })
         .collect();
     scored.sort_by_key(|(exact, score, _)| std::cmp::Reverse((*exact, *score)));
-    scored.into_iter().map(|(_, _, choice)| choice).collect()
+    let mut choices: Vec<Choice> = scored.into_iter().map(|(_, _, choice)| choice).collect();
+    if let Some(name) = query.strip_prefix("theme ").map(str::trim)
+        && choices.is_empty()
+        && theme::is_name(name)
+    {
+        // Its file may have been made a moment ago.
+        let title = format!("Wear the theme of the file {name}.toml, if there is one");
+        choices.push(simple(
+            Item::Theme(name.to_string()),
+            query.to_string(),
+            title,
+        ));
+    }
+    choices
+}
+
+/// What is neither disabled nor has keys.
+fn simple(item: Item, id: String, title: String) -> Choice {
+    Choice {
+        item,
+        id,
+        title,
+        twin: None,
+        keys: String::new(),
+        disabled: None,
+        category: None,
+    }
 }
 
 fn of_command(model: &Model, command: Command) -> Choice {

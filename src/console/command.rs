@@ -421,7 +421,10 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
             )?;
             model.why_read_only().map_or(Ok(()), Err)
         }
-        Command::CopyLine | Command::CopyAll | Command::Page
+        Command::Page if model.screen == Screen::Agent && model.agent.is_list() => {
+            model.entry().map(|_| ())
+        }
+        Command::CopyLine | Command::CopyAll
             if model.screen == Screen::Agent && model.agent.is_list() =>
         {
             Err(no_text())

@@ -405,7 +405,7 @@ fn do_jobs(engine: &Engine, queue: &Receiver<Job>, messages: &Sender<Msg>) {
                 *known = Some(digest);
                 match config::load(&engine.config().path, &env) {
                     Ok(config) => Msg::ConfigRead(Box::new(config)),
-                    Err(problems) => Msg::ConfigBroken(problems.to_string()),
+                    Err(problems) => Msg::ConfigBroken(problems.0),
                 }
             }
             Job::Remember => Msg::Remembered(engine.remembered()),

@@ -236,6 +236,18 @@ impl Sort {
             Sort::LastRun => "last run",
         }
     }
+
+    /// What comes first.
+    pub fn title(self) -> &'static str {
+        match self {
+            Sort::Severity => "the worst first",
+            Sort::Name => "by name",
+            Sort::Size => "the largest memory first",
+            Sort::Scratch => "the most scratch first",
+            Sort::Changed => "by the age of the last change, the youngest first",
+            Sort::LastRun => "by the age of the last run, the oldest first",
+        }
+    }
 }
 
 /// The screens.
@@ -636,7 +648,7 @@ impl Model {
         for problem in problems {
             self.say(Level::Error, preferences::line(problem, ""));
         }
-        self.preferences_error = preferences::summary(problems);
+        self.preferences_error = preferences::summary(problems, "keys");
     }
 
     /// Says something that is not worth keeping.

@@ -129,14 +129,15 @@ pub fn parse(text: &str, path: &Path) -> Loaded {
     (preferences, found)
 }
 
-/// What is wrong, in a line: the first of it, and how much more there is.
-pub fn summary(problems: &[Diagnostic]) -> Option<String> {
+/// What is wrong, in a line: the first of it, how much more there is, and the command
+/// that tells all.
+pub fn summary(problems: &[Diagnostic], all: &str) -> Option<String> {
     let more = match problems.len() {
         0 | 1 => String::new(),
-        all => format!(" and {} more", all - 1),
+        many => format!(" and {} more", many - 1),
     };
     let first = line(problems.first()?, &more);
-    Some(format!("{first} (`memory-shepherd keys` tells all)"))
+    Some(format!("{first} (`memory-shepherd {all}` tells all)"))
 }
 
 /// One thing that is wrong, in a line: `console.toml:3: what; what to do`. `more`

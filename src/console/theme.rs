@@ -239,7 +239,7 @@ fn is_built_in(name: &str) -> bool {
 }
 
 /// Whether this can be the name of a theme: a name and no way elsewhere.
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
     !name.is_empty() && !name.starts_with('.') && name.chars().all(part)
 }

@@ -24,7 +24,7 @@ use super::model::{
     PlanView, Request, ResultView, Row, RunSummary, Screen, Stage, Wanted, age, form, jobs,
     modified,
 };
-use super::preferences::Preferences;
+use super::preferences::{self, Preferences};
 use super::text::{Line, Prepared, Tones};
 use crate::archive::Written;
 use crate::baseline::Inspected;
@@ -102,7 +102,7 @@ pub enum Msg {
     /// The changed config is right; it is put in force elsewhere.
     ConfigRead(Box<Config>),
     /// The config was changed and is wrong; the old one stays.
-    ConfigBroken(String),
+    ConfigBroken(Vec<Diagnostic>),
     /// The config was changed: the fleet, its agents and where they are, and
     /// whether it is read-only.
     ConfigLoaded(Fleet, Vec<(String, Address)>, bool),
@@ -320,12 +320,15 @@ fn answer(model: &mut Model, msg: Msg) -> Vec<Effect> {
         }
         Msg::Desk(event) => question::told(model, event),
         Msg::ConfigChanged | Msg::ConfigRead(_) => Vec::new(),
-        Msg::ConfigBroken(why) => {
+        Msg::ConfigBroken(problems) => {
+            for problem in &problems {
+                model.say(Level::Error, preferences::line(problem, ""));
+            }
             model.say(
                 Level::Error,
                 "the configuration was changed and is wrong; the old one stays in force",
             );
-            model.config_error = Some(why);
+            model.config_error = preferences::summary(&problems, "config check");
             Vec::new()
         }
         Msg::ConfigLoaded(fleet, agents, read_only) => {
@@ -459,7 +462,12 @@ fn ages(model: &Model) -> Vec<String> {
             .into_iter()
             .collect(),
         Screen::Hosts => host::ages(model),
-        _ => Vec::new(),
+        Screen::Log => {
+            let jobs = model.jobs.shown.iter();
+            jobs.map(|job| age(model.now.wall, job.since.wall))
+                .collect()
+        }
+        Screen::Reset => Vec::new(),
     }
 }
 
@@ -712,6 +720,8 @@ fn config_loaded(
     model.rows = agents.into_iter().map(new).collect();
     let names: Vec<&String> = model.rows.iter().map(|row| &row.name).collect();
     model.marks.retain(|name| names.contains(&name));
+    let open = &model.agent.name;
+    let gone = (model.screen == Screen::Agent && !names.contains(&open)).then(|| open.clone());
     model.hosts = HostsScreen::default();
     model.fleet = fleet;
     model.read_only.by_config = read_only;
@@ -722,5 +732,10 @@ fn config_loaded(
     }
     model.arrange();
     model.say(Level::Info, "the configuration was changed and is in force");
+    if let Some(name) = gone {
+        let text = format!("{name} is no longer in the configuration, which was changed");
+        model.say(Level::Warn, text);
+        go(model, Screen::Fleet);
+    }
     effects
 }

@@ -360,6 +360,9 @@ fn wrap(text: &str, room: usize, most: usize) -> Vec<String> {
     lines
 }
 
+/// A cause is kept whatever room there is if it has no more cells.
+const CAUSE: usize = 20;
+
 /// A path that is shortened keeps so many cells.
 const PATH: usize = 16;
 
@@ -375,7 +378,8 @@ fn break_word(text: &str, room: usize) -> (&str, &str) {
 }
 
 /// A sentence about trouble, made visible, in `room` cells: what is cut is the middle
-/// of paths and then what stands before the cause, which comes last; not the cause.
+/// of paths and then what stands before the cause, which comes last; not the cause,
+/// unless it is so long that nothing would be left to tell what it is about.
 fn fit(text: &str, room: usize) -> String {
     let text = untrusted::line(text);
     let mut excess = text.width().saturating_sub(room);
@@ -393,10 +397,12 @@ fn fit(text: &str, room: usize) -> String {
     });
     let text = words.collect::<Vec<_>>().join(" ");
     match text.rsplit_once(": ") {
-        Some((front, cause)) if text.width() > room && cause.width() + 2 < room => {
-            format!("{}: {cause}", clip(front, room - cause.width() - 2))
+        Some((front, cause)) if text.width() > room && cause.width() <= CAUSE.max(room * 2 / 3) => {
+            match room.checked_sub(cause.width() + 3) {
+                Some(left) => format!("{}: {cause}", clip(front, left + 1)),
+                None => clip(cause, room),
+            }
         }
-        Some((_, cause)) if text.width() > room => clip(cause, room),
         _ => clip(&text, room),
     }
 }
@@ -448,6 +454,12 @@ fn count(number: u64, noun: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_sentence_the_cause_stays_unless_nothing_else_would() {
+        let text = "resets are BLOCKED: x is 9da80d51, sealed was f024905b";
+        assert_eq!(fit(text, 30), "resets are BLOCKED: x is 9da8…");
+    }
 
     #[test]
     fn names_are_shortened_in_the_middle_and_sentences_cut() {

@@ -16,7 +16,9 @@ use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell;
 use ratatui::style::{Color, Modifier};
 
-use crate::console_fleet::{Console, fleet, history, keys, plan, report, run, seen, skipped, undo};
+use crate::console_fleet::{
+    Console, fleet, history, keys, plan, report, run, seen, skipped, undo, wrong,
+};
 use crate::reader::{Stream, brief, foreign, payload, payloads};
 use crate::terminal::{Seen, assert_same_grid, grid};
 
@@ -501,7 +503,7 @@ fn journey(wire: &mut Wire) {
         .send(Msg::Note(Level::Error, "something is wrong".to_string()));
     wire.frame("note");
     wire.console
-        .send(Msg::ConfigBroken("conf:3: what is this?".to_string()));
+        .send(Msg::ConfigBroken(vec![wrong("what is this?")]));
     wire.frame("config error");
     wire.console.send(Msg::Log(Err(
         "the ledger's chain is broken at 7".to_string()
@@ -667,7 +669,7 @@ fn hostile_names_hosts_reasons_and_notes_are_text() {
         wire.console.send(Msg::Note(Level::Error, evil.clone()));
         wire.frame(&what);
         wire.console.press("1");
-        wire.console.send(Msg::ConfigBroken(evil.clone()));
+        wire.console.send(Msg::ConfigBroken(vec![wrong(&evil)]));
         wire.console.send(Msg::Log(Err(evil.clone())));
         wire.frame(&what);
         // Names come from the config; if one gets through, it is text as well.

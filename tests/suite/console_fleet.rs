@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 use memory_shepherd::archive::{EntryKind, Written};
-use memory_shepherd::config::{self, Env, Extension, Host};
+use memory_shepherd::config::{self, Diagnostic, Env, Extension, Host};
 use memory_shepherd::console::first_model;
 use memory_shepherd::console::keymap::{self, Key};
 use memory_shepherd::console::model::{Form, Model, Moment, Request, RunSummary, Stage};
@@ -549,6 +549,18 @@ pub fn seen(name: &str, state: State) -> Observation {
             },
         }),
         ledger_error: None,
+    }
+}
+
+/// A mistake in the config.
+pub fn wrong(what: &str) -> Diagnostic {
+    Diagnostic {
+        level: config::Level::Error,
+        file: "/etc/memory-shepherd/memory-shepherd.conf".into(),
+        line: Some(7),
+        text: String::new(),
+        message: what.to_string(),
+        hint: None,
     }
 }
 

@@ -24,6 +24,7 @@ use memory_shepherd::transport::sftp::askpass;
 
 use crate::console_fleet::{
     Console, agents, fleet, history, host, host_key, passphrase, plan, report, run, seen, undo,
+    wrong,
 };
 use crate::console_update::everywhere::check;
 use crate::fuzz::Numbers;
@@ -215,7 +216,7 @@ impl Soak {
                 info.tag = [None, Some(evil)][self.numbers.below(2)].clone();
                 Msg::ConfigLoaded(info, agents(&names), self.numbers.below(8) == 0)
             }
-            6 => Msg::ConfigBroken(evil),
+            6 => Msg::ConfigBroken(vec![wrong(&evil)]),
             7 => {
                 let reach = [
                     Reach::Unknown,

@@ -28,7 +28,7 @@ use ratatui::backend::TestBackend;
 
 use crate::console_fleet::{
     Console, address, fleet, host, host_key, passphrase, plan, report, run, seen, skipped, undo,
-    unread,
+    unread, wrong,
 };
 
 const SIZES: [(u16, u16); 2] = [(120, 36), (80, 24)];
@@ -187,8 +187,9 @@ fn fleet_that_was_never_seen() {
 #[test]
 fn fleet_with_a_wrong_config_and_a_broken_ledger() {
     picture("fleet_errors", |console| {
-        let wrong = "/etc/memory-shepherd/memory-shepherd.conf:7: [triage] no_such_key: unknown";
-        console.send(Msg::ConfigBroken(wrong.to_string()));
+        console.send(Msg::ConfigBroken(vec![wrong(
+            "[triage] no_such_key: unknown",
+        )]));
         console.send(Msg::Log(Err(
             "the ledger's chain is broken at record 7".to_string()
         )));

@@ -270,6 +270,11 @@ impl Model {
                 },
                 _ => Err("this row is no run".to_string()),
             },
+            (Screen::Agent, _) if self.agent.tab == Tab::History && self.agent.is_list() => {
+                let past = self.agent.history.current();
+                let past = past.ok_or("nothing was done to it yet")?;
+                of(&self.agent.name, past.record.what.entry.as_ref())
+            }
             _ => Err("there is no entry here".to_string()),
         }
     }

@@ -117,7 +117,7 @@ fn host_away(model: &mut Model) -> Vec<Effect> {
 /// Carries out a command that a key stands for, or says why not.
 pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
     if let Err(why) = command::enabled(command, model) {
-        model.say(Level::Info, format!("{}: {why}", command::spec(command).id));
+        model.hint(&format!("{}: {why}", command::spec(command).id));
         return Vec::new();
     }
     model.dirty = true;

@@ -153,7 +153,11 @@ pub(super) fn edited(
             format!("{}; resets refuse it", sentence(&error)),
         ),
         Ok(now) if now.bytes == edit.before.bytes => {
-            model.say(Level::Info, format!("baseline {name} is unchanged"));
+            // That the editor failed is what there is to know.
+            let failed = model.message.as_ref();
+            if failed.is_none_or(|message| message.level == Level::Info) {
+                model.say(Level::Info, format!("baseline {name} is unchanged"));
+            }
             return Vec::new();
         }
         Ok(now) => {
@@ -161,9 +165,11 @@ pub(super) fn edited(
                 [one] => format!("{one} has it"),
                 many => format!("{} have it", many.join(", ")),
             };
-            let said = format!(
-                "baseline {name} changed: +{added} -{removed} lines; {who} from the next reset on"
-            );
+            let when = match now.tampered {
+                None => format!("{who} from the next reset on"),
+                Some(_) => format!("{who} once it is sealed again"),
+            };
+            let said = format!("baseline {name} changed: +{added} -{removed} lines; {when}");
             model.say(Level::Info, said);
             let blocked = now.tampered.map(|how| format!("resets are BLOCKED: {how}"));
             let problems: Vec<String> = blocked.into_iter().chain(now.problems).collect();

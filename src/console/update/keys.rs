@@ -16,6 +16,9 @@ const UNLOCKED: Duration = Duration::from_secs(30 * 60);
 /// More printable keys than this in one read were not typed by a hand.
 const BURST: usize = 8;
 
+/// How many rows of a list a page is.
+const PAGE: usize = 10;
+
 /// How long an unfinished sequence waits before it is shown what can follow.
 const WHICH_KEY: Duration = Duration::from_millis(400);
 
@@ -207,6 +210,8 @@ pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
         Overlay::Question(_) | Overlay::Seal(_) => return Vec::new(),
     };
     let edit = chooser.typing;
+    let keymap = &model.preferences.keymap;
+    let doubled = |key| keymap.meaning(Context::Log, &[key, key]);
     // Its item may have moved.
     chooser.cursor = chooser::place(chooser, &choices).unwrap_or(chooser.cursor);
     match (key.code, key.typed()) {
@@ -228,8 +233,8 @@ pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
         }
         (Code::Down, _) => chooser.cursor += 1,
         (Code::Up, _) => chooser.cursor = chooser.cursor.saturating_sub(1),
-        (Code::PageDown, _) => chooser.cursor += 10,
-        (Code::PageUp, _) => chooser.cursor = chooser.cursor.saturating_sub(10),
+        (Code::PageDown, _) => chooser.cursor += PAGE,
+        (Code::PageUp, _) => chooser.cursor = chooser.cursor.saturating_sub(PAGE),
         (Code::Backspace, _) if edit => {
             // An empty palette is closed by one more Backspace.
             if chooser.query.pop().is_none() && !help {
@@ -243,9 +248,17 @@ pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
         }
         _ if edit => {}
         // The keys are those of any list that can be searched.
-        _ => match model.preferences.keymap.meaning(Context::Log, &[key]) {
+        _ => match keymap.meaning(Context::Log, &[key]) {
             Meaning::Command(Command::Down) => chooser.cursor += 1,
             Meaning::Command(Command::Up) => chooser.cursor = chooser.cursor.saturating_sub(1),
+            Meaning::Command(Command::HalfDown | Command::PageDown) => chooser.cursor += PAGE,
+            Meaning::Command(Command::HalfUp | Command::PageUp) => {
+                chooser.cursor = chooser.cursor.saturating_sub(PAGE);
+            }
+            Meaning::Command(Command::Top) => chooser.cursor = 0,
+            // Nothing else begins with it here, so the first of two is enough.
+            Meaning::Prefix if doubled(key) == Meaning::Command(Command::Top) => chooser.cursor = 0,
+            Meaning::Command(Command::Bottom) => chooser.cursor = choices.len(),
             Meaning::Command(Command::Search) => chooser.typing = true,
             Meaning::Command(Command::Back | Command::Help) => return Vec::new(),
             _ => {}

@@ -72,12 +72,17 @@ fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
         true => format!(
             "{agents}  would archive {} ({})",
             count(lines, "line"),
-            size(bytes)
+            match bytes {
+                ..1024 => format!("{bytes} B"),
+                _ => size(bytes),
+            }
         ),
         false => format!("{agents}, archive {}", count(lines, "line")),
     };
-    canvas.put(x, 0, &text, Role::Text);
-    canvas.put_right(canvas.width(), 0, "nothing done yet", Role::Good);
+    let done = "nothing done yet";
+    let room = usize::from(canvas.width().saturating_sub(x)).saturating_sub(done.len() + 1);
+    canvas.put(x, 0, &clip(&text, room), Role::Text);
+    canvas.put_right(canvas.width(), 0, done, Role::Good);
     canvas.rule(1);
     let columns = Columns::new(plan, canvas.width());
     heads(canvas, &columns, plan.act);
@@ -117,7 +122,8 @@ fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     for ((text, role), y) in foot.iter().rev().zip((0..=y + 1).rev()) {
         canvas.put(1, y, text, *role);
     }
-    if !plan.steps.is_empty() {
+    // What was said stands beside what has to be typed, not in its place.
+    if !message(model, canvas, y + 2) && !plan.steps.is_empty() {
         let command = cut(
             &twin::of_plan(model, view),
             usize::from(canvas.width()).saturating_sub(12),
@@ -320,9 +326,6 @@ fn note(model: &Model, view: &PlanView) -> (String, Role) {
 }
 
 fn confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16) {
-    if message(model, canvas, y) {
-        return;
-    }
     let verb = view.verb();
     if !view.hidden.is_empty() {
         return;

@@ -2,14 +2,14 @@
 
 use memory_shepherd::archive::{EntryKind, Written};
 use memory_shepherd::baseline::Inspected;
-use memory_shepherd::console::model::{Clip, Edit, Handed, Overlay, Page};
+use memory_shepherd::console::model::{Clip, Edit, Handed, Level, Overlay, Page};
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{Outcome, Protection, Reach, State};
 use memory_shepherd::error::{Error, Kind};
 
 use super::{SECOND, reading, running};
-use crate::console_fleet::{Console, four, host, plan, report, run, seen};
+use crate::console_fleet::{Console, four, host, past, plan, report, run, seen};
 
 /// What is copied by these keys.
 #[track_caller]
@@ -168,6 +168,30 @@ fn a_baseline_is_looked_at_edited_and_looked_at_again() {
 }
 
 #[test]
+fn that_the_editor_failed_is_what_stays_in_sight() {
+    let mut console = four();
+    let failed = "the editor: it ended with exit status 3";
+    console.send(Msg::Note(Level::Warn, failed.to_string()));
+    console.send(Msg::Edited(edit(false), Ok(edit(false).before), (0, 0)));
+    assert_eq!(console.said(), failed);
+}
+
+#[test]
+fn an_entry_is_read_where_a_history_names_it() {
+    let mut console = four();
+    console.press("d");
+    let written = archived().events[0].entry.clone().unwrap();
+    let mut past = past(3, 10, |event| event.agent = "charlie".to_string());
+    past.record.what.entry = Some(written.clone());
+    console.press("S-Tab");
+    console.send(Msg::History("charlie".to_string(), Ok(vec![past])));
+    assert_eq!(
+        console.press("o"),
+        [Effect::Entry("charlie".to_string(), written)]
+    );
+}
+
+#[test]
 fn a_baseline_of_a_read_only_agent_is_unlocked_first_whoever_shares_it() {
     let mut console = four();
     let name = || "charlie".to_string();
@@ -277,7 +301,11 @@ fn entries_are_read_where_they_are_named() {
         effects,
         [Effect::Entry("charlie".to_string(), written.clone())]
     );
-    let effects = console.send(Msg::Entry("charlie".to_string(), written.clone(), Ok(page())));
+    let effects = console.send(Msg::Entry(
+        "charlie".to_string(),
+        written.clone(),
+        Ok(page()),
+    ));
     assert_eq!(effects, [Effect::Page(page())]);
     console.press("j o");
     assert_eq!(console.said(), "pager: nothing of alpha was archived then");

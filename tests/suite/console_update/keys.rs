@@ -7,7 +7,7 @@ use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::State;
 
 use super::{cursor, dirties};
-use crate::console_fleet::{Console, four, plan};
+use crate::console_fleet::{Console, agents, four, plan};
 
 #[test]
 fn a_key_of_two_waits_for_the_second_and_a_wrong_second_counts_alone() {
@@ -21,6 +21,42 @@ fn a_key_of_two_waits_for_the_second_and_a_wrong_second_counts_alone() {
     assert_eq!(cursor(&console), "bravo", "gj is no key, j is");
     console.press("g x");
     assert!(console.model.pending.keys.is_empty());
+}
+
+#[test]
+fn behind_the_word_of_a_kind_the_palette_means_nothing_else() {
+    let chosen = |line: &str| {
+        let mut console = four();
+        console.press(":");
+        console.type_line(line);
+        let effects = console.press("Enter");
+        (console.model.sort, effects)
+    };
+    assert_eq!(chosen("sort age").0, Sort::Changed);
+    // Its file may be there since a moment ago; if not, that is said.
+    let theme = |name: &str| vec![Effect::Theme(name.to_string())];
+    assert_eq!(chosen("theme moon").1, theme("moon"));
+    assert_eq!(chosen("theme mon").1, theme("mono"));
+    for nothing in ["theme ../x", "sort nothing", "agent nobody", "filter none"] {
+        assert_eq!(chosen(nothing), (Sort::Severity, Vec::new()), "{nothing}");
+    }
+}
+
+#[test]
+fn what_is_chosen_is_what_the_cursor_came_to() {
+    let mut console = four();
+    console.press(":");
+    console.type_line("agent ");
+    console.press("Down");
+    // Others join in meanwhile, before it.
+    let info = console.model.fleet.clone();
+    let names = agents(&["aaaa", "alpha", "bravo", "charlie"]);
+    console.send(Msg::ConfigLoaded(info, names, false));
+    assert!(
+        console
+            .press("Enter")
+            .contains(&Effect::Texts("bravo".to_string()))
+    );
 }
 
 #[test]

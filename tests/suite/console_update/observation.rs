@@ -5,7 +5,7 @@ use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::{Address, Observation, State};
 
 use super::{BASELINE, MEMORY, MINUTE, SECOND, cursor, dirties, marks, order, running};
-use crate::console_fleet::{Console, address, agents, four, plan, seen, unread};
+use crate::console_fleet::{Console, address, agents, four, plan, seen, unread, wrong};
 
 #[test]
 fn an_observation_that_tells_nothing_new_is_not_drawn() {
@@ -78,11 +78,42 @@ fn an_idle_console_asks_for_few_ticks_and_draws_nothing() {
 }
 
 #[test]
+fn an_agent_that_left_the_config_is_left_too() {
+    let mut console = four();
+    console.press("d");
+    let info = console.model.fleet.clone();
+    console.send(Msg::ConfigLoaded(info, agents(&["alpha"]), false));
+    assert_eq!(console.model.screen, Screen::Fleet);
+    assert!(
+        console.said().starts_with("charlie is no longer"),
+        "{}",
+        console.said()
+    );
+}
+
+#[test]
 fn a_config_error_and_a_mended_config_show() {
     let mut console = four();
     console.press("j Space");
-    console.send(Msg::ConfigBroken("line 3: what?".to_string()));
-    assert_eq!(console.model.config_error.as_deref(), Some("line 3: what?"));
+    console.send(Msg::ConfigBroken(vec![wrong("what?"), wrong("and that?")]));
+    assert_eq!(
+        console.model.config_error.as_deref(),
+        Some("memory-shepherd.conf:7 and 1 more: what? (`memory-shepherd config check` tells all)")
+    );
+    let said: Vec<&str> = console
+        .model
+        .log
+        .messages
+        .iter()
+        .map(|it| it.text.as_str())
+        .collect();
+    assert_eq!(
+        said[1..3],
+        [
+            "memory-shepherd.conf:7: and that?",
+            "memory-shepherd.conf:7: what?"
+        ]
+    );
     assert_eq!(console.model.rows.len(), 4, "the old one stays");
     let info = Fleet {
         name: "prod-east".to_string(),
