@@ -4,11 +4,8 @@
 //! reset takes; `benches/hosts.rs` measures it there.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -16,11 +13,10 @@ use std::thread;
 use memory_shepherd::config::Host;
 use memory_shepherd::engine::{Engine, Outcome, State};
 use memory_shepherd::transport::TransportError;
-use memory_shepherd::transport::sftp::session::Link;
 use memory_shepherd::transport::sftp::ssh::{Dial, Dialed};
 
 use super::remote::{add_remote, engine};
-use super::servers::{Program, read_frame, sftp_server, write_frame};
+use super::servers::{Program, Way, read_frame, sftp_server, write_frame};
 use super::world::{BASELINE, World};
 
 /// What a look at an agent may take, connecting aside.
@@ -152,12 +148,14 @@ struct Counted {
 impl Dial for Counted {
     fn dial(&self, host: &Host) -> Result<Dialed, TransportError> {
         let Dialed { link, child } = self.server.dial(host)?;
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut to_server = File::from(link.input);
-        let mut from_server = File::from(link.output);
+        let Way {
+            link,
+            client: mut replies,
+            mut to_server,
+            mut from_server,
+        } = Way::cut(link);
         let (asks, answers) = (Arc::clone(&self.seen), Arc::clone(&self.seen));
-        let mut requests = theirs.try_clone().unwrap();
-        let mut replies = theirs;
+        let mut requests = replies.try_clone().unwrap();
         thread::spawn(move || {
             // What was sent in one piece is read in one piece.
             let mut piece = vec![0; 1 << 20];
@@ -187,11 +185,6 @@ impl Dial for Counted {
             }
             let _ = replies.shutdown(Shutdown::Both);
         });
-        let link = Link {
-            input: OwnedFd::from(ours.try_clone().unwrap()),
-            output: OwnedFd::from(ours),
-            errors: link.errors,
-        };
         Ok(Dialed { link, child })
     }
 }
