@@ -57,6 +57,14 @@ fn intact(console: &mut Console) {
     );
 }
 
+/// Pictures of an agent that was opened, and keys pressed.
+fn pressed(name: &str, open: impl Fn(&mut Console), keys: &str) {
+    picture(name, |console| {
+        open(console);
+        console.press(keys);
+    });
+}
+
 #[test]
 fn agent_that_has_drifted() {
     picture("agent_drifted", drifted);
@@ -133,10 +141,7 @@ fn agent_whose_texts_are_on_their_way() {
 
 #[test]
 fn agent_scratch() {
-    picture("agent_scratch", |console| {
-        intact(console);
-        console.press("Tab");
-    });
+    pressed("agent_scratch", intact, "Tab");
 }
 
 #[test]
@@ -182,10 +187,7 @@ fn agent_with_hidden_characters() {
 
 #[test]
 fn agent_without_wrapping() {
-    picture("agent_unwrapped", |console| {
-        drifted(console);
-        console.press("w n");
-    });
+    pressed("agent_unwrapped", drifted, "w n");
 }
 
 #[test]
@@ -202,10 +204,7 @@ fn agent_that_writes_while_one_reads() {
 
 #[test]
 fn agent_in_one_piece() {
-    picture("agent_unified", |console| {
-        drifted(console);
-        console.press("t");
-    });
+    pressed("agent_unified", drifted, "t");
 }
 
 #[test]
@@ -234,14 +233,8 @@ fn agent_with_hidden_characters_on_two_sides() {
 
 #[test]
 fn agent_with_less_context_and_with_all() {
-    picture("agent_changes_alone", |console| {
-        drifted(console);
-        console.press("_ _");
-    });
-    picture("agent_all_lines", |console| {
-        drifted(console);
-        console.press("= = = =");
-    });
+    pressed("agent_changes_alone", drifted, "_ _");
+    pressed("agent_all_lines", drifted, "= = = =");
 }
 
 #[test]
@@ -256,22 +249,13 @@ fn agent_whose_blanks_are_ignored() {
 
 #[test]
 fn agent_whose_text_has_the_screen_for_itself() {
-    picture("agent_full_diff", |console| {
-        drifted(console);
-        console.press("f");
-    });
-    picture("agent_full_scratch", |console| {
-        drifted(console);
-        console.press("Tab f");
-    });
+    pressed("agent_full_diff", drifted, "f");
+    pressed("agent_full_scratch", drifted, "Tab f");
 }
 
 #[test]
 fn agent_facts() {
-    picture("agent_facts", |console| {
-        drifted(console);
-        console.press("Tab Tab");
-    });
+    pressed("agent_facts", drifted, "Tab Tab");
 }
 
 /// Opens the history of the agent that has drifted.
@@ -284,14 +268,8 @@ fn looking_back(console: &mut Console) {
 
 #[test]
 fn agent_history() {
-    picture("agent_history", |console| {
-        looking_back(console);
-        console.press("j j");
-    });
-    picture("agent_history_failed", |console| {
-        looking_back(console);
-        console.press("j j j");
-    });
+    pressed("agent_history", looking_back, "j j");
+    pressed("agent_history_failed", looking_back, "j j j");
     picture("agent_history_empty", |console| {
         looking_back(console);
         let name = "code-reviewer".to_string();
@@ -302,10 +280,7 @@ fn agent_history() {
         let why = "the ledger's chain is broken at record 7".to_string();
         console.send(Msg::History("code-reviewer".to_string(), Err(why)));
     });
-    picture("agent_history_waiting", |console| {
-        drifted(console);
-        console.press("S-Tab");
-    });
+    pressed("agent_history_waiting", drifted, "S-Tab");
 }
 
 #[test]
@@ -325,10 +300,7 @@ fn agent_before_and_after_a_past_run() {
         let why = "run 00000007 cannot be undone: its entry was deleted by retention";
         open(console, Side::Gone(why.to_string()));
     });
-    picture("agent_past_waiting", |console| {
-        looking_back(console);
-        console.press("Enter");
-    });
+    pressed("agent_past_waiting", looking_back, "Enter");
 }
 
 #[test]
