@@ -148,14 +148,9 @@ struct Counted {
 impl Dial for Counted {
     fn dial(&self, host: &Host) -> Result<Dialed, TransportError> {
         let Dialed { link, child } = self.server.dial(host)?;
-        let Way {
-            link,
-            client: mut replies,
-            mut to_server,
-            mut from_server,
-        } = Way::cut(link);
+        let mut way = Way::cut(link);
         let (asks, answers) = (Arc::clone(&self.seen), Arc::clone(&self.seen));
-        let mut requests = replies.try_clone().unwrap();
+        let mut requests = way.client.try_clone().unwrap();
         thread::spawn(move || {
             // What was sent in one piece is read in one piece.
             let mut piece = vec![0; 1 << 20];
@@ -168,23 +163,26 @@ impl Dial for Counted {
                     continue;
                 }
                 asks.lock().unwrap().asks(&asked);
-                if to_server.write_all(&waiting).is_err() {
+                if way.to_server.write_all(&waiting).is_err() {
                     break;
                 }
                 waiting.clear();
             }
         });
         thread::spawn(move || {
-            while let Some(frame) = read_frame(&mut from_server) {
+            while let Some(frame) = read_frame(&mut way.from_server) {
                 // Noted before it is passed on: what is asked then comes later.
                 let passed = answers.lock().unwrap().answers(frame);
-                let mut written = passed.iter().map(|frame| write_frame(&mut replies, frame));
+                let mut written = passed
+                    .iter()
+                    .map(|frame| write_frame(&mut way.client, frame));
                 if !written.all(|it| it.is_some()) {
                     break;
                 }
             }
-            let _ = replies.shutdown(Shutdown::Both);
+            let _ = way.client.shutdown(Shutdown::Both);
         });
+        let link = way.link;
         Ok(Dialed { link, child })
     }
 }

@@ -105,35 +105,31 @@ impl Dial for Wired {
             return Err(TransportError::new(Cause::Unreachable, error));
         }
         let Dialed { link, child } = self.server.dial(host)?;
-        let Way {
-            link,
-            client: mut replies,
-            mut to_server,
-            mut from_server,
-        } = Way::cut(link);
+        let mut way = Way::cut(link);
         let mut state = self.wire.state.lock().unwrap();
-        state.open.push(replies.try_clone().unwrap());
+        state.open.push(way.client.try_clone().unwrap());
         drop(state);
-        let mut requests = replies.try_clone().unwrap();
+        let mut requests = way.client.try_clone().unwrap();
         let wire = Arc::clone(&self.wire);
         thread::spawn(move || {
             while let Some(frame) = read_frame(&mut requests) {
                 wire.came(frame[0]);
-                if write_frame(&mut to_server, &frame).is_none() {
+                if write_frame(&mut way.to_server, &frame).is_none() {
                     break;
                 }
             }
         });
         let wire = Arc::clone(&self.wire);
         thread::spawn(move || {
-            while let Some(frame) = read_frame(&mut from_server) {
+            while let Some(frame) = read_frame(&mut way.from_server) {
                 wire.may_pass();
-                if write_frame(&mut replies, &frame).is_none() {
+                if write_frame(&mut way.client, &frame).is_none() {
                     break;
                 }
             }
-            let _ = replies.shutdown(Shutdown::Both);
+            let _ = way.client.shutdown(Shutdown::Both);
         });
+        let link = way.link;
         Ok(Dialed { link, child })
     }
 }
