@@ -1,4 +1,8 @@
 //! The bodies of the fuzz targets, which the tests of the main package run too.
 
-#[path = "../../tests/suite/fuzz/targets.rs"]
-pub mod targets;
+#[path = "../../tests/suite/fuzz"]
+mod fuzz {
+    pub mod targets;
+}
+
+pub use fuzz::targets;

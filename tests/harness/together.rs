@@ -392,6 +392,10 @@ fn one_that_waits_in_vain_gives_up_in_time_and_names_the_holder() {
     scene.is_whole();
 }
 
+/// Starts a program that INT and TERM end, whoever started the tests: what ignores them
+/// hands that down, as a shell without job control does to its jobs in the background.
+const HEEDING: [&str; 2] = ["env", "--default-signal=INT,TERM"];
+
 #[test]
 fn one_that_waits_and_is_interrupted_ends_at_once_and_has_done_nothing() {
     let scene = Scene::new(&["scout"]);
@@ -400,7 +404,8 @@ fn one_that_waits_and_is_interrupted_ends_at_once_and_has_done_nothing() {
     for end in [Signal::INT, Signal::TERM] {
         let queue = scene.fleet.archive.join(".shepherd/locks/scout.queue");
         let _ = fs::remove_file(&queue);
-        let waiting = scene.start(&["reset", "scout", "--wait", "3600"]);
+        let words = ["reset", "scout", "--wait", "3600"];
+        let waiting = Running::start(scene.fleet.command(&HEEDING, &words));
         wait_for("its place in the queue", || queue.exists());
         signal(&waiting, end);
         assert_ne!(waiting.end().code, Some(0));

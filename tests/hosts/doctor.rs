@@ -1,61 +1,24 @@
 //! What `doctor` tells of hosts and of the memories there.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::fs;
+use std::os::unix::fs::symlink;
 
 use super::servers::sftp_server;
-use super::world::{BASELINE, World};
+use super::site::Site;
+use super::world::World;
 
-/// A fleet of these agents on a host, whose ssh is a program of ours.
-struct Site {
-    world: World,
-    config: PathBuf,
-    path: PathBuf,
-}
-
+/// A fleet of one agent here and these on a host.
 fn site(agents: &[&str], ssh: &str) -> Site {
-    let mut world = World::new(&["scout"]);
+    let world = World::new(&["scout"]);
     world.write_scratch("scout", "a note\n");
-    for agent in agents {
-        let memory = world.memory(agent);
-        let lines = format!(
-            "remote_host = box\nremote_user = ops\nremote_port = 2222\nremote_timeout = 600\nremote_memory = {}",
-            memory.display()
-        );
-        world.add(agent, &lines);
-        world.set_baseline(agent, BASELINE);
-        world.write_scratch(agent, "a note\n");
-    }
-    let config = world.config().path;
-    let path = world.root.join("bin");
-    fs::create_dir(&path).unwrap();
-    fs::write(path.join("ssh"), format!("#!/bin/sh\n{ssh}\n")).unwrap();
-    fs::set_permissions(path.join("ssh"), Permissions::from_mode(0o755)).unwrap();
-    Site {
-        world,
-        config,
-        path,
-    }
+    let lines = "remote_user = ops\nremote_port = 2222";
+    Site::new(world, agents, lines, &format!("#!/bin/sh\n{ssh}\n"))
 }
 
-impl Site {
-    fn run(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_memory-shepherd"));
-        command
-            .env_clear()
-            .env("HOME", self.world.root.join("home"));
-        command.env("PATH", format!("{}:/usr/bin:/bin", self.path.display()));
-        command.args(["--config", self.config.to_str().unwrap()]);
-        command.args(arguments).output().unwrap()
-    }
-
-    fn doctor(&self) -> (String, Option<i32>) {
-        let output = self.run(&["doctor"]);
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        (text, output.status.code())
-    }
+fn doctor(site: &Site) -> (String, Option<i32>) {
+    let output = site.run(&["doctor"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    (text, output.status.code())
 }
 
 /// An ssh that is an SFTP server.
@@ -79,7 +42,7 @@ fn memories_on_a_host_are_looked_at_and_each_trouble_is_told() {
     large.set_len((16 << 20) + 1).unwrap();
     let gone = memory("homeless");
     fs::remove_dir_all(gone.parent().unwrap()).unwrap();
-    let (text, code) = site.doctor();
+    let (text, code) = doctor(&site);
     for (agent, why) in [
         ("folder", "a folder stands in its place"),
         ("link", "link"),
@@ -107,7 +70,7 @@ fn resets_on_a_host_say_nothing_of_the_file_system_here() {
     let site = site(&["ranger"], SERVES);
     let reset = site.run(&["reset", "ranger"]);
     assert!(reset.status.success(), "{reset:?}");
-    let (text, _) = site.doctor();
+    let (text, _) = doctor(&site);
     assert!(!text.contains("absent for a moment"), "{text}");
 }
 
@@ -117,7 +80,7 @@ fn a_host_out_of_reach_is_3_and_hints_name_user_and_port() {
         &["ranger"],
         "echo 'Bad configuration option: nonsense' >&2; exit 255",
     );
-    let (text, code) = site.doctor();
+    let (text, code) = doctor(&site);
     assert!(text.contains("1 agent out of reach"), "{text}");
     assert!(text.contains("`ssh -G -p 2222 ops@box`"), "{text}");
     assert_eq!(code, Some(3), "{text}");

@@ -81,6 +81,7 @@ mod program;
 mod remote;
 mod servers;
 mod session;
+mod site;
 mod sshd;
 #[path = "../suite/terminal.rs"]
 mod terminal;

@@ -3,9 +3,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -18,65 +16,15 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::hostile::frames::{answer, called, changes, status};
 use super::servers::{Between, Fate, Judge, Said, host, packet, sftp_server};
-use super::terminal::{self, Terminal};
-use super::world::{BASELINE, World};
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_memory-shepherd");
+use super::site::Site;
+use super::world::World;
 
 /// How long anything that surely happens may take.
 const BOUND: Duration = Duration::from_secs(60);
 
-/// A fleet of one agent on a host, and a folder for an ssh.
-struct Site {
-    world: World,
-    config: PathBuf,
-    bin: PathBuf,
-}
-
-impl Site {
-    fn new(ssh: &str) -> Site {
-        Site::of(&["ranger"], "", ssh)
-    }
-
-    /// The same with these agents, each with lines of its own.
-    fn of(agents: &[&str], lines: &str, ssh: &str) -> Site {
-        let mut world = World::new(&[]);
-        for agent in agents {
-            let memory = world.memory(agent);
-            let lines = format!(
-                "remote_host = box\nremote_timeout = 3600\nremote_memory = {}\n{lines}",
-                memory.display()
-            );
-            world.add(agent, &lines);
-            world.set_baseline(agent, BASELINE);
-            world.write_scratch(agent, "a note\n");
-        }
-        let config = world.config().path;
-        let bin = world.root.join("bin");
-        fs::create_dir(&bin).unwrap();
-        fs::write(bin.join("ssh"), ssh).unwrap();
-        fs::set_permissions(bin.join("ssh"), PermissionsExt::from_mode(0o755)).unwrap();
-        Site { world, config, bin }
-    }
-
-    fn path(&self) -> String {
-        format!("{}:/usr/bin:/bin", self.bin.display())
-    }
-
-    fn run(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(PROGRAM);
-        command.env_clear().env("PATH", self.path());
-        command.env("HOME", self.world.root.join("home"));
-        command.arg("--config").arg(&self.config).args(arguments);
-        command.output().unwrap()
-    }
-
-    fn open(&self) -> Terminal {
-        let mut command = terminal::command(Path::new(PROGRAM), &self.world.root.join("home"));
-        command.env("PATH", self.path());
-        command.args(["--config", self.config.to_str().unwrap()]);
-        Terminal::start(command, (120, 36))
-    }
+/// A fleet of one agent on a host that this ssh leads to.
+fn site(ssh: &str) -> Site {
+    Site::new(World::new(&[]), &["ranger"], "", ssh)
 }
 
 /// A port behind which there is a host, for an ssh in another process.
@@ -193,7 +141,7 @@ fn a_host_that_cannot_be_written_to_is_told_with_its_reason() {
             Said::Pass
         }));
         let door = Door::to(between);
-        let site = Site::new(&door.ssh());
+        let site = site(&door.ssh());
         let before = site.world.read("ranger");
         let done = site.run(&["reset", "ranger"]);
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
@@ -227,7 +175,8 @@ fn a_dry_run_names_all_that_is_weaker_on_a_host_and_each_once() {
     };
     let door = Door::to(Host::start(Path::new("/"), lacks).unwrap());
     let accepts = "accept_weaker = posix-rename, hardlink, fsync";
-    let site = Site::of(&["ranger", "scout"], accepts, &door.ssh());
+    let agents = ["ranger", "scout"];
+    let site = Site::new(World::new(&[]), &agents, accepts, &door.ssh());
     let done = site.run(&["reset", "--all", "--dry-run"]);
     assert_eq!(done.status.code(), Some(0), "{done:?}");
     let said = String::from_utf8(done.stdout).unwrap();
@@ -260,7 +209,7 @@ fn a_console_that_is_left_leaves_no_ssh_behind() {
     }
     for by_key in [true, false] {
         // One that does not go by itself when nobody speaks to it any more.
-        let site = Site::new(
+        let site = site(
             "#!/bin/sh
 
 case \"$*\" in *-G*) exit 0 ;; esac

@@ -54,6 +54,14 @@ pub fn sftp_server() -> Option<Program> {
     })
 }
 
+/// A program that never says a word and never ends.
+pub fn mute() -> Program {
+    Program {
+        path: "sleep".into(),
+        arguments: vec!["600"],
+    }
+}
+
 /// What becomes of a request on its way.
 pub enum Fate {
     Pass,
@@ -140,6 +148,33 @@ impl Late {
     }
 }
 
+/// The way to a server that leads through somebody in between.
+pub struct Way {
+    /// The client's.
+    pub link: Link,
+    /// The other end of that.
+    pub client: UnixStream,
+    pub to_server: File,
+    pub from_server: File,
+}
+
+impl Way {
+    /// Takes the place of a connection.
+    pub fn cut(link: Link) -> Way {
+        let (ours, client) = UnixStream::pair().unwrap();
+        Way {
+            to_server: File::from(link.input),
+            from_server: File::from(link.output),
+            link: Link {
+                input: OwnedFd::from(ours.try_clone().unwrap()),
+                output: OwnedFd::from(ours),
+                errors: link.errors,
+            },
+            client,
+        }
+    }
+}
+
 /// What the two directions of one session share.
 struct Wire {
     /// To the client; both directions answer.
@@ -199,9 +234,12 @@ impl Dial for Between {
     fn dial(&self, _: &Host) -> Result<Dialed, TransportError> {
         let (child, link) = self.server.start();
         let child = Arc::new(Mutex::new(child));
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut to_server = File::from(link.input);
-        let mut from_server = File::from(link.output);
+        let Way {
+            link,
+            mut to_server,
+            mut from_server,
+            client: theirs,
+        } = Way::cut(link);
         let (judge, ear) = (Arc::clone(&self.judge), Arc::clone(&self.ear));
         let (asked, late) = (Arc::clone(&self.asked), self.late.clone());
         let mut requests = theirs.try_clone().unwrap();
@@ -286,11 +324,6 @@ impl Dial for Between {
             back.hang_up();
             drop(ending);
         });
-        let link = Link {
-            input: OwnedFd::from(ours.try_clone().unwrap()),
-            output: OwnedFd::from(ours),
-            errors: link.errors,
-        };
         Ok(Dialed { link, child: None })
     }
 }
@@ -330,7 +363,7 @@ pub fn write_frame(to: &mut impl Write, frame: &[u8]) -> Option<()> {
 }
 
 impl Program {
-    fn start(&self) -> (Child, Link) {
+    pub fn start(&self) -> (Child, Link) {
         let mut command = Command::new(&self.path);
         command.args(&self.arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -345,12 +378,15 @@ impl Program {
     }
 }
 
+/// A program that ends with the session.
+pub fn carried(child: Child, link: Link) -> Dialed {
+    let child = Some(Carrier::new(child, Arc::new(System)));
+    Dialed { link, child }
+}
+
 impl Dial for Program {
     fn dial(&self, _: &Host) -> Result<Dialed, TransportError> {
         let (child, link) = self.start();
-        Ok(Dialed {
-            link,
-            child: Some(Carrier::new(child, Arc::new(System))),
-        })
+        Ok(carried(child, link))
     }
 }

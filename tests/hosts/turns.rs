@@ -4,11 +4,8 @@
 //! reset takes; `benches/hosts.rs` measures it there.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -16,11 +13,10 @@ use std::thread;
 use memory_shepherd::config::Host;
 use memory_shepherd::engine::{Engine, Outcome, State};
 use memory_shepherd::transport::TransportError;
-use memory_shepherd::transport::sftp::session::Link;
 use memory_shepherd::transport::sftp::ssh::{Dial, Dialed};
 
 use super::remote::{add_remote, engine};
-use super::servers::{Program, read_frame, sftp_server, write_frame};
+use super::servers::{Program, Way, read_frame, sftp_server, write_frame};
 use super::world::{BASELINE, World};
 
 /// What a look at an agent may take, connecting aside.
@@ -152,12 +148,9 @@ struct Counted {
 impl Dial for Counted {
     fn dial(&self, host: &Host) -> Result<Dialed, TransportError> {
         let Dialed { link, child } = self.server.dial(host)?;
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut to_server = File::from(link.input);
-        let mut from_server = File::from(link.output);
+        let mut way = Way::cut(link);
         let (asks, answers) = (Arc::clone(&self.seen), Arc::clone(&self.seen));
-        let mut requests = theirs.try_clone().unwrap();
-        let mut replies = theirs;
+        let mut requests = way.client.try_clone().unwrap();
         thread::spawn(move || {
             // What was sent in one piece is read in one piece.
             let mut piece = vec![0; 1 << 20];
@@ -170,28 +163,26 @@ impl Dial for Counted {
                     continue;
                 }
                 asks.lock().unwrap().asks(&asked);
-                if to_server.write_all(&waiting).is_err() {
+                if way.to_server.write_all(&waiting).is_err() {
                     break;
                 }
                 waiting.clear();
             }
         });
         thread::spawn(move || {
-            while let Some(frame) = read_frame(&mut from_server) {
+            while let Some(frame) = read_frame(&mut way.from_server) {
                 // Noted before it is passed on: what is asked then comes later.
                 let passed = answers.lock().unwrap().answers(frame);
-                let mut written = passed.iter().map(|frame| write_frame(&mut replies, frame));
+                let mut written = passed
+                    .iter()
+                    .map(|frame| write_frame(&mut way.client, frame));
                 if !written.all(|it| it.is_some()) {
                     break;
                 }
             }
-            let _ = replies.shutdown(Shutdown::Both);
+            let _ = way.client.shutdown(Shutdown::Both);
         });
-        let link = Link {
-            input: OwnedFd::from(ours.try_clone().unwrap()),
-            output: OwnedFd::from(ours),
-            errors: link.errors,
-        };
+        let link = way.link;
         Ok(Dialed { link, child })
     }
 }

@@ -2,15 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
@@ -20,13 +17,14 @@ use memory_shepherd::engine::{
     Engine, Fleet, FleetEvent, HostStatus, Observation, Reach, Setup, State, Trigger,
 };
 use memory_shepherd::error::{Error, Kind};
-use memory_shepherd::transport::sftp::session::Link;
-use memory_shepherd::transport::sftp::ssh::{Carrier, Dial, Dialed};
+use memory_shepherd::transport::sftp::ssh::{Dial, Dialed};
 use memory_shepherd::transport::sftp::{Everywhere, Sftp};
 use memory_shepherd::transport::{Cause, Object, Transport, TransportError, Transports};
 
 use super::remote::{add_remote, engine};
-use super::servers::{Between, Fate, Judge, Program, host, sftp_server};
+use super::servers::{
+    Between, Fate, Judge, Program, Way, carried, host, mute, read_frame, sftp_server, write_frame,
+};
 use super::world::{TestClock, World};
 
 /// For what comes at once unless the machine has other things to do.
@@ -107,48 +105,33 @@ impl Dial for Wired {
             return Err(TransportError::new(Cause::Unreachable, error));
         }
         let Dialed { link, child } = self.server.dial(host)?;
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let (mut to_server, mut from_server) = (File::from(link.input), File::from(link.output));
+        let mut way = Way::cut(link);
         let mut state = self.wire.state.lock().unwrap();
-        state.open.push(theirs.try_clone().unwrap());
+        state.open.push(way.client.try_clone().unwrap());
         drop(state);
-        let (mut requests, mut replies) = (theirs.try_clone().unwrap(), theirs);
+        let mut requests = way.client.try_clone().unwrap();
         let wire = Arc::clone(&self.wire);
         thread::spawn(move || {
-            while let Some(frame) = frame(&mut requests) {
-                wire.came(frame[4]);
-                if to_server.write_all(&frame).is_err() {
+            while let Some(frame) = read_frame(&mut requests) {
+                wire.came(frame[0]);
+                if write_frame(&mut way.to_server, &frame).is_none() {
                     break;
                 }
             }
         });
         let wire = Arc::clone(&self.wire);
         thread::spawn(move || {
-            while let Some(frame) = frame(&mut from_server) {
+            while let Some(frame) = read_frame(&mut way.from_server) {
                 wire.may_pass();
-                if replies.write_all(&frame).is_err() {
+                if write_frame(&mut way.client, &frame).is_none() {
                     break;
                 }
             }
-            let _ = replies.shutdown(Shutdown::Both);
+            let _ = way.client.shutdown(Shutdown::Both);
         });
-        let link = Link {
-            input: OwnedFd::from(ours.try_clone().unwrap()),
-            output: OwnedFd::from(ours),
-            errors: link.errors,
-        };
+        let link = way.link;
         Ok(Dialed { link, child })
     }
-}
-
-/// A frame with its length; the type is its fifth byte.
-fn frame(from: &mut impl Read) -> Option<Vec<u8>> {
-    let mut frame = vec![0; 4];
-    from.read_exact(&mut frame).ok()?;
-    let length = u32::from_be_bytes(frame[..4].try_into().unwrap());
-    frame.resize(4 + length as usize, 0);
-    from.read_exact(&mut frame[4..]).ok()?;
-    Some(frame)
 }
 
 fn wired() -> Option<(Arc<Wire>, Wired)> {
@@ -410,46 +393,31 @@ fn pauses_double_and_nobody_but_the_watch_tries_a_host_that_is_away() {
     assert!(matches!(sftp.probe(&[memory])[0], Ok(Object::Absent)));
 }
 
-/// A program that never says a word and never ends.
-struct Mute;
-
-impl Dial for Mute {
-    fn dial(&self, _: &Host) -> Result<Dialed, TransportError> {
-        let mut command = Command::new("sleep");
-        command
-            .arg("600")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let link = Link {
-            input: OwnedFd::from(child.stdin.take().unwrap()),
-            output: OwnedFd::from(child.stdout.take().unwrap()),
-            errors: None,
-        };
-        let child = Some(Carrier::new(child, Arc::new(System)));
-        Ok(Dialed { link, child })
+/// Begins to connect in a thread of its own, and has begun; how it failed.
+fn connecting(host: &Arc<dyn Transport>) -> JoinHandle<TransportError> {
+    let waiting = {
+        let host = Arc::clone(host);
+        thread::spawn(move || host.approach().unwrap_err())
+    };
+    let end = Instant::now() + LIMIT;
+    while !host.contact().unwrap().trying {
+        assert!(Instant::now() < end, "it begins to connect");
+        thread::yield_now();
     }
+    waiting
 }
 
 #[test]
 fn leaving_ends_whoever_is_still_connecting() {
     let world = World::new(&[]);
     let clock: Arc<dyn Clock> = Arc::new(System);
-    let everywhere = Everywhere::new(world.local(), Arc::new(Mute), clock);
+    let everywhere = Everywhere::new(world.local(), Arc::new(mute()), clock);
     let slow = Host {
         timeout: 3600,
         ..host("mute")
     };
     let mute = everywhere.to(Some(&slow));
-    let waiting = {
-        let mute = Arc::clone(&mute);
-        thread::spawn(move || mute.approach().unwrap_err())
-    };
-    let end = Instant::now() + LIMIT;
-    while !mute.contact().unwrap().trying {
-        assert!(Instant::now() < end, "it begins to connect");
-        thread::yield_now();
-    }
+    let waiting = connecting(&mute);
     everywhere.leave();
     // An hour would not be enough otherwise.
     let error = waiting.join().unwrap();
@@ -527,23 +495,11 @@ fn a_host_that_waits_for_the_operator_is_not_asked_all_the_time() {
 struct Slow(Arc<Mutex<Option<u32>>>);
 
 impl Dial for Slow {
-    fn dial(&self, host: &Host) -> Result<Dialed, TransportError> {
+    fn dial(&self, _: &Host) -> Result<Dialed, TransportError> {
         thread::sleep(Duration::from_millis(300));
-        let mut command = Command::new("sleep");
-        command
-            .arg("600")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let (child, link) = mute().start();
         *self.0.lock().unwrap() = Some(child.id());
-        let _ = host;
-        let link = Link {
-            input: OwnedFd::from(child.stdin.take().unwrap()),
-            output: OwnedFd::from(child.stdout.take().unwrap()),
-            errors: None,
-        };
-        let child = Some(Carrier::new(child, Arc::new(System)));
-        Ok(Dialed { link, child })
+        Ok(carried(child, link))
     }
 }
 
@@ -554,15 +510,7 @@ fn leaving_waits_for_a_process_that_is_just_being_started() {
     let pid = Arc::<Mutex<Option<u32>>>::default();
     let everywhere = Everywhere::new(world.local(), Arc::new(Slow(Arc::clone(&pid))), clock);
     let slow = everywhere.to(Some(&host("slow")));
-    let waiting = {
-        let slow = Arc::clone(&slow);
-        thread::spawn(move || slow.approach().unwrap_err())
-    };
-    let end = Instant::now() + LIMIT;
-    while !slow.contact().unwrap().trying {
-        assert!(Instant::now() < end, "it begins to connect");
-        thread::yield_now();
-    }
+    let waiting = connecting(&slow);
     everywhere.leave();
     // The program ends now; whatever is started later is left behind.
     let pid = *pid.lock().unwrap();

@@ -162,6 +162,14 @@ fn editor(site: &Site, then: &str) -> String {
     )
 }
 
+/// The console, asked to open such an editor.
+fn edit_with(site: &Site, then: &str) -> Terminal {
+    let editor = editor(site, then);
+    let mut terminal = console(site, &[("EDITOR", &editor)]);
+    terminal.send("E");
+    terminal
+}
+
 #[test]
 fn the_editor_has_the_terminal_and_what_it_changed_is_said() {
     let site = site();
@@ -210,9 +218,7 @@ fn the_editor_has_the_terminal_and_what_it_changed_is_said() {
 #[test]
 fn a_baseline_that_was_spoilt_is_said() {
     let site = site();
-    let editor = editor(&site, "echo short > \"$last\"; stty raw -echo; exit 3");
-    let mut terminal = console(&site, &[("EDITOR", &editor)]);
-    terminal.send("E");
+    let mut terminal = edit_with(&site, "echo short > \"$last\"; stty raw -echo; exit 3");
     terminal.wait_for("it has only 6 bytes, so resets refuse it");
     terminal.send("7");
     terminal.wait_for("the editor: it ended with exit status 3");
@@ -229,9 +235,7 @@ fn a_sealed_baseline_is_asked_about_and_then_blocks_resets() {
         .output()
         .unwrap();
     site.write("baselines/.checksums", sums.stdout);
-    let editor = editor(&site, "echo '- one more' >> \"$last\"");
-    let mut terminal = console(&site, &[("EDITOR", &editor)]);
-    terminal.send("E");
+    let mut terminal = edit_with(&site, "echo '- one more' >> \"$last\"");
     terminal.wait_for("code-reviewer-MEMORY.md is sealed by .checksums");
     // It does not listen at first.
     let answer = |terminal: &mut Terminal, key: &str| {
@@ -271,12 +275,10 @@ fn an_editor_that_is_not_there_is_said() {
 #[test]
 fn control_c_is_the_editors_and_not_ours() {
     let site = site();
-    let editor = editor(
+    let mut terminal = edit_with(
         &site,
         "trap 'echo yes > $HOME/interrupted; exit 0' INT; echo SET; while :; do read line; done",
     );
-    let mut terminal = console(&site, &[("EDITOR", &editor)]);
-    terminal.send("E");
     terminal.wait_for("SET");
     terminal.send("\x03");
     terminal.wait_for("baseline code-reviewer-MEMORY.md is unchanged");
@@ -287,9 +289,7 @@ fn control_c_is_the_editors_and_not_ours() {
 #[test]
 fn an_editor_that_is_stopped_stops_the_console_until_both_go_on() {
     let site = site();
-    let editor = editor(&site, "kill -TSTP $$; echo yes > $HOME/went-on");
-    let mut terminal = console(&site, &[("EDITOR", &editor)]);
-    terminal.send("E");
+    let mut terminal = edit_with(&site, "kill -TSTP $$; echo yes > $HOME/went-on");
     terminal.wait("a stop", |terminal| terminal.process().0 == 'T');
     assert_eq!(noted(&site, "went-on"), "");
     terminal.signal(Signal::CONT);
@@ -307,9 +307,7 @@ fn editing(site: &Site) -> bool {
 #[test]
 fn a_terminal_that_goes_takes_the_editor_with_it() {
     let site = site();
-    let editor = editor(&site, "while :; do read line || exit; done");
-    let mut terminal = console(&site, &[("EDITOR", &editor)]);
-    terminal.send("E");
+    let mut terminal = edit_with(&site, "while :; do read line || exit; done");
     terminal.wait_for("EDITING");
     terminal.close("j");
     assert_eq!(terminal.wait_for_exit().signal(), None);
@@ -319,12 +317,10 @@ fn a_terminal_that_goes_takes_the_editor_with_it() {
 #[test]
 fn who_ends_the_console_ends_the_editor_and_gets_the_terminal_back() {
     let site = site();
-    let editor = editor(
+    let mut terminal = edit_with(
         &site,
         "trap '' HUP; stty raw -echo; echo SET; while :; do read line; done",
     );
-    let mut terminal = console(&site, &[("EDITOR", &editor)]);
-    terminal.send("E");
     terminal.wait_for("SET");
     terminal.signal(Signal::TERM);
     assert_eq!(terminal.wait_for_exit().signal(), None);

@@ -26,10 +26,8 @@ fn appender(path: &Path) -> fs::File {
     fs::File::options().append(true).open(path).unwrap()
 }
 
-#[test]
-fn a_late_write_through_an_old_descriptor_gets_an_entry() {
-    let world = World::new(&["scout"]);
-    world.write_scratch("scout", "- early\n");
+/// Scout has its memory open, and writes to it while whoever resets it waits.
+pub fn write_late(world: &World) {
     let mut file = Some(appender(&world.memory("scout")));
     let mut sleeps = 0;
     world.clock.meanwhile(move || {
@@ -40,6 +38,13 @@ fn a_late_write_through_an_old_descriptor_gets_an_entry() {
             _ => {}
         }
     });
+}
+
+#[test]
+fn a_late_write_through_an_old_descriptor_gets_an_entry() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- early\n");
+    write_late(&world);
     let ran = world.reset();
     let [first, late] = ran.ok().entries.as_slice() else {
         panic!("{:?}", ran.ok().entries)

@@ -1,17 +1,44 @@
-//! One agent: two sides, context, blanks, the text alone, facts and history.
+//! One agent: its states, two sides, context, blanks, the text alone, facts and history.
+
+use std::time::Duration;
 
 use memory_shepherd::console::markdown::Markdown;
 use memory_shepherd::console::text;
-use memory_shepherd::console::theme::Role;
-use memory_shepherd::engine::{Passed, Side};
+use memory_shepherd::console::theme::{MONO, Role, Theme};
+use memory_shepherd::console::update::Msg;
+use memory_shepherd::console::view;
+use memory_shepherd::engine::{Passed, Side, State};
+use memory_shepherd::untrusted::Hidden;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::*;
-use crate::console_fleet::history;
+use super::{Console, SIZES, drawn, herd, picture};
+use crate::console_fleet::{history, seen};
+
+pub const BASELINE: &[u8] = include_bytes!("../../../baselines/code-reviewer-MEMORY.md");
+
+/// What the agent made of its baseline, with notes below.
+pub fn memory(edit: impl Fn(String) -> String, notes: &str) -> Vec<u8> {
+    let text = String::from_utf8(BASELINE.to_vec()).unwrap();
+    (edit(text) + notes).into_bytes()
+}
+
+pub const NOTES: &str =
+    "\n## Today\n- LH-12 waits for CI\n- asked the platform lead about the lock\n";
+
+pub fn edited(text: String) -> String {
+    text.replacen("1. ", "1. Perhaps: ", 1)
+        .replacen("4. Label", "4. Never label", 1)
+}
+
+/// Opens an agent with such a memory.
+pub fn reading(console: &mut Console, name: &str, memory: &[u8], baseline: Option<&[u8]>) {
+    console.open(name, memory, baseline);
+    console.pass(Duration::from_secs(1));
+}
 
 /// Opens the agent that has drifted.
-fn drifted(console: &mut Console) {
+pub fn drifted(console: &mut Console) {
     reading(
         console,
         "code-reviewer",
@@ -20,12 +47,164 @@ fn drifted(console: &mut Console) {
     );
 }
 
+/// Opens one that has only written notes.
+fn intact(console: &mut Console) {
+    reading(
+        console,
+        "docs-writer",
+        &memory(|text| text, NOTES),
+        Some(BASELINE),
+    );
+}
+
+/// Pictures of an agent that was opened, and keys pressed.
+fn pressed(name: &str, open: impl Fn(&mut Console), keys: &str) {
+    picture(name, |console| {
+        open(console);
+        console.press(keys);
+    });
+}
+
+#[test]
+fn agent_that_has_drifted() {
+    picture("agent_drifted", drifted);
+}
+
+#[test]
+fn agent_that_has_drifted_without_colours() {
+    for (columns, rows) in SIZES {
+        let mut console = herd();
+        console.send(Msg::Resize(columns, rows));
+        console.model.word_marks = true;
+        drifted(&mut console);
+        let name = format!("agent_drifted_mono_{columns}x{rows}");
+        insta::assert_snapshot!(name, drawn(&console, MONO));
+    }
+}
+
+#[test]
+fn agent_that_is_intact() {
+    picture("agent_intact", intact);
+}
+
+#[test]
+fn agent_that_is_clean() {
+    picture("agent_clean", |console| {
+        let mut clean = seen("android-17", State::Clean);
+        clean.content.as_mut().unwrap().scratch_bytes = 0;
+        console.observe(vec![clean]);
+        reading(console, "android-17", BASELINE, Some(BASELINE));
+    });
+}
+
+#[test]
+fn agent_without_a_boundary() {
+    picture("agent_nosep", |console| {
+        let log = "# Session log\n".to_string() + &"- something happened\n".repeat(40);
+        reading(console, "log-digger", log.as_bytes(), Some(BASELINE));
+    });
+}
+
+#[test]
+fn agent_that_writes_too_much() {
+    picture("agent_oversize", |console| {
+        let notes = "- the same as yesterday\n".repeat(900);
+        reading(
+            console,
+            "researcher",
+            &memory(|text| text, &notes),
+            Some(BASELINE),
+        );
+    });
+}
+
+#[test]
+fn agent_that_cannot_be_read() {
+    picture("agent_error", |console| {
+        reading(console, "inbox-scout", b"", Some(BASELINE));
+    });
+}
+
+#[test]
+fn agent_without_a_baseline() {
+    picture("agent_tampered", |console| {
+        reading(console, "billing-bot", &memory(|text| text, NOTES), None);
+    });
+}
+
+#[test]
+fn agent_whose_texts_are_on_their_way() {
+    picture("agent_waiting", |console| {
+        console.press("j d");
+    });
+}
+
+#[test]
+fn agent_scratch() {
+    pressed("agent_scratch", intact, "Tab");
+}
+
+#[test]
+fn agent_that_is_searched() {
+    picture("agent_search", |console| {
+        intact(console);
+        console.press("/");
+        console.type_line("never");
+    });
+    picture("agent_searched", |console| {
+        intact(console);
+        console.press("/");
+        console.type_line("never");
+        console.press("Enter");
+    });
+}
+
+#[test]
+fn agent_with_hidden_characters() {
+    let hide = |text: String| {
+        text.replacen("1. ", "1. \u{202e}\u{200b}\x1b[31m ", 1)
+            .replacen("3. ", "3. \u{e0069}\u{e0067} p\u{430}ypal \u{ad}", 1)
+    };
+    let notes = "tab\there\r\nno utf-8: ";
+    let mut hidden = memory(hide, notes);
+    hidden.extend(b"\xff\xfe\n");
+    picture("agent_hidden", |console| {
+        let mut found = seen("code-reviewer", State::Drifted);
+        found.content.as_mut().unwrap().hidden = Hidden {
+            invisible: 5,
+            controls: 1,
+            invalid: 2,
+            escapes: 1,
+        };
+        console.observe(vec![found]);
+        reading(console, "code-reviewer", &hidden, Some(BASELINE));
+    });
+    picture("agent_revealed", |console| {
+        reading(console, "code-reviewer", &hidden, Some(BASELINE));
+        console.press(". Tab");
+    });
+}
+
+#[test]
+fn agent_without_wrapping() {
+    pressed("agent_unwrapped", drifted, "w n");
+}
+
+#[test]
+fn agent_that_writes_while_one_reads() {
+    picture("agent_grown", |console| {
+        let notes: String = (1..60).map(|n| format!("- note {n}\n")).collect();
+        let text = memory(|text| text, &notes);
+        reading(console, "docs-writer", &text, Some(BASELINE));
+        console.press("Tab ^d ^d");
+        let more = format!("- first of all\n- and then\n{notes}");
+        console.texts("docs-writer", &memory(|text| text, &more), Some(BASELINE));
+    });
+}
+
 #[test]
 fn agent_in_one_piece() {
-    picture("agent_unified", |console| {
-        drifted(console);
-        console.press("t");
-    });
+    pressed("agent_unified", drifted, "t");
 }
 
 #[test]
@@ -54,14 +233,8 @@ fn agent_with_hidden_characters_on_two_sides() {
 
 #[test]
 fn agent_with_less_context_and_with_all() {
-    picture("agent_changes_alone", |console| {
-        drifted(console);
-        console.press("_ _");
-    });
-    picture("agent_all_lines", |console| {
-        drifted(console);
-        console.press("= = = =");
-    });
+    pressed("agent_changes_alone", drifted, "_ _");
+    pressed("agent_all_lines", drifted, "= = = =");
 }
 
 #[test]
@@ -76,22 +249,13 @@ fn agent_whose_blanks_are_ignored() {
 
 #[test]
 fn agent_whose_text_has_the_screen_for_itself() {
-    picture("agent_full_diff", |console| {
-        drifted(console);
-        console.press("f");
-    });
-    picture("agent_full_scratch", |console| {
-        drifted(console);
-        console.press("Tab f");
-    });
+    pressed("agent_full_diff", drifted, "f");
+    pressed("agent_full_scratch", drifted, "Tab f");
 }
 
 #[test]
 fn agent_facts() {
-    picture("agent_facts", |console| {
-        drifted(console);
-        console.press("Tab Tab");
-    });
+    pressed("agent_facts", drifted, "Tab Tab");
 }
 
 /// Opens the history of the agent that has drifted.
@@ -104,14 +268,8 @@ fn looking_back(console: &mut Console) {
 
 #[test]
 fn agent_history() {
-    picture("agent_history", |console| {
-        looking_back(console);
-        console.press("j j");
-    });
-    picture("agent_history_failed", |console| {
-        looking_back(console);
-        console.press("j j j");
-    });
+    pressed("agent_history", looking_back, "j j");
+    pressed("agent_history_failed", looking_back, "j j j");
     picture("agent_history_empty", |console| {
         looking_back(console);
         let name = "code-reviewer".to_string();
@@ -122,10 +280,7 @@ fn agent_history() {
         let why = "the ledger's chain is broken at record 7".to_string();
         console.send(Msg::History("code-reviewer".to_string(), Err(why)));
     });
-    picture("agent_history_waiting", |console| {
-        drifted(console);
-        console.press("S-Tab");
-    });
+    pressed("agent_history_waiting", drifted, "S-Tab");
 }
 
 #[test]
@@ -145,10 +300,7 @@ fn agent_before_and_after_a_past_run() {
         let why = "run 00000007 cannot be undone: its entry was deleted by retention";
         open(console, Side::Gone(why.to_string()));
     });
-    picture("agent_past_waiting", |console| {
-        looking_back(console);
-        console.press("Enter");
-    });
+    pressed("agent_past_waiting", looking_back, "Enter");
 }
 
 #[test]

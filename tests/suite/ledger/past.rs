@@ -1,10 +1,10 @@
 //! What was done to an agent, and what stood there before and after each of it.
 
 use super::super::world::BASELINE;
+use super::super::writers::write_late;
 use super::*;
 use memory_shepherd::console::text::{self, Kind};
 use memory_shepherd::engine::{Act, Past, Side, UndoMode};
-use std::io::Write;
 
 fn past(world: &World) -> Vec<Past> {
     world.engine().past("scout", 1000).unwrap()
@@ -99,17 +99,7 @@ fn an_older_baseline_is_shown_as_it_was_then() {
 fn what_a_late_writer_added_belongs_to_what_stood_before() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- early\n");
-    let memory = fs::File::options().append(true).open(world.memory("scout"));
-    let mut file = Some(memory.unwrap());
-    let mut sleeps = 0;
-    world.clock.meanwhile(move || {
-        sleeps += 1;
-        match sleeps {
-            3 => file.as_mut().unwrap().write_all(b"- late\n").unwrap(),
-            5 => drop(file.take()),
-            _ => {}
-        }
-    });
+    write_late(&world);
     world.reset().ok();
     let before = whole(&with("- early\n- late\n"));
     assert_eq!(passed(&world, 0), (before, whole(BASELINE)));

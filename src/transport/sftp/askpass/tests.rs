@@ -52,6 +52,9 @@ fn failed<T>() -> Result<T, TransportError> {
     Err(unreachable("harbour cannot be reached: it hangs up."))
 }
 
+/// Whoever asks, and waits for the answer.
+type Messenger = JoinHandle<std::io::Result<Zeroizing<Vec<u8>>>>;
+
 impl Office {
     fn call(&self, name: &str) -> Call {
         self.desk.call(&host(name)).unwrap().unwrap()
@@ -65,10 +68,15 @@ impl Office {
     }
 
     /// Asks in the name of a call; what the messenger gets.
-    fn ask(&self, call: &Call, text: &str) -> JoinHandle<std::io::Result<Zeroizing<Vec<u8>>>> {
+    fn ask(&self, call: &Call, text: &str) -> Messenger {
         let token = call.with(|call| call.token.clone()).unwrap();
         let (stream, text) = (self.connect(), text.to_string());
         thread::spawn(move || helper::ask(stream, token.as_bytes(), b"", text.as_bytes()))
+    }
+
+    /// Asks for a passphrase, and what the operator is asked.
+    fn asked(&self, call: &Call) -> (Messenger, Question) {
+        (self.ask(call, PASSPHRASE), self.question())
     }
 
     fn event(&self) -> Event {
@@ -83,7 +91,7 @@ impl Office {
     }
 }
 
-fn got(messenger: JoinHandle<std::io::Result<Zeroizing<Vec<u8>>>>) -> Option<String> {
+fn got(messenger: Messenger) -> Option<String> {
     let answer = messenger.join().unwrap().ok()?;
     Some(String::from_utf8(answer.to_vec()).unwrap())
 }
@@ -92,21 +100,18 @@ fn got(messenger: JoinHandle<std::io::Result<Zeroizing<Vec<u8>>>>) -> Option<Str
 fn a_question_comes_with_its_host_and_its_answer_goes_back() {
     let office = office();
     let (harbour, cliff) = (office.call("harbour"), office.call("cliff"));
-    let first = office.ask(&harbour, PASSPHRASE);
-    let asked = office.question();
+    let (first, asked) = office.asked(&harbour);
     assert_eq!((asked.host.as_str(), asked.again), ("harbour", false));
     assert_eq!(asked.wants, Wants::Secret(Whose::Machine));
     assert_eq!(asked.text.bytes(), PASSPHRASE.as_bytes());
-    let second = office.ask(&cliff, PASSPHRASE);
-    let other = office.question();
+    let (second, other) = office.asked(&cliff);
     assert_eq!((other.host.as_str(), other.again), ("cliff", false));
     office.desk.answer(other.id, &secret("b"));
     office.desk.answer(asked.id, &secret("a é"));
     assert_eq!(got(first).as_deref(), Some("a é\n"));
     assert_eq!(got(second).as_deref(), Some("b\n"));
     // The same again means that it was not accepted.
-    let third = office.ask(&harbour, PASSPHRASE);
-    let again = office.question();
+    let (third, again) = office.asked(&harbour);
     assert!(again.again);
     office.desk.answer(again.id, &secret("c"));
     assert_eq!(got(third).as_deref(), Some("c\n"));
@@ -205,8 +210,7 @@ fn a_folder_that_fails_is_followed_by_the_next() {
 fn a_refusal_ends_ssh_and_bars_the_host_until_it_may_ask() {
     let office = office();
     let call = office.call("harbour");
-    let messenger = office.ask(&call, PASSPHRASE);
-    let asked = office.question();
+    let (messenger, asked) = office.asked(&call);
     assert!(
         call.waits()
             .unwrap()
@@ -253,8 +257,8 @@ fn a_host_that_asked_in_vain_is_barred_and_one_that_did_not_ask_is_not() {
     assert!(office.events.is_empty());
 
     let call = office.call("harbour");
-    let messenger = office.ask(&call, PASSPHRASE);
-    office.desk.answer(office.question().id, &secret("wrong"));
+    let (messenger, asked) = office.asked(&call);
+    office.desk.answer(asked.id, &secret("wrong"));
     assert!(got(messenger).is_some());
     let why = call.judge(failed::<()>()).unwrap_err();
     assert_eq!(why.to_string(), "harbour cannot be reached: it hangs up.");
@@ -263,8 +267,8 @@ fn a_host_that_asked_in_vain_is_barred_and_one_that_did_not_ask_is_not() {
 
     office.desk.let_ask(&host("harbour"));
     let call = office.call("harbour");
-    let messenger = office.ask(&call, PASSPHRASE);
-    office.desk.answer(office.question().id, &secret("right"));
+    let (messenger, asked) = office.asked(&call);
+    office.desk.answer(asked.id, &secret("right"));
     assert!(got(messenger).is_some());
     assert_eq!(call.judge(Ok(7)).unwrap(), 7);
     call.tell(&host("harbour"));
@@ -279,8 +283,7 @@ fn an_answer_that_came_too_late_bars_nobody() {
     // A host that says no has heard the answer.
     for (why, bars) in [(failed::<()>().unwrap_err(), false), (refused(), true)] {
         let call = office.call("harbour");
-        let messenger = office.ask(&call, PASSPHRASE);
-        let asked = office.question();
+        let (messenger, asked) = office.asked(&call);
         call.with(|call| call.begun -= LATE).unwrap();
         office.desk.answer(asked.id, &secret("right"));
         assert!(got(messenger).is_some());
@@ -299,8 +302,7 @@ fn an_answer_that_came_too_late_bars_nobody() {
 fn an_abandoned_call_ends_without_barring_anybody() {
     let office = office();
     let call = office.call("harbour");
-    let messenger = office.ask(&call, PASSPHRASE);
-    let asked = office.question();
+    let (messenger, asked) = office.asked(&call);
     call.abandon();
     assert!(call.at() <= System.instant());
     assert!(call.judge(failed::<()>()).is_err());
@@ -344,8 +346,7 @@ fn an_open_question_stops_the_time_and_its_answer_begins_it_anew() {
     let call = office.desk.call(&slow).unwrap().unwrap();
     let first = call.at();
     assert!(first <= System.instant() + limit);
-    let messenger = office.ask(&call, PASSPHRASE);
-    let asked = office.question();
+    let (messenger, asked) = office.asked(&call);
     let open = call.at();
     assert!(open > first + limit && open <= System.instant() + PATIENCE);
     office.desk.answer(asked.id, &secret("x"));
@@ -358,8 +359,7 @@ fn an_open_question_stops_the_time_and_its_answer_begins_it_anew() {
 fn a_session_that_waits_ends_when_its_question_is_refused() {
     let office = office();
     let call = office.call("harbour");
-    let messenger = office.ask(&call, PASSPHRASE);
-    let asked = office.question();
+    let (messenger, asked) = office.asked(&call);
     // Nobody speaks on the other side, and there are minutes left.
     let (ours, theirs) = UnixStream::pair().unwrap();
     let link = Link {
@@ -384,8 +384,8 @@ fn a_call_asks_only_so_often() {
     let office = office();
     let call = office.call("harbour");
     for _ in 0..MOST_QUESTIONS {
-        let messenger = office.ask(&call, PASSPHRASE);
-        office.desk.answer(office.question().id, &secret("x"));
+        let (messenger, asked) = office.asked(&call);
+        office.desk.answer(asked.id, &secret("x"));
         assert!(got(messenger).is_some());
     }
     assert_eq!(got(office.ask(&call, PASSPHRASE)), None);

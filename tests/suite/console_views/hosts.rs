@@ -1,0 +1,185 @@
+//! Hosts, and what the other screens show of those that do not answer.
+
+use std::time::Duration;
+
+use memory_shepherd::console::update::Msg;
+use memory_shepherd::engine::{Reach, Setting, State};
+
+use super::agent::{BASELINE, NOTES, drifted, edited, memory, reading};
+use super::{Console, SIZES, drawn, herd, picture, picture_of};
+use crate::console_fleet::{host, seen};
+
+/// A fleet with hosts in every state, some of which were well before.
+fn spread() -> Console {
+    let mut console = herd();
+    let of = [
+        (
+            "box",
+            Reach::Up,
+            State::Scratch,
+            &["docs-writer", "monitor-bot"][..],
+        ),
+        ("edge-7", Reach::HostKey, State::HostKey, &["android-17"]),
+        (
+            "10.0.0.61",
+            Reach::Away,
+            State::Unreach,
+            &["code-reviewer", "researcher"],
+        ),
+        ("vault", Reach::Refused, State::Error, &["log-digger"]),
+        ("new", Reach::Unknown, State::Loading, &[]),
+    ];
+    for (name, reach, state, agents) in of {
+        if !agents.is_empty() {
+            let on = |state| {
+                let mut agents: Vec<_> = agents.iter().map(|agent| seen(agent, state)).collect();
+                agents
+                    .iter_mut()
+                    .for_each(|seen| seen.host = name.to_string());
+                agents
+            };
+            console.observe(on(State::Scratch));
+            console.observe(on(state));
+        }
+        let mut status = host(name, reach, agents);
+        if agents.is_empty() {
+            status.agents = vec!["test-runner".to_string()];
+        }
+        console.send(Msg::Hosts(vec![status]));
+    }
+    console.pass(Duration::from_secs(1));
+    console.model.message = None;
+    console
+}
+
+#[test]
+fn hosts_in_every_state() {
+    picture_of("hosts", spread, |console| {
+        console.press("8");
+    });
+}
+
+#[test]
+fn hosts_one_of_which_is_away() {
+    picture_of("hosts_away", spread, |console| {
+        console.press("8 j j");
+        let host = console.model.hosts.current().unwrap().host.clone();
+        let why = "`ssh -G 10.0.0.61` does not come to an end".to_string();
+        console.send(Msg::Settings(host, Err(why)));
+    });
+}
+
+#[test]
+fn hosts_one_of_which_is_well_and_lacks_something() {
+    picture_of("hosts_up", spread, |console| {
+        console.press("8 G");
+        let host = console.model.hosts.current().unwrap().host.clone();
+        let setting = |(name, value): (&str, &str)| Setting {
+            name: name.to_string(),
+            value: value.to_string(),
+        };
+        let settings = [
+            ("hostname", "10.0.0.50"),
+            ("user", "ops"),
+            ("port", "22"),
+            ("proxyjump", "bastion\u{1b}[31m\u{202e}"),
+            ("identityfile", "~/.ssh/id_ed25519"),
+        ];
+        console.send(Msg::Settings(host, Ok(settings.map(setting).to_vec())));
+    });
+}
+
+/// What is cut where it is narrow is not the reason.
+#[test]
+fn the_reason_is_readable_on_every_screen() {
+    let shown = |size: (u16, u16), keys: &str| {
+        let mut console = spread();
+        console.send(Msg::Resize(size.0, size.1));
+        console.press(keys);
+        drawn(&console, "terminal")
+    };
+    for size in SIZES {
+        let fleet = shown(size, "j j");
+        assert!(fleet.contains("code-reviewer BLOCKED: No route to host; next try"));
+        assert!(fleet.contains("HOST"), "{fleet}");
+        assert!(
+            size.0 < 120 || fleet.contains("10.0.0.61"),
+            "the host is whole: {fleet}"
+        );
+        assert!(fleet.contains("live, 4 not"), "{fleet}");
+        let hosts = shown(size, "8");
+        let rows = hosts
+            .lines()
+            .filter(|line| line.contains("No route to host"));
+        assert!(rows.count() > 0, "{hosts}");
+        assert!(hosts.contains("another host key\n"), "{hosts}");
+    }
+    // Of five hosts all but one.
+    let small = shown((60, 15), "8");
+    for host in ["edge-7", "vault", "10.0.0.61", "new"] {
+        assert!(small.contains(host), "{host}: {small}");
+    }
+    assert!(small.contains(" why "), "{small}");
+}
+
+#[test]
+fn hosts_that_ask_or_were_not_answered() {
+    picture_of("hosts_asking", spread, |console| {
+        let mut asks = host("new", Reach::Unknown, &["test-runner"]);
+        asks.contact.asks = Some("a password");
+        let mut barred = host("vault", Reach::Away, &["log-digger"]);
+        barred.contact.barred = true;
+        console.send(Msg::Hosts(vec![asks, barred]));
+        console.press("8");
+    });
+}
+
+#[test]
+fn hosts_of_one_name_are_told_apart() {
+    let mut console = spread();
+    let mut other = host(
+        "box",
+        Reach::Up,
+        &["an-agent-with-a-name-that-is-very-long-indeed"],
+    );
+    other.host.user = Some("op".to_string());
+    console.send(Msg::Hosts(vec![other]));
+    let shown = drawn(&console, "terminal");
+    assert!(shown.contains(" op@box:2222 "), "{shown}");
+    assert!(shown.contains(" box:2222 "), "{shown}");
+}
+
+#[test]
+fn the_demo_offers_its_key_where_it_is_narrow_too() {
+    let mut console = herd();
+    console.model.host_away = Some(false);
+    console.send(Msg::Resize(80, 24));
+    let shown = drawn(&console, "terminal");
+    assert!(shown.lines().last().unwrap().contains("D host"), "{shown}");
+}
+
+#[test]
+fn hosts_where_there_are_none() {
+    picture("hosts_none", |console| {
+        console.press("8");
+    });
+}
+
+#[test]
+fn fleet_some_of_which_cannot_be_reached() {
+    picture_of("fleet_unreached", spread, |console| {
+        console.press("j j");
+    });
+}
+
+#[test]
+fn agent_that_cannot_be_reached() {
+    picture_of("agent_cached", spread, |console| {
+        drifted(console);
+        console.copied("code-reviewer", &memory(edited, NOTES), Some(BASELINE), 130);
+    });
+    picture_of("agent_no_copy", spread, |console| {
+        reading(console, "android-17", b"", None);
+        console.press("X");
+    });
+}

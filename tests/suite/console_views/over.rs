@@ -1,0 +1,146 @@
+//! What can come over any screen: the log and the work in the background, help, the
+//! palette, what is asked before something is done, a message, a size that is too small.
+
+use std::time::Duration;
+
+use memory_shepherd::baseline::Inspected;
+use memory_shepherd::console::model::{Edit, Level};
+use memory_shepherd::console::update::Msg;
+use memory_shepherd::engine::{Outcome, Reach};
+
+use super::agent::{BASELINE, reading};
+use super::{Console, drawn, herd, picture, picture_of, prefer};
+use crate::console_fleet::{host, run, unread};
+
+#[test]
+fn keys_that_can_follow() {
+    picture("which_key", |console| {
+        prefer(
+            console,
+            "[keys]\nmark = \"m\"\nreset = \"Space r\"\nundo = [\"Space u\", \"z\"]\nclear-marks = \"Space c m\"\n",
+        );
+        console.press("Space");
+        console.pass(Duration::from_millis(500));
+    });
+}
+
+#[test]
+fn what_goes_on_in_the_background() {
+    picture("jobs", |console| {
+        console.press("R d");
+        let mut hangs = host("10.0.0.61", Reach::Unknown, &["researcher"]);
+        hangs.contact.trying = true;
+        console.send(Msg::Hosts(vec![hangs]));
+        console.press("7");
+        console.send(Msg::Log(Ok(vec![run(
+            "5a10c3d2",
+            190,
+            &[("monitor-bot", Outcome::Ok)],
+        )])));
+        console.pass(Duration::from_secs(100));
+    });
+}
+
+#[test]
+fn a_sealed_baseline_is_asked_about() {
+    picture("sealed", |console| {
+        console.press("E");
+        let agent = console.model.cursor.clone().unwrap();
+        let before = Inspected {
+            path: format!("/etc/memory-shepherd/baselines/{agent}-MEMORY.md").into(),
+            bytes: Vec::new(),
+            sealed: true,
+            tampered: None,
+            problems: Vec::new(),
+        };
+        let edit = Edit {
+            users: vec![agent.clone(), "code-reviewer-eu".to_string()],
+            protected: Vec::new(),
+            agent: agent.clone(),
+            before,
+        };
+        console.send(Msg::Baseline(agent, Ok(Box::new(edit))));
+    });
+}
+
+#[test]
+fn log() {
+    picture("log", |console| {
+        console.send(Msg::Note(Level::Warn, "something was odd".to_string()));
+        console.send(Msg::Note(Level::Warn, "something was odd".to_string()));
+        console.press("7 j");
+    });
+    picture("log_searched", |console| {
+        console.press("7 / F A I L E D Enter");
+    });
+    picture_of(
+        "log_empty",
+        || unread(&["alpha"], (120, 36)),
+        |console| {
+            console.press("7");
+        },
+    );
+}
+
+#[test]
+fn help() {
+    picture("help", |console| {
+        console.press("? j j");
+    });
+    picture("help_searched", |console| {
+        console.press("? / m a r k");
+    });
+    picture("help_agent", |console| {
+        reading(console, "docs-writer", BASELINE, Some(BASELINE));
+        console.press("? G");
+    });
+}
+
+#[test]
+fn palette() {
+    picture("palette_filters", |console| {
+        prefer(console, "[filters]\nnight = \"is:drifted !test\"\n");
+        console.press(": f i l t e r");
+    });
+    picture("palette", |console| {
+        console.press(":");
+    });
+    picture("palette_searched", |console| {
+        console.press(": a g e n t");
+    });
+    picture("palette_nothing", |console| {
+        console.press(": x x x x");
+    });
+}
+
+#[test]
+fn unlock() {
+    picture("unlock", |console| {
+        console.model.read_only.on = true;
+        console.press("!");
+    });
+}
+
+#[test]
+fn a_message_stays_until_the_next_key_also_where_it_has_one_row() {
+    for size in [(80, 24), (120, 36)] {
+        let mut console = herd();
+        console.send(Msg::Resize(size.0, size.1));
+        console.send(Msg::Note(Level::Error, "something is wrong".to_string()));
+        console.pass(Duration::from_secs(70));
+        let shows = |console: &Console| drawn(console, "terminal").contains("something is wrong");
+        assert!(shows(&console), "{size:?}");
+        console.press("j");
+        assert!(!shows(&console), "{size:?}");
+    }
+}
+
+#[test]
+fn too_small() {
+    for (columns, rows) in [(59, 15), (40, 10), (20, 5)] {
+        let mut console = herd();
+        console.send(Msg::Resize(columns, rows));
+        let name = format!("too_small_{columns}x{rows}");
+        insta::assert_snapshot!(name, drawn(&console, "terminal"));
+    }
+}

@@ -1,0 +1,162 @@
+//! Plans of resets and of undos.
+
+use std::time::Duration;
+
+use memory_shepherd::console::update::{DEAF, Msg};
+use memory_shepherd::engine::{Plan, State, UndoMode};
+
+use super::{Console, SIZES, drawn, herd, picture};
+use crate::console_fleet::{plan, skipped, undo};
+
+/// Asks for a plan and shows it until keys are heard.
+pub fn planned(console: &mut Console, keys: &str, plan: Plan) {
+    console.plan(keys, plan);
+    console.pass(Duration::from_secs(2));
+}
+
+#[test]
+fn plan_of_one() {
+    picture("plan_key", |console| {
+        planned(console, "X", plan(&[("docs-writer", State::Scratch)]));
+    });
+}
+
+#[test]
+fn plan_to_be_typed() {
+    picture("plan_typed", |console| {
+        let agents = [
+            ("code-reviewer", State::Drifted),
+            ("docs-writer", State::Scratch),
+            ("log-digger", State::NoSep),
+            ("test-runner", State::Missing),
+            ("researcher", State::Oversize),
+        ];
+        let mut made = plan(&agents);
+        made.skipped = vec![
+            skipped(
+                "billing-bot",
+                State::Tampered,
+                "the baseline does not match the seal",
+            ),
+            skipped(
+                "release-captain",
+                State::Busy,
+                "locked by run 5a10c3d2 of timer",
+            ),
+        ];
+        planned(console, "a X", made);
+        console.type_line("reset");
+    });
+}
+
+#[test]
+fn plan_of_the_whole_fleet() {
+    picture("plan_fleet", |console| {
+        let mut made = plan(&[
+            ("docs-writer", State::Scratch),
+            ("monitor-bot", State::Scratch),
+        ]);
+        made.whole_fleet = true;
+        planned(console, "a X", made);
+    });
+}
+
+/// What three hosts lack, in all.
+const WEAKER: [&str; 4] = [
+    "on other hosts a memory is absent for a moment, loses extended attributes and access lists, and two looks take the place of a lease on open files",
+    "box lacks posix-rename@openssh.com: what an agent puts in the memory's place in that very instant may be lost",
+    "box lacks hardlink@openssh.com: a memory that an agent makes anew in that very instant may be written over",
+    "box lacks fsync@openssh.com: a power cut there may leave the new memory empty or half written",
+];
+
+#[test]
+fn plan_for_hosts_that_lack_something() {
+    let make = |console: &mut Console| {
+        let mut made = plan(&[
+            ("code-reviewer", State::Drifted),
+            ("docs-writer", State::Scratch),
+            ("monitor-bot", State::Scratch),
+        ]);
+        for step in &mut made.steps[1..] {
+            step.host = "box".to_string();
+            step.weaker = WEAKER.map(str::to_string).to_vec();
+        }
+        planned(console, "X", made);
+    };
+    picture("plan_weaker", make);
+    for (columns, rows) in SIZES {
+        let mut console = herd();
+        console.send(Msg::Resize(columns, rows));
+        make(&mut console);
+        let shown = drawn(&console, "terminal");
+        let shown: Vec<&str> = shown.split_whitespace().collect();
+        for text in WEAKER {
+            assert!(shown.join(" ").contains(text), "{text}\n{shown:?}");
+        }
+    }
+    // Where there is no room for all of it, that is said.
+    let mut console = herd();
+    console.send(Msg::Resize(60, 15));
+    let mut made = plan(&[("docs-writer", State::Scratch)]);
+    made.steps[0].weaker = WEAKER.map(str::to_string).to_vec();
+    planned(&mut console, "X", made);
+    let shown = drawn(&console, "terminal");
+    assert!(shown.contains("lines more of what is weaker"), "{shown}");
+    assert!(shown.contains("docs-writer"), "{shown}");
+}
+
+#[test]
+fn plan_with_nothing_to_run() {
+    picture("plan_nothing", |console| {
+        let mut made = plan(&[]);
+        made.skipped = vec![skipped(
+            "billing-bot",
+            State::Tampered,
+            "the baseline billing-bot-MEMORY.md does not match the seal; resets are blocked",
+        )];
+        planned(console, "X", made);
+    });
+}
+
+#[test]
+fn plan_on_its_way_and_no_plan() {
+    picture("plan_waiting", |console| {
+        console.press("X");
+    });
+    picture("plan_none", |console| {
+        console.press("X");
+        console.model.reset.stage = Default::default();
+    });
+}
+
+#[test]
+fn plan_with_hidden_marks() {
+    picture("plan_hidden", |console| {
+        console.press("a / ! d o c s Enter");
+        let agents = [
+            ("docs-writer", State::Scratch),
+            ("monitor-bot", State::Scratch),
+        ];
+        planned(console, "X", plan(&agents));
+    });
+}
+
+#[test]
+fn plan_of_an_undo() {
+    picture("undo_key", |console| {
+        planned(
+            console,
+            "z",
+            undo(&["docs-writer"], false, UndoMode::Refuse),
+        );
+    });
+    picture("undo_choice", |console| {
+        planned(console, "z", undo(&["docs-writer"], true, UndoMode::Refuse));
+    });
+    picture("undo_overwrite", |console| {
+        planned(console, "z", undo(&["docs-writer"], true, UndoMode::Refuse));
+        console.press("o");
+        console.answer(undo(&["docs-writer"], true, UndoMode::Overwrite));
+        console.pass(DEAF);
+    });
+}

@@ -1,0 +1,81 @@
+//! A run while it goes on, and its result.
+
+use std::time::Duration;
+
+use memory_shepherd::console::update::Msg;
+use memory_shepherd::engine::{Outcome, Progress, Stage, State};
+
+use super::plan::planned;
+use super::{Console, SIZES, drawn, herd, picture};
+use crate::console_fleet::{plan, report};
+
+const THREE: [(&str, State); 3] = [
+    ("code-reviewer", State::Drifted),
+    ("docs-writer", State::Scratch),
+    ("monitor-bot", State::Scratch),
+];
+
+fn running(console: &mut Console) {
+    planned(console, "X", plan(&THREE));
+    console.type_line("reset 3");
+    console.press("Enter");
+    let done = report(&[("code-reviewer", Outcome::Ok, None)])
+        .results
+        .remove(0);
+    console.send(Msg::Progress(Progress::Done(done)));
+    console.send(Msg::Progress(Progress::Stage(
+        "docs-writer".to_string(),
+        Stage::Swap,
+    )));
+    console.pass(Duration::from_secs(2));
+}
+
+fn ended(console: &mut Console) {
+    running(console);
+    let results = [
+        ("code-reviewer", Outcome::Ok, None),
+        (
+            "docs-writer",
+            Outcome::Failed,
+            Some("archive disk full (needs 41K, 12K free); memory untouched"),
+        ),
+        ("monitor-bot", Outcome::NotStarted, Some("cancelled")),
+    ];
+    let mut ended = report(&results);
+    ended.retired = vec!["code-reviewer/2026-02-12_0100.md".into()];
+    console.send(Msg::Ended(Box::new(ended)));
+}
+
+#[test]
+fn run_in_progress() {
+    picture("run", running);
+    picture("run_cancelled", |console| {
+        running(console);
+        console.press("^c");
+    });
+}
+
+#[test]
+fn result_of_a_run() {
+    picture("result", |console| {
+        ended(console);
+        console.press("j");
+    });
+}
+
+#[test]
+fn an_error_is_told_whole_below_its_result() {
+    let why = "box:/srv/agents/".to_string() + &"deep/".repeat(30) + "MEMORY.md: Permission denied";
+    for size in SIZES {
+        let mut console = herd();
+        console.send(Msg::Resize(size.0, size.1));
+        running(&mut console);
+        let mut report = report(&[("docs-writer", Outcome::Failed, Some(&why))]);
+        report.results[0].hints = vec!["chmod u+r MEMORY.md".to_string()];
+        console.send(Msg::Ended(Box::new(report)));
+        let shown = drawn(&console, "terminal");
+        assert!(shown.contains("hint: chmod u+r MEMORY.md"), "{shown}");
+        assert!(shown.matches("Permission denied").count() >= 2, "{shown}");
+        assert!(shown.contains("nothing was changed that could be undone"));
+    }
+}

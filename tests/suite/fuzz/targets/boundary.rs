@@ -1,0 +1,137 @@
+//! Where the operator's part of a memory ends.
+
+use std::sync::Arc;
+
+use memory_shepherd::digest::Digest;
+use memory_shepherd::engine::memory::{self, Baseline, Rule};
+
+use super::{SPLIT, part};
+
+/// The boundary. Parts: separator, baseline, memory, earlier versions. A memory
+/// that begins with `=` is the baseline's operator part and what follows, with
+/// `<` the first earlier version's, with `~` the baseline less the line of that
+/// number; else it is taken as it stands.
+pub fn boundary(bytes: &[u8]) {
+    let separator = String::from_utf8_lossy(part(bytes, 0));
+    let separator = separator.trim_matches(|c: char| c.is_ascii_whitespace() || c.is_control());
+    let separator = if separator.is_empty() {
+        "---"
+    } else {
+        separator
+    };
+    let current = Baseline::new(part(bytes, 1).to_vec(), separator);
+    let earlier = bytes.split(|byte| *byte == SPLIT).skip(3).take(3);
+    let earlier: Vec<Arc<Baseline>> = earlier
+        .map(|version| Arc::new(Baseline::new(version.to_vec(), separator)))
+        .collect();
+    let first = earlier.first().map_or(&current, Arc::as_ref);
+    let (memory, built_on) = match part(bytes, 2) {
+        [b'=', rest @ ..] => ([current.operator_part(), rest].concat(), Some(&current)),
+        [b'<', rest @ ..] => ([first.operator_part(), rest].concat(), Some(first)),
+        [b'~', number, rest @ ..] => {
+            let lines = current.bytes().split_inclusive(|byte| *byte == b'\n');
+            let kept = lines
+                .enumerate()
+                .filter(|(at, _)| at % 16 != usize::from(*number) % 16);
+            let kept: Vec<&[u8]> = kept.map(|(_, line)| line).collect();
+            ([&kept.concat(), rest].concat(), None)
+        }
+        bytes => (bytes.to_vec(), None),
+    };
+    baseline_is_cut(&current, separator);
+    separators_are(&memory, separator.as_bytes());
+    let found = memory::find(&memory, &current, &earlier);
+    if let Some(version) = built_on {
+        let part = version.operator_part();
+        // A last line without its line feed goes on in what follows.
+        let exact = version.cut().is_some() && (part.ends_with(b"\n") || memory == part);
+        let found = found.filter(|_| exact);
+        assert!(!exact || found.is_some_and(|found| !found.drifted()));
+        if let Some(found) = found.filter(|_| version.digest() == current.digest()) {
+            assert_eq!((found.rule, found.offset), (Rule::Intact, part.len()));
+        }
+    }
+    let Some(found) = found else {
+        assert!(first.cut().is_some(), "all of it is above the boundary");
+        return;
+    };
+    let (above, below) = memory.split_at(found.offset);
+    assert_eq!([above, below].concat(), memory);
+    assert!(above.is_empty() || above.ends_with(b"\n") || below.is_empty());
+    let mut versions = std::iter::once(&current).chain(earlier.iter().map(Arc::as_ref));
+    let version = match found.rule {
+        Rule::Intact => &current,
+        Rule::Behind(digest) | Rule::Aligned(digest) => versions
+            .find(|version| version.digest() == digest)
+            .expect("a version that was given"),
+    };
+    let lines = memory::separator_lines(&memory, separator.as_bytes());
+    match version.cut() {
+        None => assert_eq!((found.offset, found.line, found.of), (memory.len(), 0, 0)),
+        Some(_) => {
+            let line = lines.iter().find(|line| line.line == found.line).unwrap();
+            assert_eq!(line.end, found.offset);
+            assert!((1..=found.of).contains(&found.nth) && found.of <= lines.len());
+        }
+    }
+    if found.drifted() {
+        assert_eq!(
+            version.digest(),
+            first.digest(),
+            "the one that was pushed last"
+        );
+        return;
+    }
+    assert_eq!((found.added, found.removed), (0, 0));
+    if let Some(cut) = version.cut() {
+        // The operator part, but for white space behind the separator.
+        let (text, line) = above.split_at(cut.start);
+        assert_eq!(text, &version.bytes()[..cut.start]);
+        assert_eq!(line.trim_ascii_end(), separator.as_bytes());
+        // And where it is does not depend on how much follows, for a beginning
+        // that is several times as long as the baselines; unless all of that is
+        // white space behind the separator, and then nothing counts as exact.
+        let versions = std::iter::once(&current).chain(earlier.iter().map(Arc::as_ref));
+        let longest = versions.map(|version| version.bytes().len()).max();
+        let window = longest.unwrap_or_default() * 4 + 1;
+        let longer = [&memory, &b"\n- more"[..].repeat(window)[..window]].concat();
+        let place = |memory: &[u8]| {
+            let found = memory::find(memory, &current, &earlier).unwrap();
+            (found.offset, found.line, found.rule)
+        };
+        if found.offset < window {
+            assert_eq!(place(&longer[..window]), place(&longer));
+        }
+    }
+}
+
+fn baseline_is_cut(baseline: &Baseline, separator: &str) {
+    let whole = [baseline.operator_part(), baseline.tail()].concat();
+    assert_eq!(whole, baseline.bytes());
+    assert_eq!(baseline.digest(), Digest::of(&whole));
+    let lines = memory::separator_lines(baseline.bytes(), separator.as_bytes());
+    let eligible = lines.iter().rfind(|line| line.eligible);
+    assert_eq!(baseline.cut(), eligible.or(lines.last()).copied());
+}
+
+/// The separator lines against a plain reading; and they are the same as long as
+/// the text above them is.
+fn separators_are(text: &[u8], separator: &[u8]) {
+    let found = memory::separator_lines(text, separator);
+    let mut plain = Vec::new();
+    let mut start = 0;
+    for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
+        let end = (start + line.len() + 1).min(text.len());
+        if start < text.len() && line.trim_ascii_end() == separator {
+            plain.push((start, end, number + 1));
+        }
+        start = end;
+    }
+    let places = found.iter().map(|line| (line.start, line.end, line.line));
+    assert_eq!(places.collect::<Vec<_>>(), plain);
+    let front_matter = text.starts_with(b"---") || text.starts_with(b"\xEF\xBB\xBF---");
+    if let Some(middle) = found.get(found.len() / 2).filter(|_| !front_matter) {
+        let before = memory::separator_lines(&text[..middle.end], separator);
+        assert_eq!(before, found[..before.len()]);
+    }
+}

@@ -1,0 +1,106 @@
+//! The config reader.
+
+use std::collections::HashMap;
+use std::path::{Component, Path};
+
+use memory_shepherd::archive;
+use memory_shepherd::config::{Agent, Config, General, Level, Place, Problems};
+
+use super::{CONFIG, parse};
+
+/// The config reader: any bytes are taken whole, or everything wrong has its
+/// place; what is taken keeps its rules, and says the same when it is printed.
+pub fn config(bytes: &[u8]) {
+    let lines = bytes.split(|byte| *byte == b'\n').count();
+    let diagnostics = match parse(bytes) {
+        Ok(config) => {
+            for agent in &config.agents {
+                agent_is_sound(agent);
+            }
+            let names = config.agents.iter().map(|agent| (&agent.name, agent));
+            let names: HashMap<_, _> = names.collect();
+            assert_eq!(names.len(), config.agents.len(), "two agents of one name");
+            let general = &config.general;
+            assert!(general.baseline_dir.is_absolute() && general.archive_dir.is_absolute());
+            assert_eq!(general.archive_mode & !0o177, 0o600, "archive_mode");
+            assert!(general.archive_retention_days > 0);
+            let warnings = config.warnings.iter();
+            assert!(warnings.clone().all(|it| it.level == Level::Warning));
+            let shown = printed(&config);
+            let again = parse(shown.as_bytes())
+                .unwrap_or_else(|problems| panic!("{shown}\nis refused: {problems}"));
+            assert_eq!(meaning(&again), meaning(&config), "{shown}");
+            config.warnings
+        }
+        Err(Problems(list)) => {
+            assert!(list.iter().any(|it| it.level == Level::Error));
+            list
+        }
+    };
+    // Behind them only how many more there are.
+    let placed = diagnostics.iter().filter(|it| it.line.is_some());
+    assert!(placed.is_sorted_by_key(|it| it.line));
+    for it in &diagnostics {
+        assert!(
+            it.line.is_none_or(|line| (1..=lines).contains(&line)),
+            "{it}"
+        );
+        assert_eq!(it.file, Path::new(CONFIG));
+        assert!(it.text.chars().count() <= 201, "{it}");
+    }
+    serde_json::to_string(&diagnostics).unwrap();
+}
+
+fn agent_is_sound(agent: &Agent) {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    assert!(agent.name.chars().all(allowed) && !agent.name.is_empty());
+    assert!(agent.name != "all" && agent.name != "general");
+    for inside in [&agent.baseline, &agent.archive_subdir] {
+        let mut parts = Path::new(inside).components();
+        assert!(
+            parts.all(|part| matches!(part, Component::Normal(_))),
+            "{inside}"
+        );
+        assert!(!inside.is_empty() && !inside.contains('\0'));
+    }
+    assert!(!agent.archive_subdir.starts_with(archive::OWN));
+    assert!(!agent.separator.is_empty() && !agent.separator.contains(['\n', '\r']));
+    assert!(agent.max_memory_size > 0);
+    let memory = match &agent.place {
+        Place::Local { memory } => {
+            assert!(memory.is_absolute());
+            memory
+        }
+        Place::Remote { host, memory, .. } => {
+            for word in [Some(&host.name), host.user.as_ref()].into_iter().flatten() {
+                assert!(!word.is_empty() && !word.starts_with('-'), "{word}");
+                assert!(!word.contains(char::is_whitespace), "{word}");
+            }
+            memory
+        }
+    };
+    assert!(memory.file_name().is_some(), "{}", memory.display());
+}
+
+/// What `config show` prints, as a config.
+fn printed(config: &Config) -> String {
+    let mut text = String::new();
+    let mut section = "";
+    for entry in config.entries() {
+        if entry.section != section {
+            section = &entry.section;
+            text.push_str(&format!("[{section}]\n"));
+        }
+        text.push_str(&format!("{}={}\n", entry.key, entry.value));
+    }
+    text
+}
+
+/// A config without where its lines stand.
+fn meaning(config: &Config) -> (General, Vec<Agent>) {
+    let mut agents = config.agents.clone();
+    for agent in &mut agents {
+        agent.line = 0;
+    }
+    (config.general.clone(), agents)
+}

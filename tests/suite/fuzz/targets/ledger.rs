@@ -1,0 +1,146 @@
+//! The ledger.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use memory_shepherd::archive;
+use memory_shepherd::clock::System;
+use memory_shepherd::digest::Digest;
+use memory_shepherd::engine::{About, Engine, Finding, Record};
+use memory_shepherd::error::Kind;
+use memory_shepherd::transport::fake::Fake;
+
+use super::{engine_of, folder, minute};
+
+/// The ledger. The first byte decides: `!` and the rest is the file; else each
+/// four bytes are an edit of a valid ledger.
+pub fn ledger(bytes: &[u8]) {
+    let whole = valid_ledger();
+    let file = match bytes {
+        [b'!', file @ ..] => file.to_vec(),
+        edits => edits.chunks_exact(4).take(8).fold(whole.clone(), edited),
+    };
+    let site = folder();
+    let own = site.path().join(archive::OWN);
+    fs::create_dir(&own).unwrap();
+    let path = own.join("ledger.jsonl");
+    fs::write(&path, &file).unwrap();
+    let lines = complete_lines(&file);
+    let read = engine(site.path()).records();
+    // A verification reads on where a run stops, and comes to the same.
+    let verified = engine(site.path()).verify(None, &mut |_| {}).unwrap();
+    let broken = |finding: &Finding| finding.about == About::Ledger;
+    assert_eq!(
+        verified.findings.iter().any(broken),
+        read.is_err(),
+        "{verified:?}"
+    );
+    assert_eq!(verified.tally.lines, lines.len() as u64);
+    match &read {
+        Ok(records) => {
+            assert_eq!(records.len(), lines.len());
+            follows_its_chain(records, &lines);
+        }
+        // Where nothing is wrong with the whole lines, a torn one is no fault.
+        Err(error) => {
+            assert_eq!(error.kind(), Kind::Integrity, "{error}");
+            assert!(lines != complete_lines(&whole)[..lines.len().min(LINES)]);
+        }
+    }
+    // Read while it grows, it is the same ledger.
+    let cut = usize::from(bytes.last().copied().unwrap_or_default()) * file.len() / 255;
+    fs::write(&path, &file[..cut]).unwrap();
+    let engine = engine(site.path());
+    let begun = engine.records().map(|records| records.len());
+    let mut appending = fs::File::options().append(true).open(&path).unwrap();
+    appending.write_all(&file[cut..]).unwrap();
+    let grown = engine.records();
+    if begun.is_ok() {
+        assert_eq!(grown.is_ok(), read.is_ok());
+    }
+    if let (Ok(grown), Ok(read)) = (grown, read) {
+        assert_eq!(**grown, **read);
+    }
+}
+
+fn engine(archive: &Path) -> Engine {
+    let text = format!("[general]\narchive_dir={}\n", archive.display());
+    engine_of(&text, Fake::new(Arc::new(System)))
+}
+
+fn complete_lines(file: &[u8]) -> Vec<&[u8]> {
+    let lines = file.split_inclusive(|byte| *byte == b'\n');
+    lines.filter_map(|line| line.strip_suffix(b"\n")).collect()
+}
+
+/// Nobody changed a line and left the one behind it as it was.
+fn follows_its_chain(records: &[Record], lines: &[&[u8]]) {
+    let mut head = Digest::ZERO;
+    for (number, (record, line)) in records.iter().zip(lines).enumerate() {
+        assert_eq!((record.seq, record.prev), (number as u64 + 1, head));
+        head = Digest::of(line);
+    }
+    // Digests are not guessed: what is chained to was written by us, so only
+    // the last line may be another.
+    let valid = valid_ledger();
+    let valid = complete_lines(&valid);
+    if let Some((_, chained)) = lines.split_last() {
+        assert_eq!(Some(chained), valid.get(..chained.len()));
+    }
+}
+
+const LINES: usize = 6;
+
+/// A ledger of [`LINES`] records.
+pub fn valid_ledger() -> Vec<u8> {
+    static TEXT: OnceLock<Vec<u8>> = OnceLock::new();
+    let make = || {
+        let (mut text, mut head) = (Vec::new(), Digest::ZERO);
+        for seq in 1..=LINES {
+            let record = serde_json::json!({
+                "seq": seq, "prev": head, "time": minute(29_000_000 + seq as u32),
+                "run": format!("20260314T0900{seq:02}"), "act": "reset", "trigger": "cli",
+                "user": "operator", "agent": "scout", "host": "local", "outcome": "ok",
+                "baseline": Digest::of(b"baseline"), "duration_ms": seq,
+                "before": {"file": {"sha256": Digest::of(&[seq as u8]), "size": 1, "lines": 0}},
+                "after": {"file": {"sha256": Digest::of(b"baseline"), "size": 8, "lines": 0}},
+            });
+            let record: Record = serde_json::from_value(record).unwrap();
+            let line = serde_json::to_vec(&record).unwrap();
+            head = Digest::of(&line);
+            text.extend([&line[..], b"\n"].concat());
+        }
+        text
+    };
+    TEXT.get_or_init(make).clone()
+}
+
+fn edited(mut text: Vec<u8>, edit: &[u8]) -> Vec<u8> {
+    let at = usize::from(u16::from_le_bytes([edit[1], edit[2]])) % (text.len() + 1);
+    let mut lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
+    let line = at % lines.len().max(1);
+    match edit[0] % 8 {
+        0 | 1 if at < text.len() => text[at] = edit[3],
+        2 => text.insert(at, edit[3]),
+        3 if at < text.len() => {
+            text.remove(at);
+        }
+        4 => text.truncate(at),
+        5 if line < lines.len() => {
+            lines.insert(usize::from(edit[3]) % lines.len(), lines[line]);
+            text = lines.concat();
+        }
+        6 if line < lines.len() => {
+            lines.swap(line, 0);
+            text = lines.concat();
+        }
+        7 if line < lines.len() => {
+            lines.remove(line);
+            text = lines.concat();
+        }
+        _ => {}
+    }
+    text
+}

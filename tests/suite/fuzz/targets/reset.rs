@@ -1,0 +1,113 @@
+//! A reset and its undo.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use memory_shepherd::archive::{self, EntryKind};
+use memory_shepherd::clock::System;
+use memory_shepherd::digest::Digest;
+use memory_shepherd::engine::memory::Baseline;
+use memory_shepherd::engine::{Engine, Outcome, Plan, Report, UndoMode, UndoTarget};
+use memory_shepherd::transport::fake::Fake;
+
+use super::{engine_of, folder, part};
+
+const SCOUT: &str = "/agents/scout/MEMORY.md";
+
+/// A whole reset and its undo, on memories in this process and an archive on the
+/// disk. Parts: the baseline that is pushed first; the one that the operator
+/// makes of it (`=`: the same); the memory, as in [`super::boundary`], `<` being built
+/// on the first; a transaction record, if not empty.
+pub fn reset(bytes: &[u8]) {
+    let site = folder();
+    let baseline = |bytes: &[u8]| {
+        fs::create_dir_all(site.path().join("baselines")).unwrap();
+        fs::write(site.path().join("baselines/scout.md"), bytes).unwrap();
+    };
+    let first = Baseline::new(part(bytes, 0).to_vec(), "---");
+    let second = match part(bytes, 1) {
+        b"=" => first.clone(),
+        bytes => Baseline::new(bytes.to_vec(), "---"),
+    };
+    let notes = part(bytes, 2);
+    let memory = match notes {
+        [b'=', rest @ ..] => [second.operator_part(), rest].concat(),
+        [b'<', rest @ ..] => [first.operator_part(), rest].concat(),
+        bytes => bytes.to_vec(),
+    };
+    let root = site.path().display();
+    let config = format!(
+        "[general]\narchive_dir={root}/archives\nbaseline_dir={root}/baselines\n\
+         min_baseline_size=0\n[scout]\nmemory_file={SCOUT}\nbaseline=scout.md\n"
+    );
+    let fake = Fake::new(Arc::new(System));
+    fake.make_folder("/agents/scout", 1000, 1000, 0o755);
+    let engine = engine_of(&config, fake.clone());
+    let plan = || engine.plan_reset(&["scout".to_string()], false).unwrap();
+
+    baseline(first.bytes());
+    ended_well(&apply(&engine, &plan()));
+    assert_eq!(fake.bytes(SCOUT).unwrap(), first.bytes());
+
+    fake.write(SCOUT, &memory);
+    baseline(second.bytes());
+    let record = part(bytes, 3);
+    if !record.is_empty() {
+        let folder = site.path().join("archives/.shepherd/tx");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("scout.0123456789abcdef.json"), record).unwrap();
+    }
+    let report = apply(&engine, &plan());
+    let held = fake.bytes(SCOUT);
+    let written = report.results.iter().flat_map(|result| &result.entries);
+    let entries: Vec<(EntryKind, Vec<u8>)> = written
+        .map(|entry| {
+            let bytes = fs::read(site.path().join("archives").join(&entry.path)).unwrap();
+            assert_eq!(
+                (Digest::of(&bytes), bytes.len() as u64),
+                (entry.digest, entry.size)
+            );
+            (entry.kind, bytes)
+        })
+        .collect();
+    // Nothing of the memory is lost, whatever happened.
+    let kept = [&first, &second].map(Baseline::operator_part);
+    let whole = |(kind, bytes): &(EntryKind, Vec<u8>)| match kind {
+        EntryKind::Scratch => {
+            let scratch = archive::scratch_of(bytes).unwrap();
+            kept.iter().any(|kept| [kept, scratch].concat() == memory)
+        }
+        _ => *bytes == memory,
+    };
+    let nothing_new = kept.contains(&&memory[..]);
+    let lossless = held.as_ref() == Some(&memory) || nothing_new || entries.iter().any(whole);
+    assert!(lossless, "{report:?}");
+    engine.detail(engine.agent("scout").unwrap());
+    if !record.is_empty() {
+        return;
+    }
+    ended_well(&report);
+    assert_eq!(held.unwrap(), second.bytes());
+    if memory == second.bytes() {
+        assert_eq!(report.results[0].outcome, Outcome::Unchanged);
+        return;
+    }
+    let target = UndoTarget::Agents(vec!["scout".to_string()]);
+    let undo = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+    ended_well(&apply(&engine, &undo));
+    assert_eq!(fake.bytes(SCOUT).unwrap(), memory);
+    assert_eq!(fake.names("/agents/scout"), ["MEMORY.md"]);
+    assert_eq!(engine.records().unwrap().len(), 3);
+}
+
+fn apply(engine: &Engine, plan: &Plan) -> Report {
+    engine.apply(plan, true, &AtomicBool::new(false), &mut |_| {})
+}
+
+fn ended_well(report: &Report) {
+    assert_eq!(report.kind(), None, "{report:?}");
+    let good = |outcome| matches!(outcome, Outcome::Ok | Outcome::Unchanged);
+    assert!(report.results.iter().all(|result| good(result.outcome)));
+    assert_eq!(report.results.len(), 1);
+}

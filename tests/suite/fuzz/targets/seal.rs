@@ -1,0 +1,62 @@
+//! The seal of the baselines.
+
+use std::fs;
+
+use memory_shepherd::baseline::seal::{self, Seal};
+use memory_shepherd::digest::Digest;
+use memory_shepherd::error::Kind;
+
+use super::{SPLIT, folder};
+
+/// The seal. The first byte decides: `!` and the rest is the file; else the
+/// parts are names that are sealed as `sha256sum` does it.
+pub fn seal(bytes: &[u8]) {
+    let site = folder();
+    let read = |text: &[u8]| {
+        fs::write(site.path().join(seal::FILE), text).unwrap();
+        Seal::read(&site.path().canonicalize().unwrap())
+    };
+    let [b'!', file @ ..] = bytes else {
+        let names = bytes.split(|byte| *byte == SPLIT);
+        let names: Vec<&str> = names
+            .filter_map(|name| std::str::from_utf8(name).ok())
+            .filter(|name| !name.is_empty() && !name.contains('\0'))
+            .collect();
+        let text: String = names.iter().map(|name| sealed(name)).collect();
+        let seal = read(text.as_bytes()).unwrap().unwrap();
+        for name in names {
+            let bare = name.strip_prefix("./").unwrap_or(name);
+            assert_eq!(seal.expected(bare), Some(Digest::of(b"")), "{name:?}");
+        }
+        return;
+    };
+    match read(file) {
+        Err(error) => assert_eq!(error.kind(), Kind::Integrity),
+        Ok(None) => panic!("a seal that is there is none"),
+        // Each line seals something, or is empty.
+        Ok(Some(seal)) => {
+            let text = std::str::from_utf8(file).expect("a seal is text");
+            for line in text
+                .lines()
+                .filter(|line| !line.is_empty() && !line.starts_with('\\'))
+            {
+                let (digest, name) = line.split_at(64);
+                let name = name.strip_prefix("  ").or(name.strip_prefix(" *")).unwrap();
+                let bare = name.strip_prefix("./").unwrap_or(name);
+                let folder = site.path().file_name().unwrap().display().to_string() + "/";
+                let bare = bare.strip_prefix(&folder).unwrap_or(bare);
+                assert_eq!(seal.expected(bare), digest.parse().ok(), "{line}");
+            }
+        }
+    }
+}
+
+/// A line of `sha256sum` for an empty file.
+fn sealed(name: &str) -> String {
+    let escaped = name
+        .replace('\\', "\\\\")
+        .replace('\n', "\\n")
+        .replace('\r', "\\r");
+    let mark = if escaped == name { "" } else { "\\" };
+    format!("{mark}{}  {escaped}\n", Digest::of(b""))
+}

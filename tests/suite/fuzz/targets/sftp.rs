@@ -1,0 +1,108 @@
+//! What a server says over SFTP.
+
+use memory_shepherd::transport::sftp::wire::{
+    self, Extensions, Frames, LONGEST_FRAME, Limits, Reply, Statvfs, Wants,
+};
+
+/// What a server says over SFTP: it is cut into the same frames however it
+/// arrives, a frame is a reply or it is not, and no reply is larger than its
+/// frame or other than what was asked for.
+pub fn sftp(bytes: &[u8]) {
+    let whole = frames(bytes, bytes.len());
+    for size in [1, 3, 7] {
+        assert_eq!(frames(bytes, size), whole, "in pieces of {size}");
+    }
+    let (frames, _) = whole;
+    let lengths = frames.iter().map(|frame| 4 + frame.len());
+    assert!(lengths.sum::<usize>() <= bytes.len());
+    // What follows is also tried on bytes that nobody put into a packet.
+    for frame in frames.iter().map(Vec::as_slice).chain([bytes]) {
+        if Extensions::decode(frame).is_ok() {
+            assert_eq!(&frame[..5], b"\x02\0\0\0\x03");
+        }
+        let Ok((id, reply)) = wire::decode(frame) else {
+            continue;
+        };
+        assert_eq!(frame[1..5], id.to_be_bytes());
+        let Ok(reply) = reply else {
+            continue;
+        };
+        assert!(size(&reply) <= frame.len(), "{reply:?}");
+        answers_what_was_asked(&reply);
+    }
+}
+
+/// The frames of a stream that comes in pieces, and whether its end is none.
+fn frames(bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, bool) {
+    let (mut frames, mut found) = (Frames::default(), Vec::new());
+    for mut piece in bytes.chunks(piece.max(1)) {
+        loop {
+            match frames.next(&mut piece) {
+                Ok(Some(frame)) => {
+                    assert!((1..=LONGEST_FRAME).contains(&frame.len()));
+                    found.push(frame);
+                }
+                Ok(None) => break,
+                Err(_) => return (found, true),
+            }
+        }
+        assert!(piece.is_empty());
+    }
+    (found, false)
+}
+
+/// How many bytes of the frame a reply holds, at least.
+fn size(reply: &Reply) -> usize {
+    5 + match reply {
+        Reply::Status { message, .. } if message.is_empty() => 4,
+        Reply::Status { message, .. } => 8 + message.len(),
+        Reply::Handle(bytes) => {
+            assert!(bytes.len() <= 256);
+            4 + bytes.len()
+        }
+        Reply::Data(bytes) => 4 + bytes.len(),
+        Reply::Names(names) => {
+            let each = names.iter().map(|name| 12 + name.name.len());
+            4 + each.sum::<usize>()
+        }
+        Reply::Attrs(_) => 4,
+        Reply::Extended(bytes) => bytes.len(),
+    }
+}
+
+fn answers_what_was_asked(reply: &Reply) {
+    let wanted = [
+        Wants::Status,
+        Wants::Handle,
+        Wants::Data(4),
+        Wants::Names,
+        Wants::Path,
+        Wants::Attrs,
+        Wants::Statvfs,
+        Wants::Limits,
+    ];
+    for wants in wanted {
+        let Ok(taken) = wants.check(reply.clone()) else {
+            continue;
+        };
+        assert_eq!(taken, *reply);
+        match (wants, reply) {
+            (Wants::Data(most), Reply::Data(bytes)) => {
+                assert!((1..=most as usize).contains(&bytes.len()));
+            }
+            (Wants::Path, Reply::Names(names)) => assert_eq!(names.len(), 1),
+            (Wants::Statvfs, Reply::Extended(body)) => {
+                Statvfs::decode(body).unwrap();
+            }
+            (Wants::Limits, Reply::Extended(body)) => {
+                Limits::decode(body).unwrap();
+            }
+            (Wants::Status, Reply::Status { .. })
+            | (Wants::Handle, Reply::Handle(_))
+            | (Wants::Names, Reply::Names(_))
+            | (Wants::Attrs, Reply::Attrs(_)) => {}
+            (_, Reply::Status { code, .. }) => assert_ne!(*code, 0),
+            _ => panic!("{reply:?} is no answer to {wants:?}"),
+        }
+    }
+}

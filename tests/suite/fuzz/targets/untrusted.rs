@@ -1,0 +1,75 @@
+//! Foreign text, made visible.
+
+use memory_shepherd::untrusted::{self, Context, View};
+use unicode_segmentation::UnicodeSegmentation;
+use unicode_width::UnicodeWidthStr;
+
+/// Foreign text. The first byte is the view: bit 0 a diff, bit 1 marks white
+/// space, the rest the cells.
+pub fn untrusted(bytes: &[u8]) {
+    let (first, text) = bytes.split_first().unwrap_or((&0, b""));
+    let prose = first & 1 == 0;
+    let view = View {
+        context: if prose { Context::Prose } else { Context::Diff },
+        whitespace: first & 2 != 0,
+        max_cells: if first >> 2 == 63 {
+            4096
+        } else {
+            usize::from(first >> 2)
+        },
+    };
+    let mut tokens = untrusted::reveal(text, view);
+    assert!(tokens.windows(2).all(|pair| pair[0].mark != pair[1].mark));
+    for token in &tokens {
+        shows(&token.text, prose && !token.mark);
+    }
+    let counted = |last: &untrusted::Token| last.mark && last.text.contains('…');
+    if let Some(last) = tokens.last_mut().filter(|last| counted(last)) {
+        last.text.truncate(last.text.rfind('…').unwrap_or_default());
+    }
+    let cells = tokens.iter().flat_map(|token| token.text.graphemes(true));
+    assert!(cells.map(UnicodeWidthStr::width).sum::<usize>() <= view.max_cells);
+
+    let line = untrusted::line(text);
+    shows(&line, true);
+    let lines = untrusted::text(text);
+    let feeds = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count();
+    assert_eq!(feeds(lines.as_bytes()), feeds(text));
+    for line in lines.split('\n') {
+        shows(line, true);
+    }
+
+    let hidden = untrusted::hidden(text);
+    let chunks = text.utf8_chunks().map(|chunk| chunk.invalid().len() as u64);
+    assert_eq!(hidden.invalid, chunks.sum::<u64>());
+    assert!(hidden.escapes <= hidden.controls);
+    untrusted::mixed_scripts(text);
+
+    let string = String::from_utf8_lossy(text);
+    let json = serde_json::to_string(&string).unwrap();
+    let ascii = untrusted::ascii_json(&json);
+    assert!(
+        ascii.bytes().all(|byte| matches!(byte, b' '..=b'~')),
+        "{ascii}"
+    );
+    assert_eq!(serde_json::from_str::<String>(&ascii).unwrap(), string);
+}
+
+/// Nothing in a shown text acts on a terminal, turns it around, or is not seen.
+/// What joins emoji may be in `prose`.
+fn shows(text: &str, prose: bool) {
+    let odd = |c: char| match c {
+        '\u{200D}' | '\u{FE0F}' => !prose,
+        '\0'..='\x1F' | '\x7F'..='\u{9F}' | '\u{AD}' | '\u{34F}' | '\u{61C}' => true,
+        '\u{115F}'..='\u{1160}' | '\u{17B4}'..='\u{17B5}' | '\u{180B}'..='\u{180F}' => {
+            // A vowel of Hangul that its consonant carries.
+            c != '\u{1160}'
+        }
+        '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' => true,
+        '\u{2800}' | '\u{3164}' | '\u{FFA0}' | '\u{FEFF}' => true,
+        '\u{E000}'..='\u{F8FF}' | '\u{FE00}'..='\u{FE0E}' | '\u{FFF0}'..='\u{FFFB}' => true,
+        '\u{E0000}'..='\u{10FFFF}' => true,
+        c => c != ' ' && c.is_whitespace(),
+    };
+    assert!(!text.contains(odd), "{text:?}");
+}
