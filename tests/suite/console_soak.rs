@@ -5,6 +5,8 @@
 //! `SOAK_SECONDS=600 cargo test --test suite soak` goes on for that long, and
 //! `SOAK_SEED` begins with another seed.
 
+mod program;
+
 use std::collections::VecDeque;
 use std::thread;
 use std::time::{Duration, Instant};

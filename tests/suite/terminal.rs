@@ -176,6 +176,16 @@ impl Terminal {
         }
     }
 
+    /// How the program ended, if it did.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().unwrap()
+    }
+
+    /// Takes in what has come.
+    pub fn breathe(&mut self) {
+        while self.take(Duration::from_millis(3)) {}
+    }
+
     /// Takes in output until none came for a while.
     pub fn wait_for_quiet(&mut self) {
         let end = Instant::now() + limit();

@@ -1,0 +1,285 @@
+//! The same with the real program in a terminal: keys, sizes, and agents that write
+//! what they like, while their fleet is reset and undone. In the end the screen is
+//! that of a program that has just begun on this fleet, and nothing that came out
+//! was anything but ours.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::given;
+use crate::fixture::{PROGRAM, Site};
+use crate::fuzz::Numbers;
+use crate::reader::{Stream, foreign, payloads};
+use crate::terminal::{Terminal, command, limit};
+
+/// How many steps there are if no time is given.
+const STEPS: usize = 250;
+
+/// What is pressed. Nothing of it leaves, stops the program or locks the fleet.
+const KEYS: &[&str] = &[
+    "j",
+    "k",
+    "G",
+    "gg",
+    "\x04",
+    "\x15",
+    "\x06",
+    "\x02",
+    "\t",
+    "\x1b[Z",
+    "\r",
+    "l",
+    "h",
+    "\x1b",
+    "-",
+    "1",
+    "2",
+    "5",
+    "7",
+    "8",
+    "d",
+    "t",
+    "w",
+    ".",
+    "f",
+    "=",
+    "_",
+    "i",
+    "}",
+    "{",
+    "]",
+    "[",
+    "n",
+    "N",
+    "/the\r",
+    "/is:drifted\r",
+    "/\x15\r",
+    " ",
+    "v",
+    "a",
+    "A",
+    "s",
+    "S",
+    "r",
+    "R",
+    "X",
+    "z",
+    "Z",
+    "y",
+    "yn",
+    "yd",
+    "yl",
+    "ya",
+    "yc",
+    "c",
+    "?",
+    "?wrap\r",
+    ":agent mon\r",
+    ":sort age\r",
+    ":theme dark\r",
+    ":theme mono\r",
+    ":theme terminal\r",
+    "reset 1\r",
+    "reset 2\r",
+    "undo 1\r",
+    "undo 2\r",
+    "\x0c",
+    "@",
+    "x",
+    "\x1b[200~pasted\r\x1b[201~",
+    "\x1b[A",
+    "\x1b[6~",
+];
+
+const AGENTS: [&str; 2] = ["code-reviewer", "monitor-bot"];
+const CONFIG: &str = "memory-shepherd.conf";
+
+struct Soak {
+    site: Site,
+    terminal: Terminal,
+    numbers: Numbers,
+    payloads: Vec<Vec<u8>>,
+    config: String,
+}
+
+impl Soak {
+    fn open(site: &Site, size: (u16, u16)) -> Terminal {
+        let mut command = command(Path::new(PROGRAM), &site.path("home"));
+        command.args(["--config", site.path(CONFIG).to_str().unwrap()]);
+        // They have the terminal for a moment and give it back.
+        command.env("EDITOR", "true");
+        command.env("PAGER", "true");
+        Terminal::start(command, size)
+    }
+
+    fn step(&mut self) {
+        match self.numbers.below(20) {
+            0 => {
+                // A frame for a larger size wraps, and the emulator cannot do that in
+                // a single row, nor a wide letter in a single column.
+                let columns = 2 + self.numbers.below(299) as u16;
+                let rows = 2 + self.numbers.below(99) as u16;
+                self.terminal.resize(columns, rows);
+            }
+            1..4 => self.write(),
+            4 => {
+                let comment = "# saved again\n";
+                let wrong = "no_such_key = 1\n";
+                let text = [comment, wrong, ""][self.numbers.below(3)];
+                self.site.write(CONFIG, format!("{text}{}", self.config));
+            }
+            // So long a plan hears nothing.
+            5 => self.terminal.wait_for_quiet(),
+            _ => {
+                for _ in 0..=self.numbers.below(3) {
+                    let key = KEYS[self.numbers.below(KEYS.len())];
+                    self.terminal.send(key);
+                }
+            }
+        }
+        self.terminal.breathe();
+    }
+
+    /// Help and palette have the command that quits, too.
+    fn begin_again_if_it_was_left(&mut self) {
+        if let Some(ended) = self.terminal.ended() {
+            assert!(ended.success(), "{ended:?}");
+            let again = Soak::open(&self.site, (120, 36));
+            let mut left = std::mem::replace(&mut self.terminal, again);
+            left.wait_for_exit();
+            left.is_restored();
+            is_ours(&left);
+            self.terminal.wait_for("AGENT");
+        }
+    }
+
+    /// What an agent does to its memory.
+    fn write(&mut self) {
+        let agent = AGENTS[self.numbers.below(AGENTS.len())];
+        let name = format!("agents/{agent}/MEMORY.md");
+        let path = self.site.path(&name);
+        let payload = self.payloads[self.numbers.below(self.payloads.len())].clone();
+        match self.numbers.below(6) {
+            0 => {
+                let _ = fs::remove_file(&path);
+            }
+            1 => {
+                let beside = path.with_extension("new");
+                fs::write(&beside, payload).unwrap();
+                fs::rename(beside, &path).unwrap();
+            }
+            2 => self.site.write(&name, Site::baseline(agent)),
+            3 => self.site.write(&name, payload),
+            _ if path.exists() => self.site.append(&name, payload),
+            _ => {}
+        }
+    }
+}
+
+/// All but what was copied: letters that are base64, and only those.
+fn without_clips(bytes: &[u8]) -> Vec<u8> {
+    const BEGIN: &[u8] = b"\x1b]52;c;";
+    let clip = |rest: &[u8]| {
+        let text = rest.strip_prefix(BEGIN)?;
+        let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
+        let length = text.iter().take_while(|byte| is_letter(byte)).count();
+        let ended = text[length..].starts_with(b"\x07");
+        ended.then_some(BEGIN.len() + length + 1)
+    };
+    let (mut rest, mut kept) = (bytes, Vec::new());
+    while let Some(first) = rest.first() {
+        let length = clip(rest).unwrap_or_else(|| {
+            kept.push(*first);
+            1
+        });
+        rest = &rest[length..];
+    }
+    kept
+}
+
+/// That nothing came out but what the program says itself.
+#[track_caller]
+fn is_ours(terminal: &Terminal) {
+    let mut foreign = foreign(Stream::Screen, &without_clips(&terminal.bytes));
+    // The echo of what was typed while the pager had the terminal.
+    foreign.retain(|it| !["control 08", "control 0d", "control 0a"].contains(&it.as_str()));
+    assert!(foreign.is_empty(), "{foreign:?}");
+}
+
+/// The rows of a screen, without the blanks at their ends.
+fn rows(terminal: &Terminal) -> Vec<String> {
+    let text = terminal.text();
+    text.lines().map(|row| row.trim_end().to_string()).collect()
+}
+
+#[test]
+fn a_soaked_program_shows_what_a_fresh_one_does() {
+    let seconds = given("SOAK_SECONDS").map(Duration::from_secs);
+    let seed = given("SOAK_SEED").unwrap_or(1);
+    let site = Site::new();
+    let terminal = Soak::open(&site, (120, 36));
+    let mut soak = Soak {
+        config: site.read(CONFIG),
+        site,
+        terminal,
+        numbers: Numbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
+        payloads: payloads(),
+    };
+    soak.terminal.wait_for("live");
+    let began = Instant::now();
+    let mut steps = 0;
+    while match seconds {
+        Some(seconds) => began.elapsed() < seconds,
+        None => steps < STEPS,
+    } {
+        soak.step();
+        soak.begin_again_if_it_was_left();
+        steps += 1;
+    }
+    println!("SOAK_SEED={seed}: {steps} steps in {:.0?}", began.elapsed());
+    let Soak {
+        site,
+        mut terminal,
+        config,
+        ..
+    } = soak;
+    site.write(CONFIG, config);
+    terminal.resize(120, 36);
+    let settled = |terminal: &mut Terminal| {
+        // Out of everything; the whole fleet, nothing marked, the cursor on the first.
+        terminal.send("\x1b");
+        terminal.breathe();
+        terminal.send("\x1b\x1b\x1b1A\x1b");
+        terminal.wait_for_quiet();
+        terminal.send("gg");
+        terminal.wait_for_quiet();
+    };
+    terminal.wait("the fleet", |terminal| {
+        settled(terminal);
+        let text = terminal.text();
+        text.contains("live") && text.contains("WHY")
+    });
+    let mut fresh = Soak::open(&site, (120, 36));
+    let end = Instant::now() + limit();
+    loop {
+        settled(&mut fresh);
+        settled(&mut terminal);
+        let (shown, expected) = (rows(&terminal), rows(&fresh));
+        if shown == expected {
+            break;
+        }
+        assert!(
+            Instant::now() < end,
+            "it shows:\n{}\na fresh one:\n{}",
+            shown.join("\n"),
+            expected.join("\n")
+        );
+    }
+    is_ours(&terminal);
+    for mut terminal in [terminal, fresh] {
+        terminal.send("q");
+        assert!(terminal.wait_for_exit().success());
+        terminal.is_restored();
+    }
+}
