@@ -151,11 +151,12 @@ impl Screen {
             .unwrap_or_else(std::sync::PoisonError::into_inner) =
             Some(duplicate().path("open", path)?);
         restore_on_panic();
+        // Whatever fails from here on drops this, which gives the terminal back.
+        let screen = Screen {
+            painter: Painter::new(duplicate().path("open", path)?, abilities),
+        };
         acquire().path("take over", path)?;
-        let screen = duplicate().path("open", path)?;
-        Ok(Screen {
-            painter: Painter::new(screen, abilities),
-        })
+        Ok(screen)
     }
 
     /// Columns and rows.
