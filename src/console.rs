@@ -787,3 +787,6 @@ fn translate(key: event::KeyEvent) -> Vec<Key> {
         false => vec![key],
     }
 }
+
+#[cfg(test)]
+mod tests;

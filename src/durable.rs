@@ -20,6 +20,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use crate::clock::Clock;
 use crate::digest::hex;
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::sys;
@@ -488,6 +489,27 @@ pub fn read_own(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_own(path, OpenOptions::new().read(true))?.read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// How long one waits for a lock that is only ever held for moments.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Waits until a lock that is only ever held for moments is ours. It goes when the
+/// file is closed.
+///
+/// # Errors
+/// [`Kind::Busy`] when it stays another's for ten seconds, else what the system
+/// answered.
+pub fn lock(file: &File, path: &Path, clock: &dyn Clock) -> Result<()> {
+    let end = clock.instant() + PATIENCE;
+    while !sys::try_lock(file.as_fd()).path("lock", path)? {
+        if clock.instant() >= end {
+            let message = format!("{} stays locked by another process", path.display());
+            return Err(Error::new(Kind::Busy, message));
+        }
+        clock.sleep(Duration::from_millis(2));
+    }
+    Ok(())
 }
 
 /// Reads a file of the operator's, of `most` bytes at the most, wherever links lead.

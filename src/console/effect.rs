@@ -20,7 +20,7 @@ use chrono::{DateTime, FixedOffset};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 
 use super::kept::{self, Keeper};
-use super::model::{Clip, Edit, Fleet as FleetInfo, Level, Page, Request, RunSummary};
+use super::model::{Clip, Edit, Fleet as FleetInfo, Level, Page, RUNS, Request, RunSummary};
 use super::preferences::Loaded;
 use super::text;
 use super::theme::Themes;
@@ -160,7 +160,9 @@ impl Runner {
                 watch::preferences(&path, known, &*clock, &out);
             });
         }
-        let keeper = own.kept.map(|place| Keeper::start(place, messages.clone()));
+        let keeper = own
+            .kept
+            .map(|place| Keeper::start(place, engine.shared_clock(), messages.clone()));
         let (chores, wanted) = unbounded();
         let brought = unbounded();
         let out = brought.0.clone();
@@ -572,7 +574,7 @@ fn make_plan(engine: &Engine, request: &Request, unlocked: bool) -> Result<Plan,
     }
 }
 
-/// The records of the ledger as runs, the youngest first.
+/// The last runs of the ledger, at most [`RUNS`], the youngest first.
 ///
 /// # Errors
 /// A ledger that cannot be read or is broken.
@@ -582,7 +584,7 @@ pub fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
     Ok(in_runs(records))
 }
 
-/// Records in the order of the ledger as runs, the youngest first.
+/// Records in the order of the ledger as runs: the last ones, the youngest first.
 fn in_runs(records: impl Iterator<Item = (DateTime<FixedOffset>, Event)>) -> Vec<RunSummary> {
     let mut runs: Vec<RunSummary> = Vec::new();
     // Where the last part of each run is.
@@ -622,6 +624,7 @@ fn in_runs(records: impl Iterator<Item = (DateTime<FixedOffset>, Event)>) -> Vec
         }
     }
     runs.reverse();
+    runs.truncate(RUNS);
     runs
 }
 
