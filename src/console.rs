@@ -28,7 +28,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, after, never, select, unbounded};
-use crossterm::event::{self, Event as TerminalEvent, KeyCode, KeyEventKind, KeyModifiers};
+use crossterm::event::{self, Event as TerminalEvent, KeyEventKind};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::iterator::Signals;
 
@@ -40,7 +40,6 @@ use crate::error::{Error, Kind, PathContext, Result};
 use crate::transport::sftp::askpass::{self, Desk};
 use effect::{Brought, Going, Own, Runner, Worn, told};
 pub use effect::{Rebuild, findings, runs};
-use keymap::{Code, Key};
 use model::{
     AgentScreen, Clip, Edit, FleetView, Handed, HostsScreen, Jobs, Level, LogScreen, Model, Moment,
     Pending, ReadOnly, ResetScreen, Row, Screen, Sort,
@@ -55,6 +54,9 @@ use update::{Effect, Msg, next_wake, update};
 
 /// How long background messages are taken in before the next look at the keys.
 const BACKGROUND: Duration = Duration::from_millis(4);
+
+/// How long who reads keys may take to stop.
+const COMING: Duration = Duration::from_secs(5);
 
 /// How the console is started.
 pub struct Options {
@@ -236,6 +238,7 @@ pub fn run(options: Options) -> Result<bool> {
         interrupted: false,
         outside: options.outside,
         gate,
+        coming: None,
         lent: None,
     };
     console
@@ -320,6 +323,9 @@ struct Console {
     interrupted: bool,
     outside: Outside,
     gate: Gate,
+    /// What the terminal is about to be given away for, and how long it is waited
+    /// for who reads keys.
+    coming: Option<(Purpose, Duration)>,
     /// Who has the terminal meanwhile. Everything but the screen goes on.
     lent: Option<Lent>,
 }
@@ -365,13 +371,19 @@ impl Console {
             let mut first = None;
             let lent = self.lent.as_ref();
             let changes = lent.map_or_else(never, |lent| lent.guest.changes().clone());
+            let closed = self.coming.as_ref();
+            let closed = closed.map_or_else(never, |(_, end)| {
+                wait = wait.min(end.saturating_sub(now));
+                self.gate.closed().clone()
+            });
             let (news, brought) = (self.runner.news().clone(), self.runner.brought().clone());
             select! {
                 recv(changes) -> change => self.guest_changed(change.ok(), screen)?,
                 recv(input) -> event => first = Some(event.unwrap_or(Input::Gone)),
+                recv(closed) -> _ => self.give(screen)?,
                 recv(brought) -> brought => {
                     if let Ok(brought) = brought {
-                        self.bring(brought, screen)?;
+                        self.bring(brought, screen);
                     }
                 },
                 recv(news) -> event => {
@@ -391,6 +403,7 @@ impl Console {
                     }
                 }
             }
+            self.give_up_late();
             // All input is taken in before anything is drawn, so that a held
             // key stops when it is let go.
             let events: Vec<Input> = first.into_iter().chain(input.try_iter()).collect();
@@ -439,10 +452,10 @@ impl Console {
         for event in events {
             let msg = match event {
                 // It was typed before the guest came, and meant for it.
-                Input::Terminal(_) if self.lent.is_some() => continue,
+                Input::Terminal(_) if self.is_away() => continue,
                 Input::Terminal(TerminalEvent::Key(key)) if key.kind != KeyEventKind::Release => {
                     self.paging = false;
-                    keys.extend(translate(key));
+                    keys.extend(term::translate(key));
                     continue;
                 }
                 Input::Terminal(TerminalEvent::Paste(text)) => Msg::Paste(text),
@@ -528,7 +541,7 @@ impl Console {
                     copiers => self.runner.copy(copiers, clip),
                 },
                 Effect::CopyByTerminal(clip) => self.copy_by_terminal(clip, screen)?,
-                Effect::Edit(edit) => self.lend(Ok(Purpose::Edit(edit)), screen)?,
+                Effect::Edit(edit) => self.lend(Ok(Purpose::Edit(edit))),
                 Effect::Page(page) => {
                     self.paging = true;
                     self.runner.page(&self.outside.temp, page);
@@ -555,45 +568,60 @@ impl Console {
     }
 
     /// A theme or a text that was asked for.
-    fn bring(&mut self, brought: Brought, screen: &mut term::Screen) -> io::Result<()> {
+    fn bring(&mut self, brought: Brought, screen: &mut term::Screen) {
         match brought {
             Brought::Theme(worn) => {
                 self.wear(worn);
                 // Its ground may be another.
                 screen.forget();
                 self.model.dirty = true;
-                Ok(())
             }
-            Brought::Page(file) if self.paging => self.lend(file.map(Purpose::Read), screen),
-            Brought::Page(_) => Ok(()),
+            Brought::Page(file) if self.paging => self.lend(file.map(Purpose::Read)),
+            Brought::Page(_) => {}
         }
     }
 
-    /// Gives the terminal to the editor or the pager.
-    fn lend(&mut self, purpose: Result<Purpose>, screen: &mut term::Screen) -> io::Result<()> {
-        let failed = |error: Error| Msg::Note(Level::Error, sentence(&error));
-        let purpose = match purpose {
-            Ok(purpose) if self.lent.is_none() => purpose,
-            Ok(_) => return Ok(()),
-            Err(error) => {
-                self.tell(failed(error));
-                return Ok(());
+    /// Gives the terminal to the editor or the pager, once nobody reads keys.
+    fn lend(&mut self, purpose: Result<Purpose>) {
+        match purpose {
+            Ok(_) if self.is_away() => {}
+            Ok(purpose) => {
+                self.gate.close();
+                self.coming = Some((purpose, self.moment().since + COMING));
             }
-        };
-        if !self.gate.close() {
-            let text = "half a key has come and is waited for: press it again";
-            self.tell(Msg::Note(Level::Warn, text.to_string()));
-            return Ok(());
+            Err(error) => self.tell(Msg::Note(Level::Error, sentence(&error))),
         }
+    }
+
+    /// Whether keys are another program's, or soon.
+    fn is_away(&self) -> bool {
+        self.lent.is_some() || self.coming.is_some()
+    }
+
+    /// Nobody reads keys now.
+    fn give(&mut self, screen: &mut term::Screen) -> io::Result<()> {
+        let Some((purpose, _)) = self.coming.take() else {
+            return Ok(());
+        };
         screen.lend();
         match self.start(&purpose) {
             Ok(guest) => self.lent = Some(Lent { guest, purpose }),
             Err(error) => {
                 self.take_back(screen)?;
-                self.tell(failed(error));
+                self.tell(Msg::Note(Level::Error, sentence(&error)));
             }
         }
         Ok(())
+    }
+
+    /// Gives the terminal to nobody, when who reads keys is in the middle of one.
+    fn give_up_late(&mut self) {
+        let now = self.moment().since;
+        if self.coming.take_if(|(_, end)| *end <= now).is_some() {
+            self.gate.open();
+            let text = "half a key has come and is waited for: press it again";
+            self.tell(Msg::Note(Level::Warn, text.to_string()));
+        }
     }
 
     fn start(&self, purpose: &Purpose) -> Result<Guest> {
@@ -750,41 +778,6 @@ fn watch_terminal(sender: &Sender<Input>, gate: &Watched) {
         if sender.send(input).is_err() || gone {
             return;
         }
-    }
-}
-
-/// A key of the terminal library as ours; none for keys that mean nothing here.
-///
-/// A terminal sends Alt as Escape before the key, so Escape and another key
-/// that come together over a slow line look the same. Nothing is bound to Alt:
-/// it is taken for the two keys.
-fn translate(key: event::KeyEvent) -> Vec<Key> {
-    let alt = key.modifiers.contains(KeyModifiers::ALT);
-    let code = match key.code {
-        KeyCode::Char(c) => Code::Char(c),
-        KeyCode::Enter => Code::Enter,
-        KeyCode::Esc => Code::Esc,
-        KeyCode::Tab => Code::Tab,
-        KeyCode::BackTab => Code::BackTab,
-        KeyCode::Backspace => Code::Backspace,
-        KeyCode::Up => Code::Up,
-        KeyCode::Down => Code::Down,
-        KeyCode::Left => Code::Left,
-        KeyCode::Right => Code::Right,
-        KeyCode::PageUp => Code::PageUp,
-        KeyCode::PageDown => Code::PageDown,
-        KeyCode::Home => Code::Home,
-        KeyCode::End => Code::End,
-        KeyCode::F(number) => Code::F(number),
-        _ => return Vec::new(),
-    };
-    let key = Key {
-        code,
-        ctrl: key.modifiers.contains(KeyModifiers::CONTROL),
-    };
-    match alt {
-        true => vec![Key::plain(Code::Esc), key],
-        false => vec![key],
     }
 }
 
