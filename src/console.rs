@@ -185,6 +185,7 @@ pub fn run(options: Options) -> Result<bool> {
         config: config.general.theme.clone(),
     };
     let theme = themes.load(chosen.name(&preferences))?;
+    let names = themes.names();
     let keeper = options.kept.map(|place| (place.read(), place));
     let clock = Since::now(options.engine.shared_clock());
     // From here on nothing ends this before the terminal is given back, so all that
@@ -196,7 +197,7 @@ pub fn run(options: Options) -> Result<bool> {
     model.word_marks = theme.word_marks();
     // Two sides cost twice the bytes for each line that is moved by.
     model.agent.unified = options.over_ssh;
-    model.themes = themes.names();
+    model.themes = names;
     model.read_only.forced = options.read_only;
     model.host_away = options.host.as_ref().map(|host| host.is_away());
     if let Some(note) = &options.note {
