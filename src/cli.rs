@@ -582,7 +582,7 @@ impl Context<'_> {
             env: self.world.env.clone(),
             outside: self.world.outside.clone(),
             note,
-            rebuild: Box::new(rebuild),
+            rebuild: Arc::new(rebuild),
             host,
         })?;
         Ok(interrupted.then_some(Kind::Interrupted))

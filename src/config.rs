@@ -16,13 +16,14 @@ mod tests;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::durable;
 use crate::error::{self, Error, Kind, PathContext, Result};
 
 use ini::Report;
@@ -513,15 +514,12 @@ impl Host {
 
 /// The longest config that is read: far above any real one, and far below what
 /// a path to the wrong thing would cost.
-const FILE_MAX: u64 = 1 << 22;
+pub const FILE_MAX: u64 = 1 << 22;
 
 /// Reads and checks the config at `path`.
 pub fn load(path: &Path, env: &Env) -> std::result::Result<Config, Problems> {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(FILE_MAX + 1).read_to_end(&mut bytes));
-    let message = match read {
-        Ok(length) if length as u64 <= FILE_MAX => return parse(&bytes, path, env),
-        Ok(_) => format!("the file is larger than {FILE_MAX} bytes and cannot be a config"),
+    let message = match durable::read_regular(path, FILE_MAX) {
+        Ok(bytes) => return parse(&bytes, path, env),
         Err(error) => format!("cannot read the config: {}", error::cause(&error)),
     };
     let mut report = Report::new(&tidy(&env.cwd.join(path)));

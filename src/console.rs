@@ -27,23 +27,22 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, FixedOffset};
 use crossbeam_channel::{Receiver, Sender, after, never, select, unbounded};
-use crossterm::event::{self, Event as TerminalEvent, KeyCode, KeyEventKind, KeyModifiers};
+use crossterm::event::{self, Event as TerminalEvent, KeyEventKind};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::iterator::Signals;
 
+use crate::clock::Clock;
 use crate::config::{Config, Env, Protect};
 use crate::demo::host::Host;
 use crate::engine::{Address, Engine};
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::transport::sftp::askpass::{self, Desk};
-use effect::{Own, Runner};
-pub use effect::{findings, runs};
-use keymap::{Code, Key};
+use effect::{Brought, Going, Own, Runner, Worn, told};
+pub use effect::{Rebuild, findings, runs};
 use model::{
     AgentScreen, Clip, Edit, FleetView, Handed, HostsScreen, Jobs, Level, LogScreen, Model, Moment,
-    Page, Pending, ReadOnly, ResetScreen, Row, Screen, Sort,
+    Pending, ReadOnly, ResetScreen, Row, Screen, Sort,
 };
 use outside::{Change, Gate, Guest, Outside, Watched};
 use preferences::Preferences;
@@ -55,6 +54,9 @@ use update::{Effect, Msg, next_wake, update};
 
 /// How long background messages are taken in before the next look at the keys.
 const BACKGROUND: Duration = Duration::from_millis(4);
+
+/// How long who reads keys may take to stop.
+const COMING: Duration = Duration::from_secs(5);
 
 /// How the console is started.
 pub struct Options {
@@ -84,7 +86,7 @@ pub struct Options {
     /// Where hosts ask, and what happens there.
     pub desk: (Desk, Receiver<askpass::Event>),
     /// Makes an engine for a changed config.
-    pub rebuild: Box<dyn Fn(Config) -> Engine + Send>,
+    pub rebuild: Rebuild,
     /// The demo's host, which a key makes go away and come back.
     pub host: Option<Arc<Host>>,
 }
@@ -183,14 +185,20 @@ pub fn run(options: Options) -> Result<bool> {
         no_color: options.no_color,
         config: config.general.theme.clone(),
     };
-    let theme = chosen.theme(&themes, &preferences)?;
-    let began = Began::now(&options.engine);
+    let theme = themes.load(chosen.name(&preferences))?;
+    let names = themes.names();
+    let keeper = options.kept.map(|place| (place.read(), place));
+    let clock = Since::now(options.engine.shared_clock());
+    // From here on nothing ends this before the terminal is given back, so all that
+    // may take a while is done.
+    let (typed, input) = unbounded();
+    watch_signals(&typed)?;
     let mut screen = term::Screen::enter(options.abilities)?;
-    let mut model = first_model(config, began.moment(&options.engine), screen.size());
+    let mut model = first_model(config, clock.moment(), screen.size());
     model.word_marks = theme.word_marks();
     // Two sides cost twice the bytes for each line that is moved by.
     model.agent.unified = options.over_ssh;
-    model.themes = themes.names();
+    model.themes = names;
     model.read_only.forced = options.read_only;
     model.host_away = options.host.as_ref().map(|host| host.is_away());
     if let Some(note) = &options.note {
@@ -202,14 +210,12 @@ pub fn run(options: Options) -> Result<bool> {
     model.complain(&problems);
     model.preferences = preferences.clone();
     let loaded = (preferences, problems);
-    let keeper = options.kept.map(|place| (place.read(), place));
     match keeper.as_ref().map(|(view, _)| view) {
         Some(Ok(Some(view))) => model.look_again(view.clone()),
         Some(Err(error)) => model.say(Level::Warn, kept::forgotten(error)),
         Some(Ok(None)) | None => {}
     }
-    let (input, gate) = read_input()?;
-    let engine = Arc::clone(&options.engine);
+    let gate = read_terminal(typed);
     let (runner, inbox) = Runner::start(
         options.engine,
         options.desk,
@@ -222,7 +228,7 @@ pub fn run(options: Options) -> Result<bool> {
         },
     );
     let mut console = Console {
-        clock: (engine, began),
+        clock,
         model,
         theme,
         themes,
@@ -230,10 +236,11 @@ pub fn run(options: Options) -> Result<bool> {
         runner,
         pace: Pace::new(options.over_ssh),
         keyed: false,
-        new_config: None,
+        paging: false,
         interrupted: false,
         outside: options.outside,
         gate,
+        coming: None,
         lent: None,
     };
     console
@@ -249,9 +256,10 @@ pub fn run(options: Options) -> Result<bool> {
         .into_iter()
         .filter_map(|row| row.last_read().or(row.seen.as_ref()).cloned())
         .collect();
-    console.runner.end(inbox, &seen);
+    let wait = |run: &Going| wait_for_run(run, &input, &mut io::stderr());
+    let waited = console.runner.end(inbox, &seen, wait);
     result.map_err(|error| gone(&error))?;
-    Ok(console.interrupted)
+    Ok(console.interrupted || !waited)
 }
 
 /// What decides the theme, beside the preferences.
@@ -262,13 +270,13 @@ struct Chosen {
 }
 
 impl Chosen {
-    fn theme(&self, themes: &Themes, preferences: &Preferences) -> Result<Theme> {
+    fn name<'a>(&'a self, preferences: &'a Preferences) -> &'a str {
         let own = preferences.theme.as_ref();
-        themes.load(match (&self.flag, self.no_color) {
+        match (&self.flag, self.no_color) {
             (Some(name), _) => name,
             (None, true) => theme::MONO,
             (None, false) => own.unwrap_or(&self.config),
-        })
+        }
     }
 }
 
@@ -277,19 +285,19 @@ fn gone(error: &io::Error) -> Error {
     Error::new(Kind::Interrupted, message)
 }
 
-/// When the console began.
-struct Began(Instant);
+/// The time, and when the console began.
+struct Since(Arc<dyn Clock>, Instant);
 
-impl Began {
-    fn now(engine: &Engine) -> Began {
-        Began(engine.clock().instant())
+impl Since {
+    fn now(clock: Arc<dyn Clock>) -> Since {
+        let began = clock.instant();
+        Since(clock, began)
     }
 
-    fn moment(&self, engine: &Engine) -> Moment {
-        let wall: DateTime<FixedOffset> = engine.clock().now();
+    fn moment(&self) -> Moment {
         Moment {
-            since: engine.clock().instant().duration_since(self.0),
-            wall,
+            since: self.0.instant().duration_since(self.1),
+            wall: self.0.now(),
         }
     }
 }
@@ -302,7 +310,7 @@ enum Input {
 }
 
 struct Console {
-    clock: (Arc<Engine>, Began),
+    clock: Since,
     model: Model,
     theme: Theme,
     themes: Themes,
@@ -311,12 +319,15 @@ struct Console {
     pace: Pace,
     /// A key waits for its frame.
     keyed: bool,
-    /// A changed config that is not in force yet.
-    new_config: Option<Box<Config>>,
+    /// A text is on its way to the pager; any key stops it.
+    paging: bool,
     /// Whether it was not the operator's key that ended it.
     interrupted: bool,
     outside: Outside,
     gate: Gate,
+    /// What the terminal is about to be given away for, and how long it is waited
+    /// for who reads keys.
+    coming: Option<(Purpose, Duration)>,
     /// Who has the terminal meanwhile. Everything but the screen goes on.
     lent: Option<Lent>,
 }
@@ -362,17 +373,30 @@ impl Console {
             let mut first = None;
             let lent = self.lent.as_ref();
             let changes = lent.map_or_else(never, |lent| lent.guest.changes().clone());
+            let closed = self.coming.as_ref();
+            let closed = closed.map_or_else(never, |(_, end)| {
+                wait = wait.min(end.saturating_sub(now));
+                self.gate.closed().clone()
+            });
+            let (news, brought) = (self.runner.news().clone(), self.runner.brought().clone());
             select! {
                 recv(changes) -> change => self.guest_changed(change.ok(), screen)?,
                 recv(input) -> event => first = Some(event.unwrap_or(Input::Gone)),
+                recv(closed) -> _ => self.give(screen)?,
+                recv(brought) -> brought => {
+                    if let Ok(brought) = brought {
+                        self.bring(brought, screen);
+                    }
+                },
+                recv(news) -> event => {
+                    let msg = event.ok().map(told);
+                    if !self.take_background(msg, inbox, screen)? {
+                        return Ok(());
+                    }
+                },
                 recv(inbox) -> msg => {
-                    if let Ok(msg) = msg {
-                        if !self.take(msg, screen)? {
-                            return Ok(());
-                        }
-                        if !self.take_background(inbox, screen)? {
-                            return Ok(());
-                        }
+                    if !self.take_background(msg.ok(), inbox, screen)? {
+                        return Ok(());
                     }
                 },
                 recv(after(wait)) -> _ => {
@@ -381,6 +405,7 @@ impl Console {
                     }
                 }
             }
+            self.give_up_late();
             // All input is taken in before anything is drawn, so that a held
             // key stops when it is let go.
             let events: Vec<Input> = first.into_iter().chain(input.try_iter()).collect();
@@ -398,19 +423,30 @@ impl Console {
         }
     }
 
+    /// Takes in what came, and for a moment what comes behind it.
     fn take_background(
         &mut self,
+        first: Option<Msg>,
         inbox: &Receiver<Msg>,
         screen: &mut term::Screen,
     ) -> io::Result<bool> {
         let end = self.moment().since + BACKGROUND;
-        while self.moment().since < end {
-            let Ok(msg) = inbox.try_recv() else { break };
+        let mut next = first;
+        while let Some(msg) = next {
             if !self.take(msg, screen)? {
                 return Ok(false);
             }
+            next = match self.moment().since < end {
+                true => self.next_message(inbox),
+                false => None,
+            };
         }
         Ok(true)
+    }
+
+    fn next_message(&self, inbox: &Receiver<Msg>) -> Option<Msg> {
+        let news = || self.runner.news().try_recv().ok().map(told);
+        inbox.try_recv().ok().or_else(news)
     }
 
     fn take_input(&mut self, events: Vec<Input>, screen: &mut term::Screen) -> io::Result<bool> {
@@ -418,9 +454,10 @@ impl Console {
         for event in events {
             let msg = match event {
                 // It was typed before the guest came, and meant for it.
-                Input::Terminal(_) if self.lent.is_some() => continue,
+                Input::Terminal(_) if self.is_away() => continue,
                 Input::Terminal(TerminalEvent::Key(key)) if key.kind != KeyEventKind::Release => {
-                    keys.extend(translate(key));
+                    self.paging = false;
+                    keys.extend(term::translate(key));
                     continue;
                 }
                 Input::Terminal(TerminalEvent::Paste(text)) => Msg::Paste(text),
@@ -463,37 +500,27 @@ impl Console {
 
     /// Takes one message in; false when it is time to leave.
     fn take(&mut self, msg: Msg, screen: &mut term::Screen) -> io::Result<bool> {
-        match msg {
-            Msg::ConfigChanged => self.runner.read_config(),
-            Msg::ConfigRead(config) => self.new_config = Some(config),
-            msg => {
-                // A theme in them is one that there is. Another key takes nobody's
-                // chosen theme off.
-                if let Msg::Preferences(preferences) = &msg
-                    && preferences.theme != self.model.preferences.theme
-                    && let Ok(theme) = self.chosen.theme(&self.themes, preferences)
-                {
-                    self.model.word_marks = theme.word_marks();
-                    self.theme = theme;
-                    screen.forget();
-                }
-                let moment = self.moment();
-                let effects = update(&mut self.model, moment, msg);
-                if !self.handle(effects, screen)? {
-                    return Ok(false);
-                }
+        if let Some(msg) = self.runner.hear(msg) {
+            // A theme in them is one that there is. Another key takes nobody's
+            // chosen theme off.
+            if let Msg::Preferences(preferences) = &msg
+                && preferences.theme != self.model.preferences.theme
+            {
+                let name = self.chosen.name(preferences);
+                self.runner.theme(&self.themes, name, false);
+            }
+            let effects = update(&mut self.model, self.clock.moment(), msg);
+            if !self.handle(effects, screen)? {
+                return Ok(false);
             }
         }
         // A run in progress keeps the config that it began with.
-        match self.new_config.take_if(|_| !self.model.is_running()) {
-            Some(config) => {
-                let msg = self.runner.take_config(*config);
-                let moment = self.moment();
-                let effects = update(&mut self.model, moment, msg);
-                self.handle(effects, screen)
-            }
-            None => Ok(true),
-        }
+        let running = self.model.is_running();
+        let Some(msg) = (!running).then(|| self.runner.go_on()).flatten() else {
+            return Ok(true);
+        };
+        let effects = update(&mut self.model, self.clock.moment(), msg);
+        self.handle(effects, screen)
     }
 
     fn handle(&mut self, effects: Vec<Effect>, screen: &mut term::Screen) -> io::Result<bool> {
@@ -504,18 +531,9 @@ impl Console {
                 Effect::Suspend => {
                     screen.suspend()?;
                     let (columns, rows) = screen.size();
-                    update(
-                        &mut self.model,
-                        self.clock.1.moment(&self.clock.0),
-                        Msg::Resize(columns, rows),
-                    );
+                    self.tell(Msg::Resize(columns, rows));
                 }
-                Effect::Theme(name) => {
-                    self.wear(&name);
-                    // Its ground may be another.
-                    screen.forget();
-                    self.model.dirty = true;
-                }
+                Effect::Theme(name) => self.runner.theme(&self.themes, &name, true),
                 Effect::Redraw => {
                     screen.forget();
                     self.model.dirty = true;
@@ -525,10 +543,10 @@ impl Console {
                     copiers => self.runner.copy(copiers, clip),
                 },
                 Effect::CopyByTerminal(clip) => self.copy_by_terminal(clip, screen)?,
-                Effect::Edit(edit) => self.lend(Ok(Purpose::Edit(edit)), screen)?,
+                Effect::Edit(edit) => self.lend(Ok(Purpose::Edit(edit))),
                 Effect::Page(page) => {
-                    let file = self.write_page(&page);
-                    self.lend(file.map(Purpose::Read), screen)?;
+                    self.paging = true;
+                    self.runner.page(&self.outside.temp, page);
                 }
                 effect => self.runner.carry_out(effect),
             }
@@ -551,46 +569,61 @@ impl Console {
         update(&mut self.model, moment, msg);
     }
 
-    /// A text in a file that only the operator can read.
-    fn write_page(&self, page: &Page) -> Result<NamedTempFile> {
-        let folder = &self.outside.temp;
-        // Names of the ledger's are nobody's to trust.
-        let name = page.name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-        let mut file = tempfile::Builder::new()
-            .prefix(&format!("{name}-"))
-            .suffix(".txt")
-            .tempfile_in(folder)
-            .path("write a text for the pager in", folder)?;
-        let path = file.path().to_path_buf();
-        file.write_all(page.text.as_bytes()).path("write", &path)?;
-        Ok(file)
+    /// A theme or a text that was asked for.
+    fn bring(&mut self, brought: Brought, screen: &mut term::Screen) {
+        match brought {
+            Brought::Theme(worn) => {
+                self.wear(worn);
+                // Its ground may be another.
+                screen.forget();
+                self.model.dirty = true;
+            }
+            Brought::Page(file) if self.paging => self.lend(file.map(Purpose::Read)),
+            Brought::Page(_) => {}
+        }
     }
 
-    /// Gives the terminal to the editor or the pager.
-    fn lend(&mut self, purpose: Result<Purpose>, screen: &mut term::Screen) -> io::Result<()> {
-        let failed = |error: Error| Msg::Note(Level::Error, sentence(&error));
-        let purpose = match purpose {
-            Ok(purpose) if self.lent.is_none() => purpose,
-            Ok(_) => return Ok(()),
-            Err(error) => {
-                self.tell(failed(error));
-                return Ok(());
+    /// Gives the terminal to the editor or the pager, once nobody reads keys.
+    fn lend(&mut self, purpose: Result<Purpose>) {
+        match purpose {
+            Ok(_) if self.is_away() => {}
+            Ok(purpose) => {
+                self.gate.close();
+                self.coming = Some((purpose, self.moment().since + COMING));
             }
-        };
-        if !self.gate.close() {
-            let text = "half a key has come and is waited for: press it again";
-            self.tell(Msg::Note(Level::Warn, text.to_string()));
-            return Ok(());
+            Err(error) => self.tell(Msg::Note(Level::Error, sentence(&error))),
         }
+    }
+
+    /// Whether keys are another program's, or soon.
+    fn is_away(&self) -> bool {
+        self.lent.is_some() || self.coming.is_some()
+    }
+
+    /// Nobody reads keys now.
+    fn give(&mut self, screen: &mut term::Screen) -> io::Result<()> {
+        let Some((purpose, _)) = self.coming.take() else {
+            return Ok(());
+        };
         screen.lend();
         match self.start(&purpose) {
             Ok(guest) => self.lent = Some(Lent { guest, purpose }),
             Err(error) => {
                 self.take_back(screen)?;
-                self.tell(failed(error));
+                self.tell(Msg::Note(Level::Error, sentence(&error)));
             }
         }
         Ok(())
+    }
+
+    /// Gives the terminal to nobody, when who reads keys is in the middle of one.
+    fn give_up_late(&mut self) {
+        let now = self.moment().since;
+        if self.coming.take_if(|(_, end)| *end <= now).is_some() {
+            self.gate.open();
+            let text = "half a key has come and is waited for: press it again";
+            self.tell(Msg::Note(Level::Warn, text.to_string()));
+        }
     }
 
     fn start(&self, purpose: &Purpose) -> Result<Guest> {
@@ -661,37 +694,33 @@ impl Console {
     }
 
     /// Wears another theme, read anew: who writes one wants to see what it became.
-    fn wear(&mut self, name: &str) {
-        match self.themes.load(name) {
+    fn wear(&mut self, worn: Worn) {
+        match worn.theme {
             Ok(theme) => {
                 self.model.word_marks = theme.word_marks();
                 self.theme = theme;
-                self.model.say(Level::Info, format!("theme {name}"));
+                if worn.asked {
+                    self.model.say(Level::Info, format!("theme {}", worn.name));
+                }
             }
-            Err(error) => self.model.say(Level::Error, self.themes.brief(&error)),
+            Err(why) if worn.asked => self.model.say(Level::Error, why),
+            Err(_) => {}
         }
-        self.model.themes = self.themes.names();
+        self.model.themes = worn.names;
     }
 
     fn moment(&self) -> Moment {
-        self.clock.1.moment(&self.clock.0)
+        self.clock.moment()
     }
 }
 
-/// Reads keys and signals and notices when the terminal goes, each in a thread
-/// of its own.
-fn read_input() -> Result<(Receiver<Input>, Gate)> {
-    let (sender, receiver) = unbounded();
-    let failed = |error: io::Error| {
-        Error::io(
-            "watch for signals in",
-            std::path::Path::new("this process"),
-            &error,
-        )
-    };
+/// Hands on signals, in a thread of its own. None ends this program by itself from
+/// now on.
+fn watch_signals(out: &Sender<Input>) -> Result<()> {
+    let process = std::path::Path::new("this process");
     let signals = [SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH];
-    let mut signals = Signals::new(signals).map_err(failed)?;
-    let out = sender.clone();
+    let mut signals = Signals::new(signals).path("watch for signals in", process)?;
+    let out = out.clone();
     thread::spawn(move || {
         for signal in signals.forever() {
             if out.send(Input::Signal(signal)).is_err() {
@@ -699,14 +728,42 @@ fn read_input() -> Result<(Receiver<Input>, Gate)> {
             }
         }
     });
-    let out = sender.clone();
+    Ok(())
+}
+
+/// Reads keys and notices when the terminal goes, each in a thread of its own.
+fn read_terminal(out: Sender<Input>) -> Gate {
+    let sender = out.clone();
     thread::spawn(move || {
         term::wait_until_gone();
-        let _ = out.send(Input::Gone);
+        let _ = sender.send(Input::Gone);
     });
     let (gate, watched) = outside::gate();
-    thread::spawn(move || watch_terminal(&sender, &watched));
-    Ok((receiver, gate))
+    thread::spawn(move || watch_terminal(&out, &watched));
+    gate
+}
+
+/// Waits for the end of a run, and says so where the screen was. False when the
+/// operator ends the wait.
+fn wait_for_run(run: &Going, input: &Receiver<Input>, out: &mut dyn Write) -> bool {
+    let text = "a run finishes the agents that it has in hand; ^C leaves it at once, and \
+                the next run mends what it leaves half done";
+    // The terminal may be gone; the run goes on all the same.
+    let _ = writeln!(out, "{text}");
+    loop {
+        select! {
+            // Nothing comes of it but its end.
+            recv(run) -> _ => return true,
+            recv(input) -> input => match input {
+                Ok(Input::Signal(SIGINT | SIGTERM | SIGQUIT)) => return false,
+                Ok(Input::Signal(SIGTSTP)) => {
+                    let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
+                }
+                Ok(_) => {}
+                Err(_) => return run.recv().is_err(),
+            },
+        }
+    }
 }
 
 fn watch_terminal(sender: &Sender<Input>, gate: &Watched) {
@@ -726,37 +783,5 @@ fn watch_terminal(sender: &Sender<Input>, gate: &Watched) {
     }
 }
 
-/// A key of the terminal library as ours; none for keys that mean nothing here.
-///
-/// A terminal sends Alt as Escape before the key, so Escape and another key
-/// that come together over a slow line look the same. Nothing is bound to Alt:
-/// it is taken for the two keys.
-fn translate(key: event::KeyEvent) -> Vec<Key> {
-    let alt = key.modifiers.contains(KeyModifiers::ALT);
-    let code = match key.code {
-        KeyCode::Char(c) => Code::Char(c),
-        KeyCode::Enter => Code::Enter,
-        KeyCode::Esc => Code::Esc,
-        KeyCode::Tab => Code::Tab,
-        KeyCode::BackTab => Code::BackTab,
-        KeyCode::Backspace => Code::Backspace,
-        KeyCode::Up => Code::Up,
-        KeyCode::Down => Code::Down,
-        KeyCode::Left => Code::Left,
-        KeyCode::Right => Code::Right,
-        KeyCode::PageUp => Code::PageUp,
-        KeyCode::PageDown => Code::PageDown,
-        KeyCode::Home => Code::Home,
-        KeyCode::End => Code::End,
-        KeyCode::F(number) => Code::F(number),
-        _ => return Vec::new(),
-    };
-    let key = Key {
-        code,
-        ctrl: key.modifiers.contains(KeyModifiers::CONTROL),
-    };
-    match alt {
-        true => vec![Key::plain(Code::Esc), key],
-        false => vec![key],
-    }
-}
+#[cfg(test)]
+mod tests;

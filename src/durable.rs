@@ -20,6 +20,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+use crate::clock::Clock;
 use crate::digest::hex;
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::sys;
@@ -476,13 +477,8 @@ pub fn open_as_is(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
 /// What the system answered, or that it is not a regular file.
 pub fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let file = open_as_is(path, options)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "it is not a regular file; move it away",
-        )),
-    }
+    regular(&file, "it is not a regular file; move it away")?;
+    Ok(file)
 }
 
 /// Reads a file of our own, opened as by [`open_own`].
@@ -493,6 +489,58 @@ pub fn read_own(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_own(path, OpenOptions::new().read(true))?.read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// How long one waits for a lock that is only ever held for moments.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Waits until a lock that is only ever held for moments is ours. It goes when the
+/// file is closed.
+///
+/// # Errors
+/// [`Kind::Busy`] when it stays another's for ten seconds, else what the system
+/// answered.
+pub fn lock(file: &File, path: &Path, clock: &dyn Clock) -> Result<()> {
+    let end = clock.instant() + PATIENCE;
+    while !sys::try_lock(file.as_fd()).path("lock", path)? {
+        if clock.instant() >= end {
+            let message = format!("{} stays locked by another process", path.display());
+            return Err(Error::new(Kind::Busy, message));
+        }
+        clock.sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
+/// Reads a file of the operator's, of `most` bytes at the most, wherever links lead.
+/// What is no regular file is never waited for.
+///
+/// # Errors
+/// What the system answered, that it is not a regular file, or
+/// [`io::ErrorKind::FileTooLarge`].
+pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
+    regular(&file, "it is not a regular file")?;
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > most {
+        true => Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it is larger than {most} bytes"),
+        )),
+        false => Ok(bytes),
+    }
+}
+
+fn regular(file: &File, otherwise: &str) -> io::Result<()> {
+    match file.metadata()?.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, otherwise)),
+    }
 }
 
 /// Replaces `path` as a whole: new file beside it, synced, renamed over it,
@@ -594,6 +642,24 @@ pub fn random_name() -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_regular_files_of_a_bounded_length_are_read_for_the_operator() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let (fifo, mode) = (FileType::Fifo, Mode::RUSR | Mode::WUSR);
+        fs::mknodat(fs::CWD, path("fifo"), fifo, mode, 0).unwrap();
+        std::fs::write(path("file"), "0123456789").unwrap();
+        std::os::unix::fs::symlink(path("file"), path("link")).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", path("zero")).unwrap();
+        assert_eq!(read_regular(&path("link"), 10).unwrap(), b"0123456789");
+        let kind = |name: &str, most| read_regular(&path(name), most).unwrap_err().kind();
+        assert_eq!(kind("link", 9), io::ErrorKind::FileTooLarge);
+        for name in ["fifo", "zero"] {
+            assert_eq!(kind(name, 10), io::ErrorKind::InvalidInput, "{name}");
+        }
+        assert_eq!(kind("none", 10), io::ErrorKind::NotFound);
+    }
 
     #[test]
     fn one_byte_makes_it_no_zeros() {

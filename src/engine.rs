@@ -23,6 +23,7 @@ mod verify;
 mod weaker;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -119,6 +120,12 @@ impl Detail {
     }
 }
 
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the engine of {}", self.config().path.display())
+    }
+}
+
 impl Engine {
     /// An engine for a configuration. Nothing is read or made yet.
     pub fn new(setup: Setup) -> Engine {
@@ -152,6 +159,11 @@ impl Engine {
     /// Where times come from.
     pub fn clock(&self) -> &dyn Clock {
         self.setup.clock.as_ref()
+    }
+
+    /// The same, for those who outlive the engine.
+    pub fn shared_clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.setup.clock)
     }
 
     /// The transport that an agent's memory is reached by.

@@ -268,7 +268,7 @@ fn a_config_that_cannot_be_read_is_a_problem_with_a_path() {
     fs::write(&big, vec![b'#'; FILE_MAX as usize + 1]).unwrap();
     for (path, cause) in [
         (folder.path().join("gone"), "no such file or directory"),
-        (folder.path().to_path_buf(), "is a directory"),
+        (folder.path().to_path_buf(), "it is not a regular file"),
         (big, "larger than 4194304 bytes"),
     ] {
         let text = load(&path, &env()).unwrap_err().to_string();

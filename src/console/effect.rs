@@ -2,32 +2,39 @@
 //! answers come back as messages. The only bridge between the two.
 
 mod facts;
+mod files;
 mod hand;
 mod texts;
 mod watch;
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
-use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 
 use super::kept::{self, Keeper};
-use super::model::{Clip, Edit, Fleet as FleetInfo, Level, Request, RunSummary};
+use super::model::{Clip, Edit, Fleet as FleetInfo, Level, Page, RUNS, Request, RunSummary};
 use super::preferences::Loaded;
 use super::text;
+use super::theme::Themes;
 use super::update::{Effect, Msg};
+use crate::clock::Clock;
 use crate::config::{self, Agent, Config, Env, Host, Protect};
 use crate::demo;
 use crate::digest::Digest;
+use crate::durable;
 use crate::engine::{Act, Address, Engine, Event, Fleet, FleetEvent, Observation, Outcome, Plan};
 use crate::error::{Error, Result};
 use crate::transport::sftp::askpass::{self, Desk};
+use files::Chore;
+pub use files::{Brought, Worn};
 use hand::Errand;
 use texts::Preparers;
 pub use texts::findings;
@@ -42,9 +49,9 @@ const PAST: usize = 1000;
 /// How many messages may wait for the screen; then whoever sends waits.
 const WAITING: usize = 64;
 
-/// Every engine counts its generations from 1. What comes of a later engine has
-/// to win over what an earlier one still had on the way, so it counts from here
-/// times its number.
+/// Every engine counts its generations from 1. The texts of a later engine have
+/// to win over those that an earlier one still had on the way, so they count from
+/// here times its number.
 const GENERATIONS: u64 = 1 << 40;
 
 /// How long a config file has to stay the same before it is read.
@@ -57,7 +64,18 @@ const SETTLE_TRIES: usize = 40;
 type Known = Arc<Mutex<Option<Digest>>>;
 
 /// Makes an engine for a config that was changed.
-pub type Rebuild = Box<dyn Fn(Config) -> Engine + Send>;
+pub type Rebuild = Arc<dyn Fn(Config) -> Engine + Send + Sync>;
+
+/// What a run in progress holds: nothing ever comes of it but its end.
+pub type Going = Receiver<Infallible>;
+
+/// What a changed config is read with.
+#[derive(Clone)]
+struct Reader {
+    env: Env,
+    rebuild: Rebuild,
+    known: Known,
+}
 
 /// Runs effects.
 pub struct Runner {
@@ -65,15 +83,18 @@ pub struct Runner {
     desk: Desk,
     messages: Sender<Msg>,
     workers: Workers,
-    run: Option<JoinHandle<()>>,
+    run: Option<Going>,
     cancel: Arc<AtomicBool>,
-    env: Env,
-    rebuild: Rebuild,
+    reader: Reader,
+    /// The engine of a changed config that is not in force yet.
+    next: Option<Arc<Engine>>,
     host: Option<Arc<demo::host::Host>>,
     /// How many engines there were before this one.
     engines: u64,
-    known: Known,
     keeper: Option<Keeper>,
+    chores: Sender<Chore>,
+    /// It has a sender of its own, so that it stays open.
+    brought: (Sender<Brought>, Receiver<Brought>),
 }
 
 /// Files of the operator's own.
@@ -87,6 +108,9 @@ pub struct Own {
 /// Those who answer effects for one engine. They end when this is dropped.
 struct Workers {
     fleet: Fleet,
+    /// What the watch of the fleet tells. What one of an engine before had on the way
+    /// is gone with it. It has a sender of its own, so that it stays open.
+    news: (Sender<FleetEvent>, Receiver<FleetEvent>),
     texts: Preparers,
     plans: Sender<Wanted>,
     settings: Sender<Host>,
@@ -104,7 +128,7 @@ type Wanted = (u64, Request, bool);
 
 enum Job {
     LoadLog,
-    ReadConfig(Env, Known),
+    ReadConfig(Reader),
     Remember,
 }
 
@@ -131,11 +155,18 @@ impl Runner {
         // What the fleet looked like last time is shown until it has been read.
         drop(workers.jobs.send(Job::Remember));
         if let Some((path, known)) = own.preferences {
-            worker(&engine, &messages, move |engine, out| {
-                watch::preferences(&path, known, engine, out);
+            let (clock, out) = (engine.shared_clock(), messages.clone());
+            guarded(messages.clone(), move || {
+                watch::preferences(&path, known, &*clock, &out);
             });
         }
-        let keeper = own.kept.map(|place| Keeper::start(place, messages.clone()));
+        let keeper = own
+            .kept
+            .map(|place| Keeper::start(place, engine.shared_clock(), messages.clone()));
+        let (chores, wanted) = unbounded();
+        let brought = unbounded();
+        let out = brought.0.clone();
+        guarded(messages.clone(), move || files::run(&wanted, &out));
         let runner = Runner {
             engine,
             desk,
@@ -143,12 +174,17 @@ impl Runner {
             workers,
             run: None,
             cancel: Arc::default(),
-            env,
-            rebuild,
+            reader: Reader {
+                env,
+                rebuild,
+                known: Known::default(),
+            },
+            next: None,
             host,
             engines: 0,
-            known: Known::default(),
             keeper,
+            chores,
+            brought,
         };
         (runner, inbox)
     }
@@ -210,6 +246,27 @@ impl Runner {
         }
     }
 
+    /// Reads a theme; `asked`: the operator asked for it just now.
+    pub fn theme(&self, themes: &Themes, name: &str, asked: bool) {
+        let name = name.to_string();
+        drop(self.chores.send(Chore::Theme(themes.clone(), name, asked)));
+    }
+
+    /// Writes a text for the pager into a folder.
+    pub fn page(&self, folder: &Path, page: Page) {
+        drop(self.chores.send(Chore::Page(folder.to_path_buf(), page)));
+    }
+
+    /// Where themes and texts for the pager come.
+    pub fn brought(&self) -> &Receiver<Brought> {
+        &self.brought.1
+    }
+
+    /// Where the fleet in force tells how it is.
+    pub fn news(&self) -> &Receiver<FleetEvent> {
+        &self.workers.news.1
+    }
+
     /// Puts a text on the clipboard by one of these programs.
     pub fn copy(&self, copiers: Vec<&'static [&'static str]>, clip: Clip) {
         drop(self.workers.errands.send(Errand::Copy(copiers, clip)));
@@ -237,65 +294,105 @@ impl Runner {
         self.cancel = Arc::default();
         let (engine, cancel) = (Arc::clone(&self.engine), Arc::clone(&self.cancel));
         let messages = self.messages.clone();
-        self.run = Some(guarded(self.messages.clone(), move || {
+        let (going, run) = bounded(0);
+        self.run = Some(run);
+        guarded(self.messages.clone(), move || {
+            let _going: Sender<Infallible> = going;
             let report = engine.apply(&plan, true, &cancel, &mut |progress| {
                 // The screen may be gone; the run goes on all the same.
                 let _ = messages.send(Msg::Progress(progress));
             });
             let _ = messages.send(Msg::Ended(Box::new(report)));
-        }));
+        });
     }
 
-    /// Waits until a run has ended: what it has in hand is finished.
-    fn wait_for_run(&mut self) {
-        if let Some(run) = self.run.take() {
-            // A panic in it was caught and said already.
-            let _ = run.join();
+    /// Takes in what is not the screen's; what is, comes back.
+    pub fn hear(&mut self, msg: Msg) -> Option<Msg> {
+        match msg {
+            Msg::ConfigChanged => {
+                self.read_config();
+                None
+            }
+            Msg::ConfigRead(engine) => {
+                self.next = Some(engine);
+                let text = "the configuration was changed; it waits for the end of the run";
+                let waits = self.run.as_ref().is_some_and(is_going);
+                waits.then(|| Msg::Note(Level::Info, text.to_string()))
+            }
+            Msg::ConfigBroken(_) => {
+                // What waits is not what the file says any more.
+                self.next = None;
+                Some(msg)
+            }
+            msg => Some(msg),
         }
     }
 
     /// Reads the config anew, after its file changed.
-    pub fn read_config(&self) {
-        drop(
-            self.workers
-                .jobs
-                .send(Job::ReadConfig(self.env.clone(), Arc::clone(&self.known))),
-        );
+    fn read_config(&self) {
+        let job = Job::ReadConfig(self.reader.clone());
+        drop(self.workers.jobs.send(job));
     }
 
-    /// Goes on with a changed config. Not while a run is in progress: it would
-    /// have two engines at once.
-    pub fn take_config(&mut self, config: Config) -> Msg {
-        let agents = config.agents.iter();
-        let agents = agents.map(|agent| (agent.name.clone(), Address::of(&agent.place)));
-        let agents = agents.collect();
-        let info = info(&config);
-        let read_only = config.general.protect == Protect::ReadOnly;
-        let new = Arc::new((self.rebuild)(config));
-        self.engine = new;
+    /// Goes on with a changed config, if there is one. Not while a run is in
+    /// progress: it would have two engines at once.
+    pub fn go_on(&mut self) -> Option<Msg> {
+        self.engine = self.next.take()?;
         self.engine.leave_others();
         self.engines += 1;
         let first = self.engines * GENERATIONS;
         self.workers = Workers::start(&self.engine, first, &self.messages);
         // The file may have changed while nobody watched it.
         self.read_config();
-        Msg::ConfigLoaded(info, agents, read_only)
+        let config = self.engine.config();
+        let agents = config.agents.iter();
+        let agents = agents.map(|agent| (agent.name.clone(), Address::of(&agent.place)));
+        let read_only = config.general.protect == Protect::ReadOnly;
+        Some(Msg::ConfigLoaded(info(config), agents.collect(), read_only))
     }
 
     /// Ends: lets a run finish the agent in hand, and remembers what the fleet
-    /// looked like.
-    pub fn end(mut self, inbox: Receiver<Msg>, seen: &[Observation]) {
+    /// looked like. `wait` waits for the end of a run, or answers false when the
+    /// operator does not want to: then nothing more is done, and this does, too.
+    pub fn end(
+        mut self,
+        inbox: Receiver<Msg>,
+        seen: &[Observation],
+        wait: impl FnOnce(&Going) -> bool,
+    ) -> bool {
         // A run that waits for the screen must not wait for ever.
         drop(inbox);
         if let Some(keeper) = self.keeper.take() {
             keeper.end();
         }
         self.desk.close();
-        self.wait_for_run();
+        if !self
+            .run
+            .take()
+            .is_none_or(|run| !is_going(&run) || wait(&run))
+        {
+            return false;
+        }
         // Whoever waits for a host need not be waited for.
         self.engine.leave();
         // Only a convenience: an archive that cannot be written has none.
         let _ = self.engine.remember(seen);
+        true
+    }
+}
+
+/// Whether a run has not ended yet. A panic in it is its end, too.
+fn is_going(run: &Going) -> bool {
+    matches!(run.try_recv(), Err(TryRecvError::Empty))
+}
+
+/// What the watch of a fleet tells, as a message.
+pub fn told(event: FleetEvent) -> Msg {
+    match event {
+        FleetEvent::Observed(seen) => Msg::Observed(seen),
+        FleetEvent::Hosts(hosts) => Msg::Hosts(hosts),
+        FleetEvent::ConfigChanged => Msg::ConfigChanged,
+        FleetEvent::Note(text) => Msg::Note(Level::Warn, text),
     }
 }
 
@@ -339,12 +436,10 @@ impl Workers {
         });
         let (jobs, queue) = unbounded();
         worker(engine, messages, move |own, out| do_jobs(own, &queue, out));
-        let (events, seen) = bounded(WAITING);
-        let fleet = Fleet::start(Arc::clone(engine), events);
-        let out = messages.clone();
-        guarded(messages.clone(), move || pass_on(first, &seen, &out));
+        let news = bounded(WAITING);
         Workers {
-            fleet,
+            fleet: Fleet::start(Arc::clone(engine), news.0.clone()),
+            news,
             texts: Preparers::new(engine, first, messages),
             plans,
             settings,
@@ -365,46 +460,29 @@ fn worker(
 }
 
 /// A thread whose panic is said on the screen instead of taking it down.
-fn guarded(messages: Sender<Msg>, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+fn guarded(messages: Sender<Msg>, work: impl FnOnce() + Send + 'static) {
     thread::spawn(move || {
         if catch_unwind(AssertUnwindSafe(work)).is_err() {
             let text = "a fault in this program stopped a part of it; leave and start it again, and please report it";
             let _ = messages.send(Msg::Note(Level::Error, text.to_string()));
         }
-    })
-}
-
-fn pass_on(first: u64, events: &Receiver<FleetEvent>, messages: &Sender<Msg>) {
-    for event in events {
-        let message = match event {
-            FleetEvent::Observed(mut seen) => {
-                for seen in &mut seen {
-                    seen.generation += first;
-                }
-                Msg::Observed(seen)
-            }
-            FleetEvent::Hosts(hosts) => Msg::Hosts(hosts),
-            FleetEvent::ConfigChanged => Msg::ConfigChanged,
-            FleetEvent::Note(text) => Msg::Note(Level::Warn, text),
-        };
-        if messages.send(message).is_err() {
-            return;
-        }
-    }
+    });
 }
 
 fn do_jobs(engine: &Engine, queue: &Receiver<Job>, messages: &Sender<Msg>) {
     for job in queue {
         let message = match job {
-            Job::ReadConfig(env, known) => {
-                let digest = settled(engine, &engine.config().path);
-                let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            Job::ReadConfig(reader) => {
+                let path = &engine.config().path;
+                let digest = settled(engine.clock(), path);
+                let mut known = reader.known.lock().unwrap_or_else(PoisonError::into_inner);
                 if *known == Some(digest) {
                     continue;
                 }
                 *known = Some(digest);
-                match config::load(&engine.config().path, &env) {
-                    Ok(config) => Msg::ConfigRead(Box::new(config)),
+                match config::load(path, &reader.env) {
+                    // It may ask for its group, which may take a while.
+                    Ok(config) => Msg::ConfigRead(Arc::new((reader.rebuild)(config))),
                     Err(problems) => Msg::ConfigBroken(problems.0),
                 }
             }
@@ -418,12 +496,16 @@ fn do_jobs(engine: &Engine, queue: &Receiver<Job>, messages: &Sender<Msg>) {
 }
 
 /// The digest of a file, once it stays the same for a moment: many
-/// programs empty a file and then write it, and an empty config is a valid one.
-fn settled(engine: &Engine, path: &Path) -> Digest {
-    let read = || Digest::of(&std::fs::read(path).unwrap_or_default());
+/// programs empty a file and then write it, and an empty config is a valid one. One
+/// that cannot be read has that of the reason.
+fn settled(clock: &dyn Clock, path: &Path) -> Digest {
+    let read = || match durable::read_regular(path, config::FILE_MAX) {
+        Ok(bytes) => Digest::of(&bytes),
+        Err(error) => Digest::of(error.to_string().as_bytes()),
+    };
     let mut digest = read();
     for _ in 0..SETTLE_TRIES {
-        engine.clock().sleep(SETTLE);
+        clock.sleep(SETTLE);
         let next = read();
         if next == digest {
             break;
@@ -492,7 +574,7 @@ fn make_plan(engine: &Engine, request: &Request, unlocked: bool) -> Result<Plan,
     }
 }
 
-/// The records of the ledger as runs, the youngest first.
+/// The last runs of the ledger, at most [`RUNS`], the youngest first.
 ///
 /// # Errors
 /// A ledger that cannot be read or is broken.
@@ -502,7 +584,7 @@ pub fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
     Ok(in_runs(records))
 }
 
-/// Records in the order of the ledger as runs, the youngest first.
+/// Records in the order of the ledger as runs: the last ones, the youngest first.
 fn in_runs(records: impl Iterator<Item = (DateTime<FixedOffset>, Event)>) -> Vec<RunSummary> {
     let mut runs: Vec<RunSummary> = Vec::new();
     // Where the last part of each run is.
@@ -542,6 +624,7 @@ fn in_runs(records: impl Iterator<Item = (DateTime<FixedOffset>, Event)>) -> Vec
         }
     }
     runs.reverse();
+    runs.truncate(RUNS);
     runs
 }
 

@@ -1,10 +1,11 @@
 //! How the fleet was looked at, kept for the next time: a file of the user's, one
 //! section for each fleet. It is only a convenience, so nothing fails because of it.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, OpenOptions};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use toml::{Table, Value};
 
 use super::model::{FleetView, Level, Sort};
 use super::update::Msg;
+use crate::clock::Clock;
 use crate::config::Env;
 use crate::durable;
 use crate::error::{Error, Kind, PathContext, Result};
@@ -56,7 +58,17 @@ impl Place {
     }
 
     /// Keeps a view in place of the one before. Those of other fleets stay.
-    fn write(&self, view: &FleetView) -> Result<()> {
+    fn write(&self, view: &FleetView, clock: &dyn Clock) -> Result<()> {
+        let folder = self.file.parent().unwrap_or(Path::new("/"));
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder.create(folder).path("make", folder)?;
+        // Another console may be about to write the view of its fleet.
+        let path = self.file.with_extension("lock");
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).mode(0o600);
+        let lock = durable::open_own(&path, &mut options).path("open", &path)?;
+        durable::lock(&lock, &path, clock)?;
         let mut all = match self.all() {
             // A broken file has nothing that could be lost.
             Err(error) if error.kind() == Kind::Config => Table::new(),
@@ -67,10 +79,6 @@ impl Place {
         own.insert("reverse".to_string(), view.reverse.into());
         own.insert("filter".to_string(), view.filter.as_str().into());
         all.insert(self.fleet.clone(), own.into());
-        let folder = self.file.parent().unwrap_or(Path::new("/"));
-        let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o700);
-        builder.create(folder).path("make", folder)?;
         durable::replace(
             &self.file,
             all.to_string().as_bytes(),
@@ -100,11 +108,11 @@ pub struct Keeper {
 
 impl Keeper {
     /// Starts it.
-    pub fn start(place: Place, messages: Sender<Msg>) -> Keeper {
+    pub fn start(place: Place, clock: Arc<dyn Clock>, messages: Sender<Msg>) -> Keeper {
         let (views, wanted) = unbounded();
         Keeper {
             views,
-            thread: thread::spawn(move || keep(&place, &wanted, &messages)),
+            thread: thread::spawn(move || keep(&place, &*clock, &wanted, &messages)),
         }
     }
 
@@ -121,14 +129,14 @@ impl Keeper {
     }
 }
 
-fn keep(place: &Place, wanted: &Receiver<FleetView>, messages: &Sender<Msg>) {
+fn keep(place: &Place, clock: &dyn Clock, wanted: &Receiver<FleetView>, messages: &Sender<Msg>) {
     let mut told = false;
     for first in wanted {
         let mut view = first;
         while let Ok(newer) = wanted.recv_timeout(SETTLE) {
             view = newer;
         }
-        if let Err(error) = place.write(&view)
+        if let Err(error) = place.write(&view, clock)
             && !told
         {
             told = true;
@@ -148,6 +156,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use crate::clock::System;
 
     fn place(folder: &Path, config: &str) -> Place {
         Place {
@@ -172,8 +181,8 @@ mod tests {
             place(folder.path(), "/b \"c\".conf"),
         );
         assert_eq!(one.read().unwrap(), None);
-        one.write(&view("is:drifted !\"test\"")).unwrap();
-        two.write(&FleetView::default()).unwrap();
+        one.write(&view("is:drifted !\"test\""), &System).unwrap();
+        two.write(&FleetView::default(), &System).unwrap();
         assert_eq!(one.read().unwrap(), Some(view("is:drifted !\"test\"")));
         assert_eq!(two.read().unwrap(), Some(FleetView::default()));
         let mode = std::fs::metadata(&one.file).unwrap().permissions().mode();
@@ -181,10 +190,32 @@ mod tests {
     }
 
     #[test]
+    fn many_who_write_at_once_lose_no_view() {
+        let folder = tempfile::tempdir().unwrap();
+        let places: Vec<Place> = (0..8)
+            .map(|number| place(folder.path(), &format!("/{number}.conf")))
+            .collect();
+        thread::scope(|scope| {
+            for place in &places {
+                scope.spawn(|| {
+                    for _ in 0..8 {
+                        place.write(&view(&place.fleet), &System).unwrap();
+                        // Nobody wrote what was there before this back.
+                        assert_eq!(place.read().unwrap(), Some(view(&place.fleet)));
+                    }
+                });
+            }
+        });
+        for place in &places {
+            assert_eq!(place.read().unwrap(), Some(view(&place.fleet)));
+        }
+    }
+
+    #[test]
     fn a_broken_file_is_told_and_written_anew() {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "/a.conf");
-        place.write(&view("x")).unwrap();
+        place.write(&view("x"), &System).unwrap();
         for broken in [
             "[",
             "\"/a.conf\" = 7",
@@ -196,7 +227,7 @@ mod tests {
             if let Ok(Some(read)) = read {
                 assert_eq!(read, FleetView::default());
             }
-            place.write(&view("y")).unwrap();
+            place.write(&view("y"), &System).unwrap();
             assert_eq!(place.read().unwrap(), Some(view("y")));
         }
     }
@@ -206,7 +237,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "/a.conf");
         let (messages, told) = unbounded();
-        let keeper = Keeper::start(place.clone(), messages.clone());
+        let keeper = Keeper::start(place.clone(), Arc::new(System), messages.clone());
         for filter in ["a", "ab", "abc"] {
             keeper.keep(view(filter));
         }
@@ -218,7 +249,7 @@ mod tests {
             file: folder.path().join("file/view.toml"),
             ..place
         };
-        let keeper = Keeper::start(bad, messages);
+        let keeper = Keeper::start(bad, Arc::new(System), messages);
         keeper.keep(view("a"));
         keeper.end();
         assert!(

@@ -18,7 +18,7 @@ pub use agent::{AgentScreen, CONTEXTS, GUTTER_SIDE, History, SIDES, Tab};
 pub use hand::{Clip, Edit, Handed, Page, SealQuestion, Wanted};
 pub use hosts::{HostsScreen, Next, Trouble, next_try, trouble, word};
 pub use jobs::{Job, Jobs, PACE};
-pub use log::{Level, LogRow, LogScreen, Message, RunSummary};
+pub use log::{Level, LogRow, LogScreen, Message, RUNS, RunSummary};
 pub use reset::{
     Form, PlanView, Request, ResetScreen, ResultLine, ResultView, RunView, Stage, form,
 };
@@ -658,17 +658,20 @@ impl Model {
             text: text.to_string(),
             time: self.now.wall,
             count: 1,
+            number: 0,
         });
         self.dirty = true;
     }
 
     /// Says something: it is shown, and kept in the log.
     pub fn say(&mut self, level: Level, text: impl Into<String>) {
+        let last = self.log.messages.front().map_or(0, |last| last.number);
         let mut message = Message {
             level,
             text: text.into(),
             time: self.now.wall,
             count: 1,
+            number: last + 1,
         };
         let mut count = 1;
         let mut add = |log: &mut LogScreen| match log.messages.front_mut() {

@@ -384,9 +384,6 @@ pub struct Watched {
     go_on: Receiver<()>,
 }
 
-/// How long the thread may take to come to the gate.
-const COMING: Duration = Duration::from_secs(5);
-
 /// A gate, open.
 pub fn gate() -> (Gate, Watched) {
     let closed = Arc::new(AtomicBool::new(false));
@@ -406,21 +403,20 @@ pub fn gate() -> (Gate, Watched) {
 }
 
 impl Gate {
-    /// Nobody reads keys until it is opened. False when the thread is in the middle
-    /// of a key, of which the rest does not come.
-    pub fn close(&self) -> bool {
+    /// Nobody reads keys soon, until it is opened. A thread that is in the middle of a
+    /// key waits for the rest of it first.
+    pub fn close(&self) {
         // It may have come too late the last time.
         while self.waits.try_recv().is_ok() {}
         self.closed.store(true, Ordering::SeqCst);
         // The library waits in the kernel; this is the one thing that wakes it.
         let _ = signal_hook::low_level::raise(signal_hook::consts::SIGWINCH);
-        let came = self.waits.recv_timeout(COMING);
-        // A thread that is gone reads nothing.
-        let closed = !came.is_err_and(|error| error.is_timeout());
-        if !closed {
-            self.open();
-        }
-        closed
+    }
+
+    /// Tells, by anything or its end, once nobody reads keys any more: a thread that
+    /// is gone reads nothing.
+    pub fn closed(&self) -> &Receiver<()> {
+        &self.waits
     }
 
     /// Keys are read again.
@@ -508,7 +504,8 @@ mod tests {
         });
         for _ in 0..50 {
             turn.send(()).unwrap();
-            assert!(gate.close());
+            gate.close();
+            assert_eq!(gate.closed().recv(), Ok(()));
             assert!(passed.is_empty(), "it waits at the gate");
             gate.open();
             assert_eq!(passed.recv(), Ok(()));
@@ -516,7 +513,8 @@ mod tests {
         drop(turn);
         thread.join().unwrap();
         // Nobody is left to be kept out.
-        assert!(gate.close());
+        gate.close();
+        assert!(gate.closed().recv().is_err());
     }
 
     #[test]

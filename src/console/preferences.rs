@@ -2,8 +2,7 @@
 //! It lies over the defaults; what is wrong in it is told with its line, all at
 //! once, and leaves the default of that one thing in force.
 
-use std::fs;
-use std::io::Read;
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -15,7 +14,7 @@ use super::command::{self, Command, TABLE};
 use super::keymap::{self, Clash, Fault, Key, Keymap, written};
 use super::theme::{self, Depth, Themes};
 use crate::config::{Diagnostic, Env, Level, closest};
-use crate::error;
+use crate::{durable, error};
 
 /// The file's name.
 pub const NAME: &str = "console.toml";
@@ -78,28 +77,14 @@ pub fn load(path: &Path) -> Loaded {
 
 /// The text of the file, if there is one; else why not, and on which line.
 fn read(path: &Path) -> Result<Option<String>, (Option<usize>, String)> {
-    let cannot = |error: std::io::Error| {
-        let cause = error::cause(&error);
-        (None, format!("cannot read the preferences: {cause}"))
+    let bytes = match durable::read_regular(path, FILE_MAX) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => {
+            let cause = error::cause(&error);
+            return Err((None, format!("cannot read the preferences: {cause}")));
+        }
     };
-    let meta = match fs::metadata(path) {
-        Ok(meta) => meta,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(cannot(error)),
-    };
-    // A pipe would hold everything up.
-    if !meta.is_file() {
-        return Err((None, "it is not a regular file".to_string()));
-    }
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path).map_err(cannot)?;
-    file.take(FILE_MAX + 1)
-        .read_to_end(&mut bytes)
-        .map_err(cannot)?;
-    if bytes.len() as u64 > FILE_MAX {
-        let message = format!("it is larger than {FILE_MAX} bytes and cannot be preferences");
-        return Err((None, message));
-    }
     String::from_utf8(bytes).map(Some).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;

@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
+use crossterm::event::{
+    DisableBracketedPaste, EnableBracketedPaste, KeyCode, KeyEvent, KeyModifiers,
+};
 use crossterm::terminal::{
     self, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
 };
@@ -21,6 +23,7 @@ use crossterm::{cursor, queue};
 
 pub use painter::Painter;
 
+use super::keymap::{Code, Key};
 use super::model::Model;
 use super::outside::Multiplexer;
 use super::theme::{Depth, Theme};
@@ -151,11 +154,12 @@ impl Screen {
             .unwrap_or_else(std::sync::PoisonError::into_inner) =
             Some(duplicate().path("open", path)?);
         restore_on_panic();
+        // Whatever fails from here on drops this, which gives the terminal back.
+        let screen = Screen {
+            painter: Painter::new(duplicate().path("open", path)?, abilities),
+        };
         acquire().path("take over", path)?;
-        let screen = duplicate().path("open", path)?;
-        Ok(Screen {
-            painter: Painter::new(screen, abilities),
-        })
+        Ok(screen)
     }
 
     /// Columns and rows.
@@ -311,6 +315,41 @@ fn restore_on_panic() {
             report(info);
         }
     }));
+}
+
+/// A key of the terminal library as ours; none for keys that mean nothing here.
+///
+/// A terminal sends Alt as Escape before the key, so Escape and another key
+/// that come together over a slow line look the same. Nothing is bound to Alt:
+/// it is taken for the two keys.
+pub fn translate(key: KeyEvent) -> Vec<Key> {
+    let alt = key.modifiers.contains(KeyModifiers::ALT);
+    let code = match key.code {
+        KeyCode::Char(c) => Code::Char(c),
+        KeyCode::Enter => Code::Enter,
+        KeyCode::Esc => Code::Esc,
+        KeyCode::Tab => Code::Tab,
+        KeyCode::BackTab => Code::BackTab,
+        KeyCode::Backspace => Code::Backspace,
+        KeyCode::Up => Code::Up,
+        KeyCode::Down => Code::Down,
+        KeyCode::Left => Code::Left,
+        KeyCode::Right => Code::Right,
+        KeyCode::PageUp => Code::PageUp,
+        KeyCode::PageDown => Code::PageDown,
+        KeyCode::Home => Code::Home,
+        KeyCode::End => Code::End,
+        KeyCode::F(number) => Code::F(number),
+        _ => return Vec::new(),
+    };
+    let key = Key {
+        code,
+        ctrl: key.modifiers.contains(KeyModifiers::CONTROL),
+    };
+    match alt {
+        true => vec![Key::plain(Code::Esc), key],
+        false => vec![key],
+    }
 }
 
 /// Returns when the terminal has hung up. Reading it then yields nothing for

@@ -17,8 +17,9 @@ pub use depth::Depth;
 
 use super::text::Tone;
 use crate::config::{self, Problems};
+use crate::durable;
 use crate::engine::{Outcome, State};
-use crate::error::{Error, Kind, PathContext, Result};
+use crate::error::{Error, Kind, Result};
 
 /// The default theme's name.
 pub const DEFAULT: &str = "terminal";
@@ -205,17 +206,22 @@ impl Themes {
             return Ok(None);
         };
         let path = folder.join(format!("{name}.toml"));
-        let length = match fs::metadata(&path) {
-            Ok(found) => found.len(),
+        let bytes = match durable::read_regular(&path, FILE_MAX) {
+            Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Error::io("look at", &path, &error).with_kind(Kind::Config)),
+            Err(error) => {
+                let large = error.kind() == ErrorKind::FileTooLarge;
+                let error = Error::io("read", &path, &error).with_kind(Kind::Config);
+                return Err(match large {
+                    true => error.hint("a theme has a line for each role"),
+                    false => error,
+                });
+            }
         };
-        if length > FILE_MAX {
-            let message = format!("{} is larger than {FILE_MAX} bytes", path.display());
-            return Err(Error::new(Kind::Config, message).hint("a theme has a line for each role"));
-        }
-        let text = fs::read_to_string(&path).path("read", &path);
-        let text = text.map_err(|error| error.with_kind(Kind::Config))?;
+        let Ok(text) = String::from_utf8(bytes) else {
+            let message = format!("{} is no UTF-8 text", path.display());
+            return Err(Error::new(Kind::Config, message));
+        };
         Ok(Some(file::read(&text, &path, Some(DEFAULT))?))
     }
 

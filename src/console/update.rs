@@ -9,6 +9,7 @@ mod keys;
 mod question;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
@@ -28,9 +29,9 @@ use super::preferences::{self, Preferences};
 use super::text::{Line, Prepared, Tones};
 use crate::archive::Written;
 use crate::baseline::Inspected;
-use crate::config::{Config, Diagnostic, Host};
+use crate::config::{Diagnostic, Host};
 use crate::engine::{
-    Address, HostStatus, Observation, Outcome, Past, Plan, Progress, Report, Setting,
+    Address, Engine, HostStatus, Observation, Outcome, Past, Plan, Progress, Report, Setting,
 };
 use crate::error::Error;
 use crate::secret::Secret;
@@ -99,8 +100,8 @@ pub enum Msg {
     Note(Level, String),
     /// The config file was changed; it is read elsewhere.
     ConfigChanged,
-    /// The changed config is right; it is put in force elsewhere.
-    ConfigRead(Box<Config>),
+    /// The changed config is right; its engine is put in force elsewhere.
+    ConfigRead(Arc<Engine>),
     /// The config was changed and is wrong; the old one stays.
     ConfigBroken(Vec<Diagnostic>),
     /// The config was changed: the fleet, its agents and where they are, and

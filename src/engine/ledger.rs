@@ -29,7 +29,6 @@ use crate::archive::{Archive, Written};
 use crate::clock::Clock;
 use crate::digest::Digest;
 use crate::durable;
-use crate::engine::lock;
 use crate::engine::memory::Boundary;
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::sys;
@@ -499,7 +498,7 @@ impl Ledger {
         )
         .path("open the ledger", &path)?;
         archive.dress_own(&file, &path)?;
-        lock::wait(&file, &path, clock)?;
+        durable::lock(&file, &path, clock)?;
         Ok(Locked { file, folder })
     }
 

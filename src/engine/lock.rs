@@ -114,30 +114,10 @@ pub struct Queue {
     _places: Vec<File>,
 }
 
-/// How long one waits for a lock that is only ever held for moments.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Waits until a lock that is only ever held for moments is ours.
-///
-/// # Errors
-/// [`Kind::Busy`] when it stays another's for ten seconds, else what the system
-/// answered.
-pub fn wait(file: &File, path: &Path, clock: &dyn Clock) -> Result<()> {
-    let end = clock.instant() + PATIENCE;
-    while !sys::try_lock(file.as_fd()).path("lock", path)? {
-        if clock.instant() >= end {
-            let message = format!("{} stays locked by another run", path.display());
-            return Err(Error::new(Kind::Busy, message));
-        }
-        clock.sleep(Duration::from_millis(2));
-    }
-    Ok(())
-}
-
 /// Takes the lock under which pins change and entries are deleted.
 ///
 /// # Errors
-/// As [`wait`].
+/// As [`durable::lock`].
 pub fn pins(archive: &Archive, clock: &dyn Clock) -> Result<Lock> {
     archive.folder(&Path::new(OWN).join("locks"))?;
     // No agent has such a name.
@@ -152,7 +132,7 @@ pub fn pins(archive: &Archive, clock: &dyn Clock) -> Result<Lock> {
     )
     .path("open the lock", &path)?;
     archive.dress_own(&file, &path)?;
-    wait(&file, &path, clock)?;
+    durable::lock(&file, &path, clock)?;
     Ok(Lock { file })
 }
 

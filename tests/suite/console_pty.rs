@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use memory_shepherd::console::term::{Abilities, Screen};
+use portable_pty::CommandBuilder;
 use rustix::process::Signal;
 
 use crate::fixture::{PROGRAM, Site};
@@ -35,6 +36,13 @@ fn note(site: &Site, name: &str, text: &str) {
 
 fn open(site: &Site, arguments: &[&str]) -> Terminal {
     open_at(site, arguments, SIZE)
+}
+
+/// The command that opens the console.
+fn console(site: &Site) -> CommandBuilder {
+    let mut command = command(Path::new(PROGRAM), &site.path("home"));
+    command.args(["--config", site.path(CONFIG).to_str().unwrap()]);
+    command
 }
 
 fn open_at(site: &Site, arguments: &[&str], size: (u16, u16)) -> Terminal {
@@ -207,6 +215,20 @@ fn signals_that_end_it_give_the_terminal_back() {
         assert_eq!(ended.exit_code(), 130, "{signal:?}: interrupted");
         terminal.is_restored();
     }
+}
+
+#[test]
+fn a_signal_while_the_terminal_is_taken_gives_it_back() {
+    let site = site();
+    let (mut terminal, go_on) = Terminal::start_stopped(console(&site), SIZE);
+    // It waits for the terminal to take what enters the screen.
+    terminal.wait("raw mode", |terminal| terminal.is_raw());
+    terminal.signal(Signal::TERM);
+    go_on();
+    let ended = terminal.wait_for_exit();
+    assert_eq!(ended.signal(), None, "it left by itself");
+    assert_eq!(ended.exit_code(), 130, "interrupted");
+    terminal.is_restored();
 }
 
 #[test]
@@ -658,6 +680,36 @@ fn panics_on_a_screen() {
         "this is the panic of a test on a screen of {:?}",
         screen.size()
     );
+}
+
+/// Set when this binary is started again to take a terminal that it cannot write to.
+const FULL: &str = "MEMORY_SHEPHERD_TEST_FULL";
+
+#[test]
+fn cannot_enter_a_screen() {
+    if std::env::var_os(FULL).is_none() {
+        return;
+    }
+    let out = rustix::io::dup(rustix::stdio::stdout()).unwrap();
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    rustix::stdio::dup2_stdout(&full).unwrap();
+    let entered = Screen::enter(Abilities::of("xterm", ""));
+    rustix::stdio::dup2_stdout(&out).unwrap();
+    let error = entered.err().expect("nothing can be written");
+    assert!(error.to_string().contains("take over"), "{error}");
+}
+
+#[test]
+fn a_terminal_that_cannot_be_taken_is_given_back() {
+    let site = Site::new();
+    let program = std::env::current_exe().unwrap();
+    let mut command = command(&program, &site.path("home"));
+    command.args(["--exact", "console_pty::cannot_enter_a_screen"]);
+    command.env(FULL, "1");
+    let mut terminal = Terminal::start(command, SIZE);
+    let ended = terminal.wait_for_exit();
+    assert!(ended.success(), "{}", terminal.text());
+    terminal.is_restored();
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,8 +11,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use portable_pty::{Child, CommandBuilder, ExitStatus, MasterPty, PtySize, native_pty_system};
+use portable_pty::{
+    Child, CommandBuilder, ExitStatus, MasterPty, PtyPair, PtySize, native_pty_system,
+};
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::termios::{Action, tcflow};
 
 /// How long anything is waited for. `MEMORY_SHEPHERD_TEST_WAIT` says it
 /// otherwise, in seconds.
@@ -39,6 +43,29 @@ impl Terminal {
     /// Starts a command in a terminal of this size.
     pub fn start(command: CommandBuilder, (columns, rows): (u16, u16)) -> Terminal {
         let pair = native_pty_system().openpty(size(columns, rows)).unwrap();
+        Terminal::on(pair, command, (columns, rows))
+    }
+
+    /// The same in a terminal that takes nothing, as after ^S, before the second is
+    /// called.
+    pub fn start_stopped(
+        command: CommandBuilder,
+        (columns, rows): (u16, u16),
+    ) -> (Terminal, impl FnOnce()) {
+        let pair = native_pty_system().openpty(size(columns, rows)).unwrap();
+        let mut options = fs::File::options();
+        let options = options.read(true).write(true);
+        let flags = rustix::fs::OFlags::NOCTTY.bits().cast_signed();
+        let tty = options
+            .custom_flags(flags)
+            .open(pair.master.tty_name().unwrap());
+        let tty = tty.unwrap();
+        tcflow(&tty, Action::OOff).unwrap();
+        let terminal = Terminal::on(pair, command, (columns, rows));
+        (terminal, move || tcflow(&tty, Action::OOn).unwrap())
+    }
+
+    fn on(pair: PtyPair, command: CommandBuilder, (columns, rows): (u16, u16)) -> Terminal {
         let modes = modes(pair.master.as_ref());
         let child = pair.slave.spawn_command(command).unwrap();
         drop(pair.slave);

@@ -92,7 +92,7 @@ fn a_host_that_never_answers_keeps_neither_texts_nor_plans_of_others_waiting() {
         Arc::new(engine),
         (desk, happened),
         env(root),
-        Box::new(|_| unreachable!("the config does not change")),
+        Arc::new(|_| unreachable!("the config does not change")),
         None,
         Own {
             preferences: None,
@@ -145,7 +145,7 @@ fn a_host_that_never_answers_keeps_neither_texts_nor_plans_of_others_waiting() {
         "the text of the host's",
         &|msg| matches!(msg, Msg::Texts(texts) if texts.agent == "there"),
     );
-    runner.end(inbox, &[]);
+    assert!(runner.end(inbox, &[], |_| unreachable!("there is no run")));
 }
 
 #[test]
@@ -205,4 +205,195 @@ fn undone_is_what_an_undo_took_back_and_nothing_else() {
     let time = crate::clock::Clock::now(&System);
     let runs = in_runs(records.into_iter().map(|it| (time, it)));
     assert_eq!(runs.last().unwrap().undone, ["alpha"]);
+}
+
+#[test]
+fn no_more_runs_are_shown_than_somebody_looks_through() {
+    let time = crate::clock::Clock::now(&System);
+    let records =
+        (0..RUNS + 2).map(|number| record(&number.to_string(), "reset", "a", "ok", "null"));
+    let runs = in_runs(records.map(|it| (time, it)));
+    assert_eq!(runs.len(), RUNS);
+    assert_eq!(runs[0].run, (RUNS + 1).to_string(), "the youngest are");
+}
+
+/// A fleet whose config may change: one agent, on a host.
+struct Changing {
+    root: tempfile::TempDir,
+    runner: Runner,
+    inbox: Receiver<Msg>,
+    /// No host answers before this is gone.
+    _silence: Sender<()>,
+}
+
+impl Changing {
+    fn new() -> Changing {
+        let root = tempfile::tempdir().unwrap();
+        let (silence, released) = bounded(0);
+        let make = move |config| {
+            Engine::new(Setup {
+                config,
+                clock: Arc::new(System),
+                transports: Arc::new(Two(fake(), fake(), released.clone())),
+                user: "tester".to_string(),
+                trigger: Trigger::Console,
+                archive_group: None,
+            })
+        };
+        write(root.path(), &fleet_of("old"));
+        let config = config::load(&path(root.path()), &env(root.path())).unwrap();
+        let (events, happened) = unbounded();
+        let desk = Desk::new(PathBuf::new(), Vec::new(), events);
+        let own = Own {
+            preferences: None,
+            kept: None,
+        };
+        let engine = Arc::new(make(config));
+        let env = env(root.path());
+        let (runner, inbox) =
+            Runner::start(engine, (desk, happened), env, Arc::new(make), None, own);
+        Changing {
+            root,
+            runner,
+            inbox,
+            _silence: silence,
+        }
+    }
+
+    /// The config was changed to this: what is read of it.
+    fn change(&mut self, config: &str) -> Msg {
+        write(self.root.path(), config);
+        self.read()
+    }
+
+    fn read(&mut self) -> Msg {
+        assert!(self.runner.hear(Msg::ConfigChanged).is_none());
+        self.wait_for(|msg| matches!(msg, Msg::ConfigRead(_) | Msg::ConfigBroken(_)))
+    }
+
+    fn wait_for(&self, wanted: impl Fn(&Msg) -> bool) -> Msg {
+        loop {
+            let msg = self.inbox.recv_timeout(LIMIT).unwrap();
+            if wanted(&msg) {
+                return msg;
+            }
+        }
+    }
+}
+
+fn path(root: &Path) -> PathBuf {
+    root.join("fleet.conf")
+}
+
+fn write(root: &Path, config: &str) {
+    std::fs::write(path(root), config).unwrap();
+}
+
+fn fleet_of(host: &str) -> String {
+    format!("[there]\nremote_host = {host}\nremote_memory = /agent/MEMORY.md\nbaseline = a.md\n")
+}
+
+#[test]
+fn what_the_engine_before_still_tells_is_gone_with_it() {
+    let mut fleet = Changing::new();
+    let end = std::time::Instant::now() + LIMIT;
+    while fleet.runner.news().is_empty() {
+        assert!(std::time::Instant::now() < end, "it tells nothing");
+        thread::yield_now();
+    }
+    // It has told of the old host, which nobody has heard yet.
+    let read = fleet.change(&fleet_of("new"));
+    assert!(fleet.runner.hear(read).is_none());
+    assert!(matches!(
+        fleet.runner.go_on(),
+        Some(Msg::ConfigLoaded(_, agents, _)) if agents.len() == 1
+    ));
+    let Ok(FleetEvent::Hosts(hosts)) = fleet.runner.news().recv_timeout(LIMIT) else {
+        panic!("hosts come first");
+    };
+    assert_eq!(hosts[0].host.name, "new");
+}
+
+#[test]
+fn a_config_that_waits_is_forgotten_when_a_broken_one_comes() {
+    let mut fleet = Changing::new();
+    let (going, run) = bounded(0);
+    fleet.runner.run = Some(run);
+    let read = fleet.change(&fleet_of("new"));
+    let note = fleet.runner.hear(read);
+    assert!(
+        matches!(&note, Some(Msg::Note(Level::Info, text)) if text.contains("waits for the end")),
+        "{note:?}"
+    );
+    let broken = fleet.change("[there]\nwhat = 1\n");
+    assert!(matches!(
+        fleet.runner.hear(broken),
+        Some(Msg::ConfigBroken(_))
+    ));
+    drop(going);
+    assert!(fleet.runner.go_on().is_none(), "it is not on the disk");
+    let read = fleet.change(&fleet_of("newer"));
+    assert!(fleet.runner.hear(read).is_none());
+    assert!(fleet.runner.go_on().is_some());
+}
+
+#[test]
+fn a_fifo_in_the_place_of_the_config_holds_nothing_up() {
+    let mut fleet = Changing::new();
+    let path = path(fleet.root.path());
+    std::fs::remove_file(&path).unwrap();
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+    rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
+    let read = fleet.read();
+    assert!(
+        matches!(&read, Msg::ConfigBroken(why) if why[0].message.contains("not a regular file")),
+        "{read:?}"
+    );
+    fleet.runner.carry_out(Effect::LoadLog);
+    fleet.wait_for(|msg| matches!(msg, Msg::Log(Ok(_))));
+}
+
+#[test]
+fn the_end_waits_for_a_run_as_long_as_it_is_wanted_to() {
+    for wanted in [true, false] {
+        let mut fleet = Changing::new();
+        let (_going, run) = bounded(0);
+        fleet.runner.run = Some(run);
+        let waited = fleet.runner.end(fleet.inbox, &[], |run| {
+            assert!(is_going(run));
+            wanted
+        });
+        assert_eq!(waited, wanted);
+    }
+    // One that has ended is not spoken of.
+    let mut fleet = Changing::new();
+    fleet.runner.run = Some(bounded(0).1);
+    assert!(fleet.runner.end(fleet.inbox, &[], |_| false));
+}
+
+#[test]
+fn themes_and_texts_for_the_pager_come_from_elsewhere() {
+    let fleet = Changing::new();
+    let themes = Themes::new(None, Default::default());
+    fleet.runner.theme(&themes, "no-such-one", true);
+    fleet.runner.theme(&themes, "dark", false);
+    let page = Page::new("../alpha", b"note one\n");
+    fleet.runner.page(fleet.root.path(), page);
+    let brought = || fleet.runner.brought().recv_timeout(LIMIT).unwrap();
+    let worn = |brought| match brought {
+        Brought::Theme(worn) => (worn.name, worn.theme.is_ok(), worn.asked),
+        Brought::Page(_) => panic!("themes come first"),
+    };
+    assert_eq!(worn(brought()), ("no-such-one".to_string(), false, true));
+    assert_eq!(worn(brought()), ("dark".to_string(), true, false));
+    let Brought::Page(Ok(file)) = brought() else {
+        panic!("no text");
+    };
+    assert_eq!(file.path().parent(), Some(fleet.root.path()));
+    assert_eq!(std::fs::read(file.path()).unwrap(), b"note one\n");
+    // The folder is gone.
+    fleet
+        .runner
+        .page(&fleet.root.path().join("none"), Page::new("alpha", b""));
+    assert!(matches!(brought(), Brought::Page(Err(_))));
 }

@@ -8,16 +8,21 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::settled;
+use crate::clock::Clock;
 use crate::console::preferences::{self, Loaded};
 use crate::console::update::Msg;
-use crate::engine::Engine;
 
 /// How often the file is looked at where nothing tells of changes.
 const POLL: Duration = Duration::from_secs(5);
 
 /// Reads the preferences whenever they were changed, for as long as somebody
 /// listens. What they said at first is known.
-pub(super) fn preferences(path: &Path, mut known: Loaded, engine: &Engine, messages: &Sender<Msg>) {
+pub(super) fn preferences(
+    path: &Path,
+    mut known: Loaded,
+    clock: &dyn Clock,
+    messages: &Sender<Msg>,
+) {
     let (out, events) = unbounded();
     let told = out.clone();
     let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
@@ -35,7 +40,7 @@ pub(super) fn preferences(path: &Path, mut known: Loaded, engine: &Engine, messa
     let mut sees = true;
     loop {
         wait(&events, sees);
-        settled(engine, path);
+        settled(clock, path);
         // A change is looked at once, however many events it has.
         events.try_iter().for_each(drop);
         // The folder may have come only now. What happens from here on is told.

@@ -8,10 +8,14 @@ use super::{Model, ResultLine, ResultView};
 use crate::console::columns::Column;
 use crate::engine::{Act, Event, Outcome, Standing};
 
+/// How many runs of the ledger are shown, the youngest: who looks for others asks
+/// the command line.
+pub const RUNS: usize = 10_000;
+
 /// The log.
 #[derive(Clone, Debug, Default)]
 pub struct LogScreen {
-    /// Runs of the ledger, the youngest first.
+    /// The last runs of the ledger, at most [`RUNS`], the youngest first.
     pub runs: Vec<RunSummary>,
     /// What was said in this session, the youngest first.
     pub messages: VecDeque<Message>,
@@ -99,24 +103,28 @@ impl LogScreen {
 
     /// Changes what is in it. The cursor stays on its row, wherever that goes.
     pub fn change(&mut self, change: impl FnOnce(&mut LogScreen)) {
-        let here = self.rows().get(self.cursor).map(|row| self.place(row));
+        let here = self.rows().get(self.cursor).map(LogRow::place);
         change(self);
+        let Some(here) = here else { return };
         let rows = self.rows();
-        let found = rows.iter().position(|row| Some(self.place(row)) == here);
+        let found = rows.iter().position(|row| here.is(row));
         self.cursor = found.unwrap_or(self.cursor);
     }
+}
 
-    /// What a row is, however many come above it: a run, or the message that so
-    /// many are older than.
-    fn place(&self, row: &LogRow<'_>) -> std::result::Result<String, usize> {
-        match row {
-            LogRow::Run(run) => Ok(run.run.clone()),
-            LogRow::Message(message) => {
-                let mut messages = self.messages.iter().rev();
-                Err(messages
-                    .position(|other| std::ptr::eq(other, *message))
-                    .unwrap_or(0))
-            }
+/// What a row is, however many come above it.
+enum Place {
+    Run(String),
+    /// By its number.
+    Message(u64),
+}
+
+impl Place {
+    fn is(&self, row: &LogRow<'_>) -> bool {
+        match (self, row) {
+            (Place::Run(run), LogRow::Run(other)) => *run == other.run,
+            (Place::Message(number), LogRow::Message(other)) => *number == other.number,
+            _ => false,
         }
     }
 }
@@ -152,6 +160,13 @@ impl Model {
 }
 
 impl LogRow<'_> {
+    fn place(&self) -> Place {
+        match self {
+            LogRow::Run(run) => Place::Run(run.run.clone()),
+            LogRow::Message(message) => Place::Message(message.number),
+        }
+    }
+
     /// When it happened.
     pub fn time(&self) -> DateTime<FixedOffset> {
         match self {
@@ -229,4 +244,6 @@ pub struct Message {
     pub time: DateTime<FixedOffset>,
     /// How often it was said in a row.
     pub count: usize,
+    /// Which one it is of all that were said.
+    pub number: u64,
 }

@@ -1,5 +1,7 @@
 //! What a file says, and what is wrong with it.
 
+use std::fs;
+
 use super::*;
 use crate::console::command::Context;
 use crate::console::keymap::Meaning;

@@ -430,7 +430,13 @@ fn what_is_wrong_with_a_theme_is_said_at_once_with_line_and_help() {
         message.contains("key.toml:3: error: unknown field `colour`"),
         "{message}"
     );
-    assert!(error("large").0.contains("is larger than"));
+    let (message, hints) = error("large");
+    assert!(message.contains("is larger than"), "{message}");
+    assert_eq!(hints, ["a theme has a line for each role"]);
+    let fifo = folder.path().join("fifo.toml");
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+    rustix::fs::mknodat(rustix::fs::CWD, fifo, kind, mode, 0).unwrap();
+    assert!(error("fifo").0.contains("is not a regular file"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::fleet::{clock, fleet_name};
 use super::{Canvas, count, cut, message};
 use crate::console::command::Command;
-use crate::console::model::{Level, LogRow, Model, age, twin};
+use crate::console::model::{Level, LogRow, Model, RUNS, age, twin};
 use crate::console::theme::Role;
 use crate::engine::Outcome;
 
@@ -11,6 +11,10 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let x = canvas.put(0, 0, "LOG", Role::Title) + 2;
     let x = fleet_name(model, canvas, x, 0);
     let runs = count(model.log.runs.len() as u64, "run");
+    let runs = match model.log.runs.len() {
+        RUNS => format!("the last {runs}"),
+        _ => runs,
+    };
     canvas.put(x, 0, &format!("{runs}, the youngest first"), Role::Text);
     if !model.log.query.is_empty() {
         canvas.put_right(

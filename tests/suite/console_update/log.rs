@@ -65,6 +65,21 @@ fn the_log_keeps_its_row_when_something_is_said() {
 }
 
 #[test]
+fn the_log_keeps_its_message_when_more_is_said() {
+    let mut console = four();
+    let texts = ["one", "two", "three"];
+    for text in texts {
+        console.send(Msg::Note(Level::Warn, text.to_string()));
+    }
+    console.press("7 j");
+    for more in ["four", "five", "five"] {
+        console.send(Msg::Note(Level::Warn, more.to_string()));
+        let rows = console.model.log.rows();
+        assert_eq!(rows[console.model.log.cursor].text(), "two");
+    }
+}
+
+#[test]
 fn what_is_said_twice_is_counted() {
     let mut console = four();
     for _ in 0..3 {

@@ -1,0 +1,74 @@
+//! Reads themes and writes texts for the pager, away from the screen's thread: a
+//! disk may take its time.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crossbeam_channel::{Receiver, Sender};
+use tempfile::NamedTempFile;
+
+use crate::console::model::Page;
+use crate::console::theme::{Theme, Themes};
+use crate::error::{PathContext, Result};
+
+/// What is to be done.
+pub(super) enum Chore {
+    /// The theme of a name, and whether the operator asked for it just now.
+    Theme(Themes, String, bool),
+    /// A text in a file of this folder.
+    Page(PathBuf, Page),
+}
+
+/// What came of it.
+pub enum Brought {
+    /// A theme.
+    Theme(Worn),
+    /// The text, in a file that is removed with this.
+    Page(Result<NamedTempFile>),
+}
+
+/// A theme that is to be worn.
+pub struct Worn {
+    /// Its name.
+    pub name: String,
+    /// The theme, or in a line why there is none.
+    pub theme: Result<Theme, String>,
+    /// The names of all themes that there are now.
+    pub names: Vec<String>,
+    /// The operator asked for it just now.
+    pub asked: bool,
+}
+
+pub(super) fn run(chores: &Receiver<Chore>, brought: &Sender<Brought>) {
+    for chore in chores {
+        let done = match chore {
+            Chore::Theme(themes, name, asked) => {
+                let theme = themes.load(&name);
+                Brought::Theme(Worn {
+                    theme: theme.map_err(|error| themes.brief(&error)),
+                    names: themes.names(),
+                    name,
+                    asked,
+                })
+            }
+            Chore::Page(folder, page) => Brought::Page(write(&folder, &page)),
+        };
+        if brought.send(done).is_err() {
+            return;
+        }
+    }
+}
+
+/// A text in a file that only the operator can read.
+fn write(folder: &Path, page: &Page) -> Result<NamedTempFile> {
+    // Names of the ledger's are nobody's to trust.
+    let name = page.name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    let mut file = tempfile::Builder::new()
+        .prefix(&format!("{name}-"))
+        .suffix(".txt")
+        .tempfile_in(folder)
+        .path("write a text for the pager in", folder)?;
+    let path = file.path().to_path_buf();
+    file.write_all(page.text.as_bytes()).path("write", &path)?;
+    Ok(file)
+}
