@@ -444,8 +444,8 @@ fn size(bytes: u64) -> String {
 fn count(number: u64, noun: &str) -> String {
     match number {
         1 => format!("1 {noun}"),
-        number => match noun.strip_suffix('y') {
-            Some(noun) => format!("{number} {noun}ies"),
+        number => match noun.strip_suffix("ry") {
+            Some(noun) => format!("{number} {noun}ries"),
             None => format!("{number} {noun}s"),
         },
     }
@@ -459,6 +459,13 @@ mod tests {
     fn of_a_sentence_the_cause_stays_unless_nothing_else_would() {
         let text = "resets are BLOCKED: x is 9da80d51, sealed was f024905b";
         assert_eq!(fit(text, 30), "resets are BLOCKED: x is 9da8…");
+    }
+
+    #[test]
+    fn what_is_counted_is_in_the_plural() {
+        let counted = [(1, "entry"), (2, "entry"), (2, "day"), (0, "line")];
+        let counted = counted.map(|(number, noun)| count(number, noun));
+        assert_eq!(counted, ["1 entry", "2 entries", "2 days", "0 lines"]);
     }
 
     #[test]
