@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::config::Agent;
 use crate::engine::observe::FRESH;
 use crate::engine::{Engine, lock};
-use crate::transport::{Cause, Object, Stamp};
+use crate::transport::Stamp;
 
 /// What changed unnoticed.
 #[derive(Default)]
@@ -35,7 +35,9 @@ pub(super) struct Sweep {
 /// The stamps of what a look at an agent goes by.
 #[derive(PartialEq, Eq)]
 struct Trace {
-    memory: Result<Object, Cause>,
+    memory: Option<Stamp>,
+    /// A link that takes its place is another.
+    folder: Option<Stamp>,
     baseline: Option<Stamp>,
     lock: Option<Stamp>,
     common: Common,
@@ -102,10 +104,11 @@ impl Sweep {
 
     fn trace(&self, agent: &Agent, common: Common) -> Trace {
         let engine = &self.engine;
-        let memory = engine.object(&agent.place).map_err(|error| error.cause);
         let baseline = engine.config().general.baseline_dir.join(&agent.baseline);
         Trace {
-            memory,
+            // By its path, which opens nothing: what is opened the watcher would tell.
+            memory: stamp(agent.place.memory()),
+            folder: agent.place.memory().parent().and_then(stamp),
             baseline: stamp(&baseline),
             lock: stamp(&lock::path(engine.archive(), &agent.name)),
             common,
@@ -117,11 +120,7 @@ impl Trace {
     /// Whether any of it changed so short a time ago that it may change again
     /// without another stamp.
     fn is_fresh(&self, clock: &dyn Clock) -> bool {
-        let memory = match &self.memory {
-            Ok(Object::File(file)) => Some(file.stamp),
-            _ => None,
-        };
-        let all = [memory, self.baseline, self.lock];
+        let all = [self.memory, self.folder, self.baseline, self.lock];
         let newest = all.iter().chain(&self.common).flatten();
         let newest = newest.map(|stamp| stamp.changed.max(stamp.modified)).max();
         let now = clock.now().timestamp_nanos_opt().unwrap_or(i64::MAX);
@@ -129,7 +128,7 @@ impl Trace {
     }
 }
 
-/// The stamp of a file of the operator's or of ours; none of what cannot be seen.
+/// The stamp of what stands at a path; none where nothing can be seen.
 fn stamp(path: &Path) -> Option<Stamp> {
     let seen = std::fs::symlink_metadata(path).ok()?;
     let nanoseconds =
