@@ -28,6 +28,9 @@ use portable_pty::{CommandBuilder, PtySize, native_pty_system};
 const BINARY: &str = env!("CARGO_BIN_EXE_memory-shepherd");
 const FRAME_END: &[u8] = b"\x1b[?2026l";
 
+/// A little longer than from one sweep of the fleet to the next.
+const SWEEP: Duration = Duration::from_secs(33);
+
 /// What a terminal is asked, and answers.
 const ANSWERS: &[(&[u8], &[u8])] = &[
     (b"\x1b[c", b"\x1b[?62;22c"),
@@ -443,7 +446,11 @@ fn change(console: &mut Terminal, fleet: &Path) {
 }
 
 fn idle(console: &mut Terminal, seconds: u64) {
-    console.drain(Duration::from_secs(3));
+    // What changed a moment before it was read is read once more by the next sweep.
+    let end = Instant::now() + SWEEP;
+    while let Some(left) = end.checked_duration_since(Instant::now()) {
+        console.take(left);
+    }
     let before = usage(console.pid());
     let (mut bytes, end) = (0, Instant::now() + Duration::from_secs(seconds));
     while let Some(left) = end.checked_duration_since(Instant::now()) {
