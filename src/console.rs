@@ -14,6 +14,7 @@ pub mod markdown;
 pub mod model;
 pub mod outside;
 pub mod preferences;
+mod source;
 pub mod term;
 pub mod text;
 pub mod theme;
@@ -668,7 +669,12 @@ impl Console {
                 self.theme = theme;
                 self.model.say(Level::Info, format!("theme {name}"));
             }
-            Err(error) => self.model.say(Level::Error, self.themes.brief(&error)),
+            Err(error) => {
+                // The first is said last, and so stays on the screen.
+                for told in self.themes.told(&error).into_iter().rev() {
+                    self.model.say(Level::Error, told);
+                }
+            }
         }
         self.model.themes = self.themes.names();
     }

@@ -117,6 +117,12 @@ impl Detail {
         let cut = boundary.map_or(self.memory.len(), |boundary: Boundary| boundary.offset);
         self.memory.split_at(cut.min(self.memory.len()))
     }
+
+    /// Whether the separator line ends with CR LF, and that of the baseline does not.
+    pub fn has_cr_lf(&self) -> bool {
+        let part = self.operator_part.as_deref().unwrap_or_default();
+        memory::has_cr_lf(&self.memory, part)
+    }
 }
 
 impl Engine {

@@ -329,6 +329,74 @@ fn a_theme_that_does_not_exist_does_not_open_the_console() {
 }
 
 #[test]
+fn all_that_is_wrong_with_a_theme_is_said_in_lines() {
+    let site = site();
+    let theme = "base = \"drak\"\n[roles]\naddded = { fg = \"300\" }\nbad = { bgg = \"red\" }\n";
+    site.write("home/config/memory-shepherd/themes/night.toml", theme);
+    let mut terminal = open(&site, &["--theme", "night"]);
+    assert_eq!(terminal.wait_for_exit().exit_code(), 2);
+    let said = String::from_utf8_lossy(&terminal.bytes).into_owned();
+    let lines: Vec<&str> = said
+        .lines()
+        .filter(|line| line.contains("night.toml:"))
+        .collect();
+    for (line, wanted) in lines.iter().zip([
+        "night.toml:1: error: there is no built-in theme `drak`; did you mean `dark`?",
+        "night.toml:3: error: `300` is no colour; ",
+        "night.toml:3: error: there is no role `addded`; did you mean `added`?",
+        "night.toml:4: error: there is no field `bgg`; did you mean `bg`?",
+        "night.toml: 4 errors",
+    ]) {
+        assert!(line.contains(wanted), "{wanted}: {said}");
+    }
+    assert!(lines.len() == 5 && !said.contains('␊'), "{said}");
+    // In the console, too: the first stays on the screen, all are in the log.
+    let mut terminal = fleet(&site);
+    terminal.send(":theme night\r");
+    terminal.wait_for("night.toml:1: error: there is no built-in theme");
+    terminal.send("L");
+    leaves(terminal);
+}
+
+#[test]
+fn in_a_locale_without_utf_8_all_of_it_is_ascii() {
+    let site = site();
+    note(&site, MONITOR, "- 日本 ─ done\u{202e}\n");
+    let mut command = command(Path::new(PROGRAM), &site.path("home"));
+    command.args(["--config", site.path(CONFIG).to_str().unwrap()]);
+    command.env("LC_ALL", "C");
+    let mut terminal = Terminal::start(command, SIZE);
+    terminal.wait_for("DRIFTED  ");
+    terminal.wait_for("SCRATCH  ");
+    terminal.send("j\r");
+    terminal.wait_for("1 scratch");
+    terminal.send("\t");
+    terminal.wait_for("- ???? - done<U+202E>");
+    terminal.send("\x1b");
+    terminal.wait_for("WHY");
+    terminal.send("q");
+    assert!(terminal.wait_for_exit().success());
+    assert!(terminal.bytes.is_ascii());
+}
+
+#[test]
+fn a_demo_that_stays_says_where_it_is() {
+    let site = Site::new();
+    let mut terminal = open(&site, &["demo", "--dir", "the fleet"]);
+    terminal.wait_for("TAMPERED  ");
+    terminal.send("q");
+    assert!(terminal.wait_for_exit().success());
+    terminal.is_restored();
+    let folder = site.path("home/the fleet").display().to_string();
+    let said = terminal.text().replace('\n', "");
+    assert!(
+        said.contains(&format!("the example fleet is in {folder}; ")),
+        "{said}"
+    );
+    assert!(said.contains(&format!("--config '{folder}/")), "{said}");
+}
+
+#[test]
 fn what_an_agent_writes_shows_at_once() {
     let site = site();
     let mut terminal = fleet(&site);

@@ -93,6 +93,7 @@ fn able(scrolls: bool, erases: bool) -> Abilities {
         scrolls,
         erases,
         depth: Depth::True,
+        ascii: false,
     }
 }
 
@@ -176,6 +177,72 @@ proptest! {
         }
         assert_same_grid(&grid(emulator.screen()), &grid(fresh.screen()), "margins");
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn nothing_but_ascii_leaves_for_a_locale_without_utf_8(
+        lines in prop::collection::vec((foreign(), any::<u8>()), 1..20),
+        edits in prop::collection::vec((0_usize..20, foreign(), any::<u8>()), 0..8),
+        scrolls in any::<bool>(),
+    ) {
+        let mut page = page(lines);
+        let ascii = Abilities { ascii: true, ..able(scrolls, true) };
+        let mut spelt = Painter::new(Vec::new(), ascii);
+        let mut as_it_is = Painter::new(Vec::new(), able(scrolls, true));
+        let mut emulators = [(); 2].map(|()| vt100::Parser::new(page.size.1, page.size.0, 0));
+        for (at, text, look) in std::iter::once((usize::MAX, String::new(), 0)).chain(edits) {
+            if let Some(line) = page.lines.get_mut(at) {
+                *line = (text, look);
+            }
+            page.top = at % page.lines.len();
+            let bytes = paint(&mut spelt, &page);
+            prop_assert!(bytes.is_ascii(), "{}", String::from_utf8_lossy(&bytes));
+            emulators[0].process(&bytes);
+            emulators[1].process(&paint(&mut as_it_is, &page));
+        }
+        // Every character has the cells that it had: what is ASCII stands where it stood.
+        let [spelt, as_it_is] = emulators.each_ref().map(|it| grid(it.screen()));
+        for (spelt, seen) in spelt.iter().flatten().zip(as_it_is.iter().flatten()) {
+            let same = spelt.text == seen.text || !seen.text.is_ascii() || spelt.text == "?";
+            prop_assert!(same, "{spelt:?} for {seen:?}");
+            prop_assert_eq!(&spelt.attributes, &seen.attributes);
+        }
+    }
+}
+
+/// Text with our own signs, and with all that others write.
+fn foreign() -> impl Strategy<Value = String> {
+    "([a-z ]{0,9}|日本|e\u{301}|🙂|👩\u{200D}🚀|ж|[─│═▲✓·…⋯→‹›◌░▁▂▃▄▅▆▇█␛␊]|\\PC){0,12}"
+}
+
+#[test]
+fn our_signs_are_spelt_with_what_looks_like_them() {
+    let spelt = |text: &str| {
+        let ascii = Abilities {
+            ascii: true,
+            ..able(false, true)
+        };
+        let mut painter = Painter::new(Vec::new(), ascii);
+        let lines = vec![(text.to_string(), 0)];
+        let page = Page {
+            cursor: 9,
+            ..page(lines)
+        };
+        let mut emulator = vt100::Parser::new(page.size.1, page.size.0, 0);
+        emulator.process(&paint(&mut painter, &page));
+        let text = emulator.screen().contents();
+        text.lines()
+            .nth(1)
+            .unwrap_or_default()
+            .trim_end()
+            .to_string()
+    };
+    assert_eq!(spelt("─│═ ▲✓ · … → ‹U+202E›"), "-|= ^+ . ~ > <U+202E>");
+    assert_eq!(spelt("␛[31m ▁▂▃▄▅▆▇█░"), "^[31m .:-=+*#@.");
+    assert_eq!(spelt("日本 é ж!"), "???? ? ?!");
 }
 
 /// Whether margins were set, not only taken away.
