@@ -52,7 +52,9 @@ impl<'a> Source<'a> {
         let Some(first) = errors.iter().min_by_key(|error| place(error).start) else {
             return Some(table.into_inner());
         };
-        self.wrong(place(first), Fault::new(first.message(), ""));
+        let hint = "if this line is right, a bracket or a quote before it is not closed";
+        let hint = if errors.len() > 1 { hint } else { "" };
+        self.wrong(place(first), Fault::new(first.message(), hint));
         None
     }
 

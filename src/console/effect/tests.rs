@@ -255,7 +255,7 @@ fn a_separator_that_ends_with_cr_lf_is_told_wherever_none_is_found() {
 #[test]
 fn what_is_compared_with_is_named_as_what_it_is() {
     let root = tempfile::tempdir().unwrap();
-    let engine = engine_with(root.path(), BASELINE, BASELINE);
+    let engine = engine_with(root.path(), BASELINE, &format!("{BASELINE}- a note\n"));
     let agent = engine.agent("a").unwrap();
     let title = || facts::titles(agent, &engine.detail(agent))[0].clone();
     assert_eq!(title(), "baseline a.md (above ---)");

@@ -137,7 +137,10 @@ fn of_what_is_no_toml_the_first_place_is_told() {
     let text = "theme = \"mono\"\n[keys]\nsort = [\"o\", \"F5\"\nundo = \"u\"\nmark = \"m\"\n";
     let found = wrong(text);
     assert_eq!(found.len(), 1, "{found:#?}");
-    println!("{found:?}");
+    assert!(
+        found[0].starts_with("4: ") && found[0].contains("not closed"),
+        "{found:?}"
+    );
 }
 
 #[test]
