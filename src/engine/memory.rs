@@ -345,7 +345,7 @@ fn line_end(text: &[u8], start: usize) -> usize {
 /// does not. Then the lines above it end so, too, and none of them is the baseline's.
 pub fn has_cr_lf(memory: &[u8], operator_part: &[u8]) -> bool {
     let lines = |text| <[u8]>::split_inclusive(text, |byte| *byte == b'\n');
-    let Some(own) = lines(operator_part).last() else {
+    let Some(own) = lines(operator_part).next_back() else {
         return false;
     };
     let ends = |line: &[u8]| line.ends_with(b"\r\n");

@@ -20,27 +20,14 @@ type Fact = (&'static str, Line);
 
 /// Names of the baseline and of the memory, for the two sides of a diff.
 pub(super) fn titles(agent: &Agent, detail: &Detail) -> [String; 2] {
-    let version = version(detail);
-    let baseline = &agent.baseline;
+    let baseline = match detail.pushed_version() {
+        Some(version) => format!("{version} of {}", agent.baseline),
+        None => format!("baseline {}", agent.baseline),
+    };
     [
-        format!("{version} {baseline} (above {})", agent.separator),
+        format!("{baseline} (above {})", agent.separator),
         format!("memory {}", agent.place.memory().display()),
     ]
-}
-
-/// What of a baseline a memory is measured against, to be read before its name.
-pub(super) fn version(detail: &Detail) -> &'static str {
-    let seen = &detail.observation;
-    let boundary = seen.content.as_ref().and_then(|content| content.boundary);
-    let pushed = match boundary.map(|boundary| boundary.rule) {
-        Some(Rule::Behind(version) | Rule::Aligned(version)) => Some(version),
-        Some(Rule::Intact) | None => None,
-    };
-    match (seen.baseline, pushed) {
-        (None, _) if detail.operator_part.is_some() => "last pushed version of",
-        (Some(current), Some(pushed)) if current != pushed => "pushed version of",
-        _ => "baseline",
-    }
 }
 
 /// All of it. `seen` is what the agent looks like now; the rest may be of a copy.

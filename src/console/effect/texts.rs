@@ -174,9 +174,9 @@ impl Preparer {
         }
         let folder = &self.engine.config().general.baseline_dir;
         let (old, new) = (folder.join(&agent.baseline), agent.place.memory());
-        let old = match facts::version(&detail) {
-            "baseline" => old.display().to_string(),
-            version => format!("{version} {}", old.display()),
+        let old = match detail.pushed_version() {
+            Some(version) => format!("{version} of {}", old.display()),
+            None => old.display().to_string(),
         };
         Ok(diff.unified(&old, &new.to_string_lossy(), CONTEXT))
     }

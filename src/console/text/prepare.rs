@@ -78,11 +78,13 @@ pub fn diff(detail: &Detail, deadline: Option<Instant>) -> Prepared {
         Some(boundary) => {
             let count = content.map_or(0, |content| content.scratch_lines);
             let clean = content.is_some_and(|content| content.scratch_bytes == 0);
+            let version = detail.pushed_version();
+            let baseline = version.map_or("baseline".to_string(), |it| format!("the {it}"));
             let what = match (clean, count) {
-                (true, _) => "Equal to baseline. 0 scratch lines.".to_string(),
-                (false, 1) => "Above the separator equal to baseline. 1 scratch line.".to_string(),
+                (true, _) => format!("Equal to {baseline}. 0 scratch lines."),
+                (false, 1) => format!("Above the separator equal to {baseline}. 1 scratch line."),
                 (false, count) => {
-                    format!("Above the separator equal to baseline. {count} scratch lines.")
+                    format!("Above the separator equal to {baseline}. {count} scratch lines.")
                 }
             };
             let mut lines = vec![Line::note(Kind::Note, what), Line::note(Kind::Note, "")];
