@@ -109,12 +109,14 @@ fn read(path: &Path) -> Result<Option<String>, (Option<usize>, String)> {
 /// The preferences in a text, and what is wrong in it. A text that is no TOML says
 /// nothing at all.
 pub fn parse(text: &str, path: &Path) -> Loaded {
-    let mut reader = Reader(Source::new(text, path));
+    let mut reader = Reader {
+        source: Source::new(text, path),
+    };
     let mut preferences = Preferences::default();
-    if let Some(table) = reader.0.all() {
+    if let Some(table) = reader.source.all() {
         reader.all(&table, &mut preferences);
     }
-    (preferences, reader.0.found())
+    (preferences, reader.source.found())
 }
 
 /// What is wrong, in a line: the first of it, and how much more there is.
@@ -146,7 +148,9 @@ pub fn line(problem: &Diagnostic, more: &str) -> String {
 }
 
 /// Reads settings, and collects what is wrong with them.
-struct Reader<'a>(Source<'a>);
+struct Reader<'a> {
+    source: Source<'a>,
+}
 
 impl Reader<'_> {
     fn all(&mut self, table: &DeTable<'_>, preferences: &mut Preferences) {
@@ -163,29 +167,30 @@ impl Reader<'_> {
                     }
                 }
                 "keys" => {
-                    let entries = self.0.table(value, "keys is a section: [keys]");
+                    let entries = self.source.table(value, "keys is a section: [keys]");
                     preferences.keymap = self.keymap(entries);
                 }
                 "filters" => {
-                    let entries = self.0.table(value, "filters is a section: [filters]");
+                    let entries = self.source.table(value, "filters is a section: [filters]");
                     for (name, value) in entries {
                         let filter = self.filter(value);
                         let named = filter.map(|it| (name.into_inner().to_string(), it));
                         preferences.filters.extend(named);
                     }
                 }
-                _ => self
-                    .0
-                    .unknown(&name, "setting", &["theme", "columns", "keys", "filters"]),
+                _ => {
+                    self.source
+                        .unknown(&name, "setting", &["theme", "columns", "keys", "filters"])
+                }
             }
         }
     }
 
     fn theme(&mut self, value: &Spanned<DeValue<'_>>) -> Option<String> {
-        let name = self.0.string(value, "a theme")?;
+        let name = self.source.string(value, "a theme")?;
         // The operator's own themes are beside this file.
         let folder = self
-            .0
+            .source
             .path
             .parent()
             .map(|folder| folder.join(theme::FOLDER));
@@ -193,13 +198,13 @@ impl Reader<'_> {
         let names = themes.names();
         if !names.iter().any(|known| known == name.get_ref()) {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            self.0.unknown(&name, "theme", &names);
+            self.source.unknown(&name, "theme", &names);
             return None;
         }
         if let Err(error) = themes.load(name.get_ref()) {
             for told in themes.told(&error) {
                 let message = format!("the theme {}: {told}", name.get_ref());
-                self.0.wrong(name.span(), Fault::new(message, ""));
+                self.source.wrong(name.span(), Fault::new(message, ""));
             }
             return None;
         }
@@ -208,51 +213,51 @@ impl Reader<'_> {
 
     /// A filter in which everything asks for something that there can be.
     fn filter(&mut self, value: &Spanned<DeValue<'_>>) -> Option<String> {
-        let text = self.0.string(value, "a filter")?;
+        let text = self.source.string(value, "a filter")?;
         let line: String = text.get_ref().chars().filter(|c| !c.is_control()).collect();
         let faults = filter::faults(&line);
         let sound = faults.is_empty();
         for fault in faults {
-            self.0.wrong(text.span(), fault);
+            self.source.wrong(text.span(), fault);
         }
         sound.then_some(line)
     }
 
     fn columns<'v>(&mut self, value: &'v Spanned<DeValue<'v>>) -> Option<Vec<Column>> {
         let how = "columns is a list: columns = [\"state\", \"agent\", \"why\"]";
-        let list = self.0.list(value, how)?;
-        let before = self.0.count();
+        let list = self.source.list(value, how)?;
+        let before = self.source.count();
         let mut columns = Vec::new();
         for item in list {
-            let Some(name) = self.0.string(item, "a column") else {
+            let Some(name) = self.source.string(item, "a column") else {
                 continue;
             };
             match SHAPES.iter().find(|shape| shape.word == *name.get_ref()) {
                 Some(shape) if columns.contains(&shape.column) => {
                     let message = format!("the column {} stands twice", shape.word);
-                    self.0.wrong(name.span(), Fault::new(message, ""));
+                    self.source.wrong(name.span(), Fault::new(message, ""));
                 }
                 Some(shape) => columns.push(shape.column),
                 None => {
                     let words: Vec<&str> = SHAPES.iter().map(|shape| shape.word).collect();
-                    self.0.unknown(&name, "column", &words);
+                    self.source.unknown(&name, "column", &words);
                 }
             }
         }
         for needed in [Column::State, Column::Agent] {
-            if self.0.count() == before && !columns.contains(&needed) {
+            if self.source.count() == before && !columns.contains(&needed) {
                 let message = format!("the column {} cannot be left out", needed.shape().word);
                 let hint = "without it nobody can tell what an act would be about";
-                self.0.wrong(value.span(), Fault::new(message, hint));
+                self.source.wrong(value.span(), Fault::new(message, hint));
             }
         }
         let why = columns.iter().position(|column| *column == Column::Why);
         if why.is_some_and(|place| place + 1 < columns.len()) {
             let hint = "it takes all the room that is left";
-            self.0
+            self.source
                 .wrong(value.span(), Fault::new("the column why stands last", hint));
         }
-        (self.0.count() == before).then_some(columns)
+        (self.source.count() == before).then_some(columns)
     }
 
     fn keymap(&mut self, entries: Vec<Entry<'_>>) -> Keymap {
@@ -261,7 +266,7 @@ impl Reader<'_> {
         let mut spans: Vec<(Command, Range<usize>)> = Vec::new();
         for (name, value) in entries {
             let Some(spec) = TABLE.iter().find(|spec| spec.id == *name.get_ref()) else {
-                self.0.unknown(&name, "command", &ids);
+                self.source.unknown(&name, "command", &ids);
                 continue;
             };
             let Some(keys) = self.keys(spec.command, value) else {
@@ -272,7 +277,7 @@ impl Reader<'_> {
                     spans.push((spec.command, name.span()));
                     patches.push((spec.command, keys));
                 }
-                Err(fault) => self.0.wrong(name.span(), fault),
+                Err(fault) => self.source.wrong(name.span(), fault),
             }
         }
         let (keymap, clashes) = Keymap::patched(patches);
@@ -281,7 +286,7 @@ impl Reader<'_> {
                 .iter()
                 .filter(|(command, _)| *command == clash.command);
             let span = spans.next().map(|(_, span)| span.clone());
-            self.0.wrong(span.unwrap_or_default(), told(&clash));
+            self.source.wrong(span.unwrap_or_default(), told(&clash));
         }
         keymap
     }
@@ -298,24 +303,24 @@ impl Reader<'_> {
                 &one
             }
         };
-        let before = self.0.count();
+        let before = self.source.count();
         let mut keys: Vec<Vec<Key>> = Vec::new();
         for item in list.iter() {
-            let Some(text) = self.0.string(item, "a key") else {
+            let Some(text) = self.source.string(item, "a key") else {
                 continue;
             };
             match keymap::parse(text.get_ref()) {
                 Ok(sequence) if keys.contains(&sequence) => {}
                 Ok(sequence) => {
                     if let Err(fault) = keymap::can_be(command, &sequence) {
-                        self.0.wrong(text.span(), fault);
+                        self.source.wrong(text.span(), fault);
                     }
                     keys.push(sequence);
                 }
-                Err(fault) => self.0.wrong(text.span(), fault),
+                Err(fault) => self.source.wrong(text.span(), fault),
             }
         }
-        (self.0.count() == before).then_some(keys)
+        (self.source.count() == before).then_some(keys)
     }
 }
 
