@@ -74,6 +74,8 @@ pub struct World {
     pub term: String,
     /// COLORTERM; empty where there is none.
     pub colorterm: String,
+    /// The first of LC_ALL, LC_CTYPE and LANG that is set and not empty.
+    pub locale: Option<String>,
     /// The session runs over SSH.
     pub over_ssh: bool,
     /// Standard input is a terminal.
@@ -574,7 +576,8 @@ impl Context<'_> {
             desk: (desk, happened),
             read_only: flags.read_only,
             theme: flags.theme.clone(),
-            abilities: Abilities::of(&self.world.term, &self.world.colorterm),
+            abilities: Abilities::of(&self.world.term, &self.world.colorterm)
+                .in_locale(self.world.locale.as_deref(), &self.world.term),
             no_color: self.out.no_color(),
             over_ssh: self.world.over_ssh,
             preferences: preferences::place(&self.world.env),
@@ -611,6 +614,14 @@ impl Context<'_> {
             let host = Some(Arc::clone(demo.host()));
             let ended = self.open_console(config, flags, Some(note), host);
             drop(writers);
+            if dir.is_some() && ended.is_ok() {
+                let (folder, config) = (demo.folder(), demo.config().display().to_string());
+                self.out.note(&format!(
+                    "the example fleet is in {}; `memory-shepherd --config {}` opens it",
+                    folder.display(),
+                    shell_words::quote(&config)
+                ));
+            }
             return ended;
         }
         self.out.note(&format!(

@@ -188,8 +188,8 @@ fn distrust(file: &Path, folder: &Path) -> Result<Option<&'static str>> {
 }
 
 /// Everything that is wrong with a config, in the order of the file: at least
-/// one error, and the warnings. Displayed with hints; as an [`Error`], the hints
-/// are the error's own.
+/// one error, and the warnings. Displayed with hints; as an [`Error`], each is
+/// a detail of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problems(pub Vec<Diagnostic>);
 
@@ -205,19 +205,10 @@ impl From<Problems> for Error {
         let errors = list.iter().filter(|it| it.level == Level::Error).count();
         let plural = if errors == 1 { "" } else { "s" };
         let file = list.first().map_or(Path::new(NAME), |it| &it.file);
-        let mut message = format!("{}: {errors} error{plural}", file.display());
-        for diagnostic in &list {
-            message.push('\n');
-            message.push_str(&diagnostic.without_hint());
-        }
-        list.iter().fold(
-            Error::new(Kind::Config, message),
-            |error, diagnostic| match (&diagnostic.hint, diagnostic.line) {
-                (Some(hint), Some(line)) => error.hint(format!("line {line}: {hint}")),
-                (Some(hint), None) => error.hint(hint),
-                (None, _) => error,
-            },
-        )
+        let message = format!("{}: {errors} error{plural}", file.display());
+        let error = Error::new(Kind::Config, message);
+        list.iter()
+            .fold(error, |error, it| error.detail(it.in_a_line()))
     }
 }
 

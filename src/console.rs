@@ -14,6 +14,7 @@ pub mod markdown;
 pub mod model;
 pub mod outside;
 pub mod preferences;
+mod source;
 pub mod term;
 pub mod text;
 pub mod theme;
@@ -703,7 +704,12 @@ impl Console {
                     self.model.say(Level::Info, format!("theme {}", worn.name));
                 }
             }
-            Err(why) if worn.asked => self.model.say(Level::Error, why),
+            Err(told) if worn.asked => {
+                // The first is said last, and so stays on the screen.
+                for line in told.into_iter().rev() {
+                    self.model.say(Level::Error, line);
+                }
+            }
             Err(_) => {}
         }
         self.model.themes = worn.names;

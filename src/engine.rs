@@ -52,7 +52,7 @@ use crate::error::{Error, Kind, PathContext, Result};
 pub use crate::transport::{Contact, Reach, Setting};
 use crate::transport::{Folder, Object, Transport, TransportError, Transports};
 use ledger::{History, Ledger};
-use memory::{Baseline, Boundary};
+use memory::{Baseline, Boundary, Rule};
 use observe::Cached;
 
 /// How many earlier versions of its baseline are tried on a memory.
@@ -117,6 +117,29 @@ impl Detail {
             .and_then(|content| content.boundary);
         let cut = boundary.map_or(self.memory.len(), |boundary: Boundary| boundary.offset);
         self.memory.split_at(cut.min(self.memory.len()))
+    }
+
+    /// What the memory is measured against, where that is not the baseline as it is:
+    /// it cannot be used, or it changed since the memory got it.
+    pub fn pushed_version(&self) -> Option<&'static str> {
+        self.operator_part.as_ref()?;
+        let seen = &self.observation;
+        let boundary = seen.content.as_ref().and_then(|content| content.boundary);
+        let version = boundary.and_then(|boundary| match boundary.rule {
+            Rule::Behind(version) | Rule::Aligned(version) => Some(version),
+            Rule::Intact => None,
+        });
+        match (seen.baseline, version) {
+            (None, _) => Some("last pushed version"),
+            (Some(current), Some(version)) if current != version => Some("pushed version"),
+            _ => None,
+        }
+    }
+
+    /// Whether the separator line ends with CR LF, and that of the baseline does not.
+    pub fn has_cr_lf(&self) -> bool {
+        let part = self.operator_part.as_deref().unwrap_or_default();
+        memory::has_cr_lf(&self.memory, part)
     }
 }
 

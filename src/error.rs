@@ -73,6 +73,7 @@ impl Kind {
 pub struct Error {
     kind: Kind,
     message: String,
+    details: Vec<String>,
     hints: Vec<String>,
 }
 
@@ -86,6 +87,7 @@ impl Error {
         Error {
             kind,
             message: message.into(),
+            details: Vec::new(),
             hints: Vec::new(),
         }
     }
@@ -102,6 +104,13 @@ impl Error {
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Error {
         self.hints.push(hint.into());
+        self
+    }
+
+    /// Adds one of several things that are wrong, in a line of its own.
+    #[must_use]
+    pub fn detail(mut self, detail: impl Into<String>) -> Error {
+        self.details.push(detail.into());
         self
     }
 
@@ -128,6 +137,11 @@ impl Error {
     /// The sentence, without hints.
     pub fn message(&self) -> &str {
         &self.message
+    }
+
+    /// What is wrong, thing by thing, where the message only counts them.
+    pub fn details(&self) -> &[String] {
+        &self.details
     }
 
     /// What the operator can do, in the order in which it was added.

@@ -27,6 +27,8 @@ fn main() -> ExitCode {
 fn world() -> World {
     let path = |name| env::var_os(name).map(PathBuf::from);
     let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].map(env::var_os).into_iter();
+    let locale = locale.flatten().find(|value| !value.is_empty());
     let uid = get_effective_uid();
     let user = get_effective_username().map(|user| user.to_string_lossy().into_owned());
     World {
@@ -47,6 +49,7 @@ fn world() -> World {
         no_color: set("NO_COLOR"),
         term: env::var("TERM").unwrap_or_default(),
         colorterm: env::var("COLORTERM").unwrap_or_default(),
+        locale: locale.map(|value| value.to_string_lossy().into_owned()),
         over_ssh: set("SSH_CONNECTION"),
         stdin_terminal: io::stdin().is_terminal(),
         stdout_terminal: io::stdout().is_terminal(),

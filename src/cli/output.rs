@@ -338,6 +338,10 @@ impl Output {
     pub fn failure(&mut self, failure: &Failure) {
         let error = &failure.error;
         self.diagnostics(&failure.diagnostics);
+        for detail in error.details() {
+            let line = format!("{}\n", untrusted::line(detail));
+            let _ = self.err.write(line.as_bytes());
+        }
         self.trouble(error.message());
         for hint in error.hints() {
             self.hint(hint);

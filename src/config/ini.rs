@@ -47,27 +47,30 @@ fn lossy<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
 }
 
 impl Diagnostic {
-    /// The first lines of the display form, without the hint.
-    pub(super) fn without_hint(&self) -> String {
+    /// Where, and what.
+    fn head(&self) -> String {
         let level = match self.level {
             Level::Error => "error",
             Level::Warning => "warning",
         };
-        let mut out = self.file.display().to_string();
-        if let Some(line) = self.line {
-            out.push_str(&format!(":{line}"));
-        }
-        out.push_str(&format!(": {level}: {}", self.message));
-        if !self.text.is_empty() {
-            out.push_str(&format!("\n    {}", self.text));
-        }
-        out
+        let line = self.line.map_or(String::new(), |line| format!(":{line}"));
+        let file = self.file.display();
+        format!("{file}{line}: {level}: {}", self.message)
+    }
+
+    /// Where, what, and what to do about it.
+    pub(super) fn in_a_line(&self) -> String {
+        let hint = self.hint.as_ref();
+        self.head() + &hint.map_or(String::new(), |hint| format!("; {hint}"))
     }
 }
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.without_hint())?;
+        f.write_str(&self.head())?;
+        if !self.text.is_empty() {
+            write!(f, "\n    {}", self.text)?;
+        }
         match &self.hint {
             Some(hint) => write!(f, "\n    hint: {hint}"),
             None => Ok(()),

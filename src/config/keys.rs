@@ -188,6 +188,9 @@ pub(super) fn canonical(key: &str) -> &str {
 /// length of the name for each character of each candidate.
 const MISSPELT: usize = 256;
 
+/// How much alike two names are of which one may be meant by the other.
+const NEAR: f64 = 0.8;
+
 /// The candidate that was probably meant.
 pub(crate) fn closest<'a>(
     name: &str,
@@ -197,8 +200,18 @@ pub(crate) fn closest<'a>(
         return None;
     }
     let name = name.to_lowercase();
-    let scored = candidates.map(|it| (strsim::jaro_winkler(&name, &it.to_lowercase()), it));
-    let near = scored.filter(|(score, _)| *score >= 0.8);
+    let score = |it: &str| {
+        let it = it.to_lowercase();
+        let alike = strsim::jaro_winkler(&name, &it);
+        // It overlooks two letters that changed places in a short word.
+        let long = name.len().min(it.len()) > 2 && name.len().abs_diff(it.len()) < 2;
+        match alike < NEAR && long && strsim::osa_distance(&name, &it) == 1 {
+            true => NEAR,
+            false => alike,
+        }
+    };
+    let scored = candidates.map(|it| (score(it), it));
+    let near = scored.filter(|(score, _)| *score >= NEAR);
     near.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, it)| it)
 }
 

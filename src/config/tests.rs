@@ -549,21 +549,41 @@ fn agents_are_found_and_suggested_by_name() {
 // --- diagnostics ---------------------------------------------------------------
 
 #[test]
-fn problems_become_one_error_with_their_hints() {
+fn problems_become_one_error_with_a_line_for_each() {
     let problems = read("[general]\nthme = x\nprotect = \n[bot\nremote_poll = soon\n").unwrap_err();
     let lines: Vec<_> = problems.0.iter().map(|it| it.line).collect();
     assert_eq!(lines, [Some(2), Some(3), Some(4), Some(5)]);
     let error = Error::from(problems);
     assert_eq!(error.kind(), Kind::Config);
-    assert_eq!(
-        error.message(),
-        "/srv/fleet/night.conf: 3 errors\n\
-         /srv/fleet/night.conf:2: error: `thme` is not a key of [general]\n    thme = x\n\
-         /srv/fleet/night.conf:3: warning: `protect` has no value and counts as left out\n    protect =\n\
-         /srv/fleet/night.conf:4: error: the section header has no closing `]`\n    [bot\n\
-         /srv/fleet/night.conf:5: error: `remote_poll` must be a whole number from 1 to 86400, not `soon`\n    remote_poll = soon"
-    );
-    assert_eq!(error.hints()[0], "line 2: did you mean `theme`?");
+    assert_eq!(error.message(), "/srv/fleet/night.conf: 3 errors");
+    for (told, said) in error.details().iter().zip([
+        "2: error: `thme` is not a key of [general]; did you mean `theme`?",
+        "3: warning: `protect` has no value and counts as left out",
+        "4: error: the section header has no closing `]`",
+        "5: error: `remote_poll` must be a whole number from 1 to 86400, not `soon`",
+    ]) {
+        assert!(
+            told.starts_with(&format!("/srv/fleet/night.conf:{said}")),
+            "{told}"
+        );
+    }
+    assert_eq!(error.details().len(), 4);
+}
+
+#[test]
+fn what_was_meant_is_found_by_likeness_and_by_letters_that_changed_places() {
+    let words = ["log", "off", "dark", "reset", "remote_poll"];
+    for (written, meant) in [
+        ("drak", Some("dark")),
+        ("lgo", Some("log")),
+        ("Rset", Some("reset")),
+        ("remotepol", Some("remote_poll")),
+        ("on", None),
+        ("of", Some("off")),
+        ("zzz", None),
+    ] {
+        assert_eq!(closest(written, words.into_iter()), meant, "{written}");
+    }
 }
 
 #[test]

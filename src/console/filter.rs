@@ -7,6 +7,10 @@ use std::cell::RefCell;
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher, Utf32Str};
 
+use super::keymap::Fault;
+use crate::config::closest;
+use crate::engine::State;
+
 /// What a filter looks at.
 pub struct Subject<'a> {
     /// The agent's name.
@@ -56,6 +60,33 @@ fn matches(term: &str, subject: &Subject<'_>) -> bool {
         .any(|text| text.to_lowercase().contains(&term))
 }
 
+/// What asks for something that there never is, word by word.
+pub fn faults(filter: &str) -> Vec<Fault> {
+    let words = filter.split_whitespace();
+    let terms = words.map(|word| word.strip_prefix('!').unwrap_or(word));
+    terms
+        .filter_map(|term| fault(&term.to_lowercase()))
+        .collect()
+}
+
+fn fault(term: &str) -> Option<Fault> {
+    if matches!(term, "host:" | "host:=") {
+        let hint = "`host:local` asks for those of this machine";
+        return Some(Fault::new(format!("`{term}` names no host"), hint));
+    }
+    let asked = term.strip_prefix("is:")?;
+    let states = State::ALL.map(|state| state.word().to_lowercase());
+    if asked == "marked" || !asked.is_empty() && states.iter().any(|it| it.starts_with(asked)) {
+        return None;
+    }
+    let known = || states.iter().map(String::as_str).chain(["marked"]);
+    let hint = match closest(asked, known()) {
+        Some(close) => format!("did you mean `is:{close}`?"),
+        None => format!("there are {}", known().collect::<Vec<_>>().join(", ")),
+    };
+    Some(Fault::new(format!("`{term}` names no state"), hint))
+}
+
 /// How well a few letters match a text; higher is better, none not at all.
 pub fn score(letters: &str, text: &str) -> Option<u32> {
     thread_local! {
@@ -71,6 +102,36 @@ pub fn score(letters: &str, text: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_there_never_is_cannot_be_asked_for() {
+        let told = |filter: &str| {
+            let faults = faults(filter).into_iter();
+            let told = faults.map(|it| format!("{}; {}", it.message, it.hint.unwrap_or_default()));
+            told.collect::<Vec<String>>()
+        };
+        for sound in [
+            "",
+            "!",
+            "is:dr",
+            "!is:MARKED",
+            "host:box",
+            "host:=a@b:22",
+            "~is:",
+        ] {
+            assert_eq!(told(sound), [""; 0], "{sound}");
+        }
+        assert_eq!(
+            told("bot !is:Drifed host:"),
+            [
+                "`is:drifed` names no state; did you mean `is:drifted`?",
+                "`host:` names no host; `host:local` asks for those of this machine",
+            ]
+        );
+        assert!(told("is:xyzzy")[0].contains("there are tampered, "));
+        assert!(told("is:")[0].contains("names no state"));
+        assert!(told("host:=")[0].contains("names no host"));
+    }
 
     #[test]
     fn terms_are_joined_negated_loosened_and_ask_for_states() {

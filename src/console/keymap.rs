@@ -247,60 +247,78 @@ fn meant(word: &str) -> String {
     }
 }
 
-/// Why a command cannot have these keys, whatever the others have.
+/// Why a command cannot have these keys and no others, each of which it can have.
 ///
 /// # Errors
 /// The reason.
 pub fn allowed(command: Command, sequences: &[Vec<Key>]) -> Result<(), Fault> {
     let id = command::spec(command).id;
+    match sequences {
+        [] if command == Command::Confirm => fixed(id),
+        [] if matches!(command, Command::Quit | Command::Help) => {
+            Err(Fault::new(format!("{id} keeps at least one key"), ""))
+        }
+        [one] if one.contains(&TMUX) => prefix_of_tmux(),
+        _ => Ok(()),
+    }
+}
+
+fn fixed(id: &str) -> Result<(), Fault> {
+    Err(Fault::new(
+        format!("{id} is always `{CONFIRM}`"),
+        "what confirms cannot be changed, so that no slip of a key ever does",
+    ))
+}
+
+fn prefix_of_tmux() -> Result<(), Fault> {
+    Err(Fault::new(
+        format!("`{TMUX}` is the prefix of tmux"),
+        "it can be one of several keys of a command, not the only one",
+    ))
+}
+
+/// Why this cannot be a key of a command, whatever else is.
+///
+/// # Errors
+/// The reason.
+pub fn can_be(command: Command, sequence: &[Key]) -> Result<(), Fault> {
+    let id = command::spec(command).id;
     let no = |message: String, hint: &str| Err(Fault::new(message, hint));
-    let fixed = [vec![Key::plain(Code::Char(CONFIRM))]];
-    if command == Command::Confirm && sequences != fixed {
+    if command == Command::Confirm && sequence != [Key::plain(Code::Char(CONFIRM))] {
+        return fixed(id);
+    }
+    for key in sequence {
+        let name = key.to_string();
+        if let Some((_, by)) = TAKEN.iter().find(|(taken, _)| *taken == name) {
+            return no(format!("`{name}` never comes here: {by}"), "");
+        }
+        if *key == TMUX && sequence.len() > 1 {
+            return prefix_of_tmux();
+        }
+        if key.code == Code::Esc && (command != Command::Back || sequence.len() > 1) {
+            return no(
+                "`Esc` always leads back".to_string(),
+                "it cannot mean anything else",
+            );
+        }
+    }
+    let quiet = matches!(sequence.last(), Some(key)
+            if key.code == Code::Enter || key.typed() == Some(' '));
+    if quiet
+        && command::spec(command).contexts.contains(&Context::Plan)
+        && command::spec(command).category == command::Category::Act
+    {
         return no(
-            format!("{id} is always `{CONFIRM}`"),
-            "what confirms cannot be changed, so that no slip of a key ever does",
+            format!("Enter and Space do nothing at a plan, so `{id}` cannot be one of them"),
+            "",
         );
     }
-    if sequences.is_empty() && matches!(command, Command::Quit | Command::Help) {
-        return no(format!("{id} keeps at least one key"), "");
-    }
-    for sequence in sequences {
-        for key in sequence {
-            let name = key.to_string();
-            if let Some((_, by)) = TAKEN.iter().find(|(taken, _)| *taken == name) {
-                return no(format!("`{name}` never comes here: {by}"), "");
-            }
-            if *key == TMUX && (sequence.len() > 1 || sequences.len() == 1) {
-                return no(
-                    format!("`{name}` is the prefix of tmux"),
-                    "it can be one of several keys of a command, not the only one",
-                );
-            }
-            if key.code == Code::Esc && (command != Command::Back || sequence.len() > 1) {
-                return no(
-                    "`Esc` always leads back".to_string(),
-                    "it cannot mean anything else",
-                );
-            }
-        }
-        let quiet = matches!(sequence.last(), Some(key)
-            if key.code == Code::Enter || key.typed() == Some(' '));
-        if quiet
-            && command::spec(command).contexts.contains(&Context::Plan)
-            && command::spec(command).category == command::Category::Act
-        {
-            return no(
-                format!("Enter and Space do nothing at a plan, so `{id}` cannot be one of them"),
-                "",
-            );
-        }
-        let confirms = sequence.last().and_then(|key| key.typed()) == Some(CONFIRM);
-        if confirms && command::opens_a_plan(command) {
-            return no(
-                format!("`{CONFIRM}` confirms a plan, so it cannot be what opens one, too"),
-                "the key that confirms is never the one that was held a moment ago",
-            );
-        }
+    let confirms = sequence.last().and_then(|key| key.typed()) == Some(CONFIRM);
+    if confirms && command::opens_a_plan(command) {
+        return no(
+            format!("`{CONFIRM}` confirms a plan, so it cannot be what opens one, too"),
+            "the key that confirms is never the one that was held a moment ago",
+        );
     }
     Ok(())
 }
@@ -573,6 +591,7 @@ mod tests {
             for text in spec.keys {
                 let keys = parse(text).unwrap_or_else(|it| panic!("{it:?} of {}", spec.id));
                 assert_eq!(written(&keys), *text, "{}", spec.id);
+                assert_eq!(can_be(spec.command, &keys), Ok(()), "{}", spec.id);
                 all.push(keys);
             }
             assert_eq!(allowed(spec.command, &all), Ok(()), "{}", spec.id);
@@ -659,9 +678,11 @@ mod tests {
             (Command::Confirm, "Enter"),
             (Command::Confirm, "Y"),
         ] {
-            let keys = [parse(text).unwrap()];
-            assert!(allowed(command, &keys).is_err(), "{text} of {command:?}");
+            let keys = parse(text).unwrap();
+            let wrong = can_be(command, &keys).and(allowed(command, &[keys]));
+            assert!(wrong.is_err(), "{text} of {command:?}");
         }
+        assert!(allowed(Command::Confirm, &[]).is_err());
         assert!(allowed(Command::Quit, &[]).is_err());
         assert!(allowed(Command::Help, &[]).is_err());
         assert_eq!(allowed(Command::PlanReset, &[]), Ok(()));

@@ -11,9 +11,11 @@ use toml::de::{DeArray, DeTable, DeValue};
 
 use super::columns::{self, Column, SHAPES};
 use super::command::{self, Command, TABLE};
+use super::filter;
 use super::keymap::{self, Clash, Fault, Key, Keymap, written};
+use super::source::{Entry, Source, entries};
 use super::theme::{self, Depth, Themes};
-use crate::config::{Diagnostic, Env, Level, closest};
+use crate::config::{Diagnostic, Env, Level};
 use crate::{durable, error};
 
 /// The file's name.
@@ -21,9 +23,6 @@ pub const NAME: &str = "console.toml";
 
 /// The longest file that is read.
 const FILE_MAX: u64 = 1 << 20;
-
-/// The longest line that a diagnostic shows.
-const TEXT_MAX: usize = 120;
 
 /// What an operator prefers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,22 +95,13 @@ fn read(path: &Path) -> Result<Option<String>, (Option<usize>, String)> {
 /// nothing at all.
 pub fn parse(text: &str, path: &Path) -> Loaded {
     let mut reader = Reader {
-        text,
-        path,
-        found: Vec::new(),
+        source: Source::new(text, path),
     };
     let mut preferences = Preferences::default();
-    let (table, errors) = DeTable::parse_recoverable(text);
-    if errors.is_empty() {
-        reader.all(table.get_ref(), &mut preferences);
+    if let Some(table) = reader.source.all() {
+        reader.all(&table, &mut preferences);
     }
-    for error in errors {
-        let span = error.span().unwrap_or_default();
-        reader.wrong(span, Fault::new(error.message(), ""));
-    }
-    let mut found = reader.found;
-    found.sort_by_key(|it| it.line);
-    (preferences, found)
+    (preferences, reader.source.found())
 }
 
 /// What is wrong, in a line: the first of it, how much more there is, and the command
@@ -143,81 +133,12 @@ pub fn line(problem: &Diagnostic, more: &str) -> String {
     format!("{file}{line}{more}: {}{hint}", problem.message)
 }
 
-/// Collects what is wrong while it reads.
+/// Reads settings, and collects what is wrong with them.
 struct Reader<'a> {
-    text: &'a str,
-    path: &'a Path,
-    found: Vec<Diagnostic>,
-}
-
-/// A key and its value, where they stand.
-type Entry<'a> = (Spanned<&'a str>, &'a Spanned<DeValue<'a>>);
-
-/// What a table holds, in the order of the file.
-fn entries<'a>(table: &'a DeTable<'a>) -> Vec<Entry<'a>> {
-    let all = table.iter().map(|(key, value)| {
-        let name: &str = key.get_ref();
-        (Spanned::new(key.span(), name), value)
-    });
-    let mut all: Vec<Entry<'a>> = all.collect();
-    all.sort_by_key(|(key, _)| key.span().start);
-    all
+    source: Source<'a>,
 }
 
 impl Reader<'_> {
-    fn wrong(&mut self, span: Range<usize>, fault: Fault) {
-        let start = span.start.min(self.text.len());
-        let before = &self.text.as_bytes()[..start];
-        let line = before.iter().filter(|byte| **byte == b'\n').count();
-        let text = self.text.lines().nth(line).unwrap_or_default().trim();
-        self.found.push(Diagnostic {
-            level: Level::Error,
-            file: self.path.to_path_buf(),
-            line: Some(line + 1),
-            text: text.chars().take(TEXT_MAX).collect(),
-            message: fault.message.replace('\n', " "),
-            hint: fault.hint,
-        });
-    }
-
-    /// Something that there is not; with what was probably meant.
-    fn unknown(&mut self, name: &Spanned<&str>, what: &str, known: &[&str]) {
-        let known = known.iter().copied();
-        let hint = match closest(name.get_ref(), known.clone()) {
-            Some(close) => format!("did you mean `{close}`?"),
-            None if known.len() > SHAPES.len() => "`memory-shepherd keys` lists them".to_string(),
-            None => format!("there are {}", known.collect::<Vec<_>>().join(", ")),
-        };
-        let message = format!("there is no {what} `{}`", name.get_ref());
-        self.wrong(name.span(), Fault::new(message, hint));
-    }
-
-    fn string<'v>(
-        &mut self,
-        value: &'v Spanned<DeValue<'_>>,
-        what: &str,
-    ) -> Option<Spanned<&'v str>> {
-        match value.get_ref() {
-            DeValue::String(text) => Some(Spanned::new(value.span(), text.as_ref())),
-            _ => {
-                let message = format!("{what} is written in quotes");
-                self.wrong(value.span(), Fault::new(message, ""));
-                None
-            }
-        }
-    }
-
-    fn table<'v>(&mut self, value: &'v Spanned<DeValue<'v>>, name: &str) -> Vec<Entry<'v>> {
-        match value.get_ref() {
-            DeValue::Table(table) => entries(table),
-            _ => {
-                let message = format!("{name} is a section: [{name}]");
-                self.wrong(value.span(), Fault::new(message, ""));
-                Vec::new()
-            }
-        }
-    }
-
     fn all(&mut self, table: &DeTable<'_>, preferences: &mut Preferences) {
         for (name, value) in entries(table) {
             match *name.get_ref() {
@@ -232,79 +153,97 @@ impl Reader<'_> {
                     }
                 }
                 "keys" => {
-                    let entries = self.table(value, "keys");
+                    let entries = self.source.table(value, "keys is a section: [keys]");
                     preferences.keymap = self.keymap(entries);
                 }
                 "filters" => {
-                    for (name, value) in self.table(value, "filters") {
-                        let filter = self.string(value, "a filter");
-                        let line = |text: &str| text.chars().filter(|c| !c.is_control()).collect();
-                        let filter = filter.map(|it| line(it.get_ref()));
+                    let entries = self.source.table(value, "filters is a section: [filters]");
+                    for (name, value) in entries {
+                        let filter = self.filter(value);
                         let named = filter.map(|it| (name.into_inner().to_string(), it));
                         preferences.filters.extend(named);
                     }
                 }
-                _ => self.unknown(&name, "setting", &["theme", "columns", "keys", "filters"]),
+                _ => {
+                    self.source
+                        .unknown(&name, "setting", &["theme", "columns", "keys", "filters"])
+                }
             }
         }
     }
 
     fn theme(&mut self, value: &Spanned<DeValue<'_>>) -> Option<String> {
-        let name = self.string(value, "a theme")?;
+        let name = self.source.string(value, "a theme")?;
         // The operator's own themes are beside this file.
-        let folder = self.path.parent().map(|folder| folder.join(theme::FOLDER));
+        let folder = self
+            .source
+            .path
+            .parent()
+            .map(|folder| folder.join(theme::FOLDER));
         let themes = Themes::new(folder, Depth::default());
         let names = themes.names();
         if !names.iter().any(|known| known == name.get_ref()) {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            self.unknown(&name, "theme", &names);
+            self.source.unknown(&name, "theme", &names);
             return None;
         }
         if let Err(error) = themes.load(name.get_ref()) {
-            let message = format!("the theme {}: {}", name.get_ref(), themes.brief(&error));
-            self.wrong(name.span(), Fault::new(message, ""));
+            for told in themes.told(&error) {
+                let message = format!("the theme {}: {told}", name.get_ref());
+                self.source.wrong(name.span(), Fault::new(message, ""));
+            }
             return None;
         }
         Some(name.into_inner().to_string())
     }
 
-    fn columns(&mut self, value: &Spanned<DeValue<'_>>) -> Option<Vec<Column>> {
-        let DeValue::Array(list) = value.get_ref() else {
-            let message = "columns is a list: columns = [\"state\", \"agent\", \"why\"]";
-            self.wrong(value.span(), Fault::new(message, ""));
-            return None;
-        };
-        let before = self.found.len();
+    /// A filter in which everything asks for something that there can be.
+    fn filter(&mut self, value: &Spanned<DeValue<'_>>) -> Option<String> {
+        let text = self.source.string(value, "a filter")?;
+        let line: String = text.get_ref().chars().filter(|c| !c.is_control()).collect();
+        let faults = filter::faults(&line);
+        let sound = faults.is_empty();
+        for fault in faults {
+            self.source.wrong(text.span(), fault);
+        }
+        sound.then_some(line)
+    }
+
+    fn columns<'v>(&mut self, value: &'v Spanned<DeValue<'v>>) -> Option<Vec<Column>> {
+        let how = "columns is a list: columns = [\"state\", \"agent\", \"why\"]";
+        let list = self.source.list(value, how)?;
+        let before = self.source.count();
         let mut columns = Vec::new();
-        for item in list.iter() {
-            let Some(name) = self.string(item, "a column") else {
+        for item in list {
+            let Some(name) = self.source.string(item, "a column") else {
                 continue;
             };
             match SHAPES.iter().find(|shape| shape.word == *name.get_ref()) {
                 Some(shape) if columns.contains(&shape.column) => {
                     let message = format!("the column {} stands twice", shape.word);
-                    self.wrong(name.span(), Fault::new(message, ""));
+                    self.source.wrong(name.span(), Fault::new(message, ""));
                 }
                 Some(shape) => columns.push(shape.column),
                 None => {
                     let words: Vec<&str> = SHAPES.iter().map(|shape| shape.word).collect();
-                    self.unknown(&name, "column", &words);
+                    self.source.unknown(&name, "column", &words);
                 }
             }
         }
         for needed in [Column::State, Column::Agent] {
-            if self.found.len() == before && !columns.contains(&needed) {
+            if self.source.count() == before && !columns.contains(&needed) {
                 let message = format!("the column {} cannot be left out", needed.shape().word);
                 let hint = "without it nobody can tell what an act would be about";
-                self.wrong(value.span(), Fault::new(message, hint));
+                self.source.wrong(value.span(), Fault::new(message, hint));
             }
         }
         let why = columns.iter().position(|column| *column == Column::Why);
         if why.is_some_and(|place| place + 1 < columns.len()) {
             let hint = "it takes all the room that is left";
-            self.wrong(value.span(), Fault::new("the column why stands last", hint));
+            self.source
+                .wrong(value.span(), Fault::new("the column why stands last", hint));
         }
-        (self.found.len() == before).then_some(columns)
+        (self.source.count() == before).then_some(columns)
     }
 
     fn keymap(&mut self, entries: Vec<Entry<'_>>) -> Keymap {
@@ -313,10 +252,10 @@ impl Reader<'_> {
         let mut spans: Vec<(Command, Range<usize>)> = Vec::new();
         for (name, value) in entries {
             let Some(spec) = TABLE.iter().find(|spec| spec.id == *name.get_ref()) else {
-                self.unknown(&name, "command", &ids);
+                self.source.unknown(&name, "command", &ids);
                 continue;
             };
-            let Some(keys) = self.keys(value) else {
+            let Some(keys) = self.keys(spec.command, value) else {
                 continue;
             };
             match keymap::allowed(spec.command, &keys) {
@@ -324,7 +263,7 @@ impl Reader<'_> {
                     spans.push((spec.command, name.span()));
                     patches.push((spec.command, keys));
                 }
-                Err(fault) => self.wrong(name.span(), fault),
+                Err(fault) => self.source.wrong(name.span(), fault),
             }
         }
         let (keymap, clashes) = Keymap::patched(patches);
@@ -333,13 +272,13 @@ impl Reader<'_> {
                 .iter()
                 .filter(|(command, _)| *command == clash.command);
             let span = spans.next().map(|(_, span)| span.clone());
-            self.wrong(span.unwrap_or_default(), told(&clash));
+            self.source.wrong(span.unwrap_or_default(), told(&clash));
         }
         keymap
     }
 
     /// A key, or a list of them; none if one of them is wrong.
-    fn keys(&mut self, value: &Spanned<DeValue<'_>>) -> Option<Vec<Vec<Key>>> {
+    fn keys(&mut self, command: Command, value: &Spanned<DeValue<'_>>) -> Option<Vec<Vec<Key>>> {
         let one;
         let list: &DeArray<'_> = match value.get_ref() {
             DeValue::Array(list) => list,
@@ -350,19 +289,24 @@ impl Reader<'_> {
                 &one
             }
         };
-        let before = self.found.len();
+        let before = self.source.count();
         let mut keys: Vec<Vec<Key>> = Vec::new();
         for item in list.iter() {
-            let Some(text) = self.string(item, "a key") else {
+            let Some(text) = self.source.string(item, "a key") else {
                 continue;
             };
             match keymap::parse(text.get_ref()) {
                 Ok(sequence) if keys.contains(&sequence) => {}
-                Ok(sequence) => keys.push(sequence),
-                Err(fault) => self.wrong(text.span(), fault),
+                Ok(sequence) => {
+                    if let Err(fault) = keymap::can_be(command, &sequence) {
+                        self.source.wrong(text.span(), fault);
+                    }
+                    keys.push(sequence);
+                }
+                Err(fault) => self.source.wrong(text.span(), fault),
             }
         }
-        (self.found.len() == before).then_some(keys)
+        (self.source.count() == before).then_some(keys)
     }
 }
 

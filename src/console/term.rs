@@ -1,6 +1,7 @@
 //! The terminal: what it can do, entered, left, handed to the shell and taken
 //! back. Here and in the painter below it are the only escape codes.
 
+mod ascii;
 mod painter;
 mod scroll;
 
@@ -39,6 +40,8 @@ pub struct Abilities {
     pub erases: bool,
     /// How many colours there are.
     pub depth: Depth,
+    /// It shows ASCII alone.
+    pub ascii: bool,
 }
 
 /// Terminals that cannot insert and delete lines within margins: those from
@@ -59,7 +62,7 @@ const TRUE_COLOUR: &[&str] = &[
 ];
 
 impl Abilities {
-    /// By `TERM` and `COLORTERM`.
+    /// By `TERM` and `COLORTERM`, in a locale of UTF-8.
     pub fn of(term: &str, colorterm: &str) -> Abilities {
         // The variable is often that of the terminal around a GNU screen, which
         // itself knows fewer colours and erases without any.
@@ -76,7 +79,25 @@ impl Abilities {
             scrolls: !NO_SCROLL.contains(&term),
             erases: !screen,
             depth,
+            ascii: false,
         }
+    }
+
+    /// The same in this locale. One that is set says what the terminal takes. Where
+    /// none is, as in containers and behind `env -i`, the terminal is the same one
+    /// that showed UTF-8 a moment ago; only the console of a machine and real
+    /// terminals are not to be relied on.
+    #[must_use]
+    pub fn in_locale(self, locale: Option<&str>, term: &str) -> Abilities {
+        let utf8 = |locale: &str| {
+            let locale = locale.to_lowercase();
+            locale.contains("utf-8") || locale.contains("utf8")
+        };
+        let ascii = match locale {
+            Some(locale) => !utf8(locale),
+            None => term == "linux" || term.starts_with("vt"),
+        };
+        Abilities { ascii, ..self }
     }
 }
 
@@ -399,6 +420,19 @@ mod tests {
         for (term, colorterm, expected) in table {
             assert_eq!(of(term, colorterm), expected, "{term}, {colorterm}");
         }
+    }
+
+    #[test]
+    fn ascii_follows_from_the_locale() {
+        let ascii = |locale, term| Abilities::of(term, "").in_locale(locale, term).ascii;
+        for locale in ["C.UTF-8", "de_DE.utf8", "en_US.UTF-8@euro"] {
+            assert!(!ascii(Some(locale), "linux"), "{locale}");
+        }
+        for locale in ["C", "POSIX", "en_US", "de_DE.ISO-8859-1"] {
+            assert!(ascii(Some(locale), "xterm"), "{locale}");
+        }
+        assert!(ascii(None, "linux") && ascii(None, "vt220"));
+        assert!(!ascii(None, "xterm-256color") && !ascii(None, "tmux"));
     }
 
     #[test]

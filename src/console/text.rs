@@ -95,6 +95,8 @@ pub struct Line {
     pub before: Option<Vec<u8>>,
     /// Whether a changed line lacks its line feed.
     pub unended: bool,
+    /// Whether what is behind it is not shown, be it of this line or of the text.
+    pub cut: bool,
     /// What its pieces are.
     pub tones: Tones,
 }

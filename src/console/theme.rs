@@ -185,20 +185,22 @@ impl Themes {
         Ok(theme)
     }
 
-    /// An error of [`Themes::load`] in a line: the first thing that is wrong, in a
-    /// file of the user's folder, and what can be done about it.
-    pub fn brief(&self, error: &Error) -> String {
-        // Of several lines the first only counts the others.
-        let message = error.message();
-        let message = message.lines().nth(1).unwrap_or(message);
-        let message = match &self.folder {
-            Some(folder) => message.replace(&format!("{}/", folder.display()), ""),
-            None => message.to_string(),
-        };
-        match error.hints().first() {
-            Some(hint) => format!("{message} - {hint}"),
-            None => message,
+    /// An error of [`Themes::load`] in lines: all that is wrong, in a file of the
+    /// user's folder, and what can be done about it.
+    pub fn told(&self, error: &Error) -> Vec<String> {
+        let mut told = error.details().to_vec();
+        if told.is_empty() {
+            let hint = error.hints().first();
+            let hint = hint.map_or(String::new(), |hint| format!("; {hint}"));
+            told.push(format!("{}{hint}", error.message()));
         }
+        if let Some(folder) = &self.folder {
+            let folder = format!("{}/", folder.display());
+            for line in &mut told {
+                *line = line.replacen(&folder, "", 1);
+            }
+        }
+        told
     }
 
     fn of_user(&self, name: &str) -> Result<Option<Theme>> {

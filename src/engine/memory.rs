@@ -341,6 +341,18 @@ fn line_end(text: &[u8], start: usize) -> usize {
         .map_or(text.len(), |length| start + length + 1)
 }
 
+/// Whether a separator line of `memory` ends with CR LF where that of the baseline
+/// does not. Then the lines above it end so, too, and none of them is the baseline's.
+pub fn has_cr_lf(memory: &[u8], operator_part: &[u8]) -> bool {
+    let lines = |text| <[u8]>::split_inclusive(text, |byte| *byte == b'\n');
+    let Some(own) = lines(operator_part).next_back() else {
+        return false;
+    };
+    let ends = |line: &[u8]| line.ends_with(b"\r\n");
+    let separator = own.trim_ascii_end();
+    !ends(own) && lines(memory).any(|line| ends(line) && is_separator(line, separator))
+}
+
 fn is_separator(line: &[u8], separator: &[u8]) -> bool {
     line.trim_ascii_end() == separator
 }

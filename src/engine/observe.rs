@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::hosts;
 use super::judge::{Judgement, Reading, judge, window};
 use super::ledger::{Act, Outcome};
-use super::memory::{Baseline, Boundary, Rule};
+use super::memory::{self, Baseline, Boundary, Rule};
 use super::state::State;
 use super::{Engine, History};
 use crate::baseline::{Refusal, Shelf};
@@ -597,7 +597,7 @@ impl Engine {
         };
         let current = subject.measure();
         let judgement = judge(&reading, &current, &subject.earlier);
-        let verdict = self.verdict(&mut reading, &file.stamp, &judgement);
+        let verdict = self.verdict(&mut reading, &file.stamp, &judgement, &current);
         let name = &subject.agent.name;
         let cached = Cached {
             stamp: file.stamp,
@@ -651,7 +651,13 @@ impl Engine {
         }
     }
 
-    fn verdict(&self, reading: &mut Reading, stamp: &Stamp, judgement: &Judgement) -> Verdict {
+    fn verdict(
+        &self,
+        reading: &mut Reading,
+        stamp: &Stamp,
+        judgement: &Judgement,
+        current: &Baseline,
+    ) -> Verdict {
         let content = Content {
             size: reading.size,
             lines: reading.lines(),
@@ -677,10 +683,11 @@ impl Engine {
                 "no scratch, but not the baseline's exact bytes".to_string(),
             ),
             (Some(_), _) => (State::Scratch, String::new()),
-            (None, _) => (
-                State::NoSep,
-                "no boundary: the whole file would be archived".to_string(),
-            ),
+            (None, _) => {
+                let cr_lf = memory::has_cr_lf(&reading.head, current.operator_part());
+                let why = if cr_lf { CR_LF } else { NO_BOUNDARY };
+                (State::NoSep, why.to_string())
+            }
         };
         Verdict {
             content,
@@ -720,6 +727,13 @@ impl Engine {
         why
     }
 }
+
+/// What NOSEP means.
+const NO_BOUNDARY: &str = "no boundary: the whole file would be archived";
+
+/// The same where a separator line can be seen.
+const CR_LF: &str = "no boundary: its separator line ends with CR LF, so no line above it is \
+                     the baseline's; the whole file would be archived";
 
 /// That a run was interrupted, or could not end, and nobody is at it.
 const UNSETTLED: &str = "a run left something unsettled; the next reset settles it";

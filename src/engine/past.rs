@@ -37,6 +37,8 @@ pub enum Side {
     Absent,
     /// A file: its beginning, up to [`WINDOW`] bytes, and how many follow.
     Text(Vec<u8>, u64),
+    /// What was there already: the run did not touch it.
+    Untouched,
     /// It cannot be shown, for this reason.
     Gone(String),
 }
@@ -91,6 +93,10 @@ impl Engine {
     }
 
     fn stood_before(&self, agent: &Agent, record: &Record) -> Side {
+        // Such a run had no reason to look up what that was.
+        if record.what.before.is_none() && record.what.after.is_none() {
+            return Side::Untouched;
+        }
         let source = match undo::source(self, agent, record) {
             Ok(source) => source,
             Err(error) => return Side::Gone(error.to_string()),
@@ -120,7 +126,7 @@ impl Engine {
             Some(Standing::Absent) => return Side::Absent,
             Some(Standing::File { sha256, .. }) => *sha256,
             Some(Standing::Odd(odd)) => return Side::Gone(format!("it left {odd}")),
-            None => return Side::Gone("it left the memory as it was".to_string()),
+            None => return Side::Untouched,
         };
         if let Ok(version) = self.versions.get(wanted) {
             let shown = &version[..version.len().min(WINDOW)];

@@ -332,7 +332,7 @@ fn themes_are_the_users_too_and_change_at_once() {
     let mut terminal = fleet(&site);
     site.write(own, "[roles]\ntexte = {}\n");
     wear(&mut terminal, "mine");
-    terminal.wait_for("mine.toml:2: error: there is no role called");
+    terminal.wait_for("mine.toml:2: error: there is no role");
     assert_eq!(ground(&terminal), vt100::Color::Default);
     leaves(terminal);
 }
@@ -348,6 +348,79 @@ fn a_theme_that_does_not_exist_does_not_open_the_console() {
     assert!(said.contains("there is no theme called drak"), "{said}");
     assert!(said.contains("did you mean `dark`?"), "{said}");
     assert!(said.contains("high-contrast"), "{said}");
+}
+
+#[test]
+fn all_that_is_wrong_with_a_theme_is_said_in_lines() {
+    let site = site();
+    let theme = "base = \"drak\"\n[roles]\naddded = { fg = \"300\" }\nbad = { bgg = \"red\" }\n";
+    site.write("home/config/memory-shepherd/themes/night.toml", theme);
+    let mut terminal = open(&site, &["--theme", "night"]);
+    assert_eq!(terminal.wait_for_exit().exit_code(), 2);
+    let said = String::from_utf8_lossy(&terminal.bytes).into_owned();
+    let lines: Vec<&str> = said
+        .lines()
+        .filter(|line| line.contains("night.toml:"))
+        .collect();
+    for (line, wanted) in lines.iter().zip([
+        "night.toml:1: error: there is no built-in theme `drak`; did you mean `dark`?",
+        "night.toml:3: error: `300` is no colour; ",
+        "night.toml:3: error: there is no role `addded`; did you mean `added`?",
+        "night.toml:4: error: there is no field `bgg`; did you mean `bg`?",
+        "night.toml: 4 errors",
+    ]) {
+        assert!(line.contains(wanted), "{wanted}: {said}");
+    }
+    assert!(lines.len() == 5 && !said.contains('␊'), "{said}");
+    // In the console the first stays on the screen, and all are in the log.
+    let mut terminal = fleet(&site);
+    wear(&mut terminal, "night");
+    terminal.wait_for("night.toml:1: error: there is no built-in theme");
+    terminal.send("7");
+    terminal.wait_for("night.toml:4: error: there is no field");
+    terminal.send("q");
+    terminal.wait_for("WHY");
+    leaves(terminal);
+}
+
+#[test]
+fn in_a_locale_without_utf_8_all_of_it_is_ascii() {
+    let site = site();
+    note(&site, MONITOR, "- 日本 ─ done\u{202e}\n");
+    let mut command = command(Path::new(PROGRAM), &site.path("home"));
+    command.args(["--config", site.path(CONFIG).to_str().unwrap()]);
+    command.env("LC_ALL", "C");
+    let mut terminal = Terminal::start(command, SIZE);
+    terminal.wait_for("DRIFTED  ");
+    terminal.wait_for("SCRATCH  ");
+    terminal.send("j");
+    terminal.wait("the other row", |terminal| {
+        row_of(terminal, "monitor-bot").starts_with('>')
+    });
+    terminal.send("\r");
+    terminal.wait_for("3 scratch lines.");
+    terminal.send("\t");
+    terminal.wait_for("- ???? - done<U+202E>");
+    terminal.send("\x03");
+    let _ = terminal.wait_for_exit();
+    assert!(terminal.bytes.is_ascii());
+}
+
+#[test]
+fn a_demo_that_stays_says_where_it_is() {
+    let site = Site::new();
+    let mut terminal = open(&site, &["demo", "--dir", "the fleet"]);
+    terminal.wait_for("TAMPERED  ");
+    terminal.send("q");
+    assert!(terminal.wait_for_exit().success());
+    terminal.is_restored();
+    let folder = site.path("home/the fleet").display().to_string();
+    let said = terminal.text().replace('\n', "");
+    assert!(
+        said.contains(&format!("the example fleet is in {folder}; ")),
+        "{said}"
+    );
+    assert!(said.contains(&format!("--config '{folder}/")), "{said}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
+use unicode_width::UnicodeWidthStr;
 
 use crate::terminal::{assert_same_grid, grid};
 
@@ -93,6 +94,7 @@ fn able(scrolls: bool, erases: bool) -> Abilities {
         scrolls,
         erases,
         depth: Depth::True,
+        ascii: false,
     }
 }
 
@@ -176,6 +178,76 @@ proptest! {
         }
         assert_same_grid(&grid(emulator.screen()), &grid(fresh.screen()), "margins");
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn nothing_but_ascii_leaves_for_a_locale_without_utf_8(
+        lines in prop::collection::vec((foreign(), any::<u8>()), 1..20),
+        edits in prop::collection::vec((0_usize..20, foreign(), any::<u8>()), 0..8),
+        scrolls in any::<bool>(),
+    ) {
+        let mut page = page(lines);
+        let ascii = Abilities { ascii: true, ..able(scrolls, true) };
+        let mut painter = Painter::new(Vec::new(), ascii);
+        let mut emulator = vt100::Parser::new(page.size.1, page.size.0, 0);
+        for (at, text, look) in std::iter::once((usize::MAX, String::new(), 0)).chain(edits) {
+            if let Some(line) = page.lines.get_mut(at) {
+                *line = (text, look);
+            }
+            page.top = at % page.lines.len();
+            let bytes = paint(&mut painter, &page);
+            prop_assert!(bytes.is_ascii(), "{}", String::from_utf8_lossy(&bytes));
+            emulator.process(&bytes);
+        }
+        // Each sign takes the cells that it took, and what is ASCII is what it was.
+        let mut meant = Buffer::empty(Rect::new(0, 0, page.size.0, page.size.1));
+        page.draw(&mut meant);
+        for (y, row) in grid(emulator.screen()).iter().enumerate() {
+            let mut left = 0;
+            for (x, spelt) in row.iter().enumerate() {
+                let symbol = meant[(x as u16, y as u16)].symbol();
+                if left == 0 && !symbol.is_ascii() {
+                    left = symbol.width().max(1);
+                }
+                match left {
+                    0 => prop_assert_eq!(&spelt.text, symbol),
+                    _ => prop_assert!(spelt.text != " ", "{symbol:?} in {row:?}"),
+                }
+                left = left.saturating_sub(1);
+            }
+        }
+    }
+}
+
+/// Text with our own signs, and with all that others write.
+fn foreign() -> impl Strategy<Value = String> {
+    "([a-z ]{0,9}|日本|e\u{301}|🙂|👩\u{200D}🚀|ж|[─│═▲✓·…⋯→‹›◌░▁▂▃▄▅▆▇█␛␊]|\\PC){0,12}"
+}
+
+#[test]
+fn our_signs_are_spelt_with_what_looks_like_them() {
+    let spelt = |text: &str| {
+        let ascii = Abilities {
+            ascii: true,
+            ..able(false, true)
+        };
+        let mut painter = Painter::new(Vec::new(), ascii);
+        let lines = vec![(text.to_string(), 0)];
+        let page = Page {
+            cursor: 9,
+            ..page(lines)
+        };
+        let mut emulator = vt100::Parser::new(page.size.1, page.size.0, 0);
+        emulator.process(&paint(&mut painter, &page));
+        let row = emulator.screen().rows(0, page.size.0).nth(2).unwrap();
+        row.trim_start_matches("   0 ").to_string()
+    };
+    assert_eq!(spelt("─│═ ▲✓ · … → ‹U+202E›"), "-|= ^+ . ~ > <U+202E>");
+    assert_eq!(spelt("␛[31m ▁▂▃▄▅▆▇█░"), "^[31m .:-=+*#@.");
+    assert_eq!(spelt("日本 é ж!"), "???? ? ?!");
 }
 
 /// Whether margins were set, not only taken away.

@@ -19,9 +19,13 @@ const BAR: u64 = 20;
 type Fact = (&'static str, Line);
 
 /// Names of the baseline and of the memory, for the two sides of a diff.
-pub(super) fn titles(agent: &Agent) -> [String; 2] {
+pub(super) fn titles(agent: &Agent, detail: &Detail) -> [String; 2] {
+    let baseline = match detail.pushed_version() {
+        Some(version) => format!("{version} of {}", agent.baseline),
+        None => format!("baseline {}", agent.baseline),
+    };
     [
-        format!("baseline {} (above {})", agent.baseline, agent.separator),
+        format!("{baseline} (above {})", agent.separator),
         format!("memory {}", agent.place.memory().display()),
     ]
 }
@@ -33,7 +37,9 @@ pub(super) fn facts(
     seen: &Observation,
     detail: &Detail,
 ) -> Vec<Fact> {
-    let mut facts = state(seen);
+    // Of a fleet of one nobody can mean another.
+    let alone = engine.config().agents.len() == 1;
+    let mut facts = state(seen, alone);
     facts.extend(memory(agent, detail));
     facts.extend(baseline(engine, agent, detail));
     facts.push(heading("Findings"));
@@ -69,7 +75,7 @@ fn heading(label: &'static str) -> Fact {
     (label, Line::default())
 }
 
-fn state(seen: &Observation) -> Vec<Fact> {
+fn state(seen: &Observation, alone: bool) -> Vec<Fact> {
     let mut facts = vec![heading("Now")];
     facts.push(fact(
         "state",
@@ -86,12 +92,21 @@ fn state(seen: &Observation) -> Vec<Fact> {
     facts.push(plain(
         "protection",
         match seen.protect {
+            Protection::None if !alone && is_changed(seen) => {
+                "none, but its rules changed: a plan of it is confirmed by typing"
+            }
             Protection::None => "none: one key confirms a plan of this agent alone",
             Protection::Typed => "typed: every plan that touches it is confirmed by typing",
             Protection::ReadOnly => "readonly: ! unlocks it for 30 minutes",
         },
     ));
     facts
+}
+
+/// Whether there is a file that does not begin as a baseline does.
+fn is_changed(seen: &Observation) -> bool {
+    let content = seen.content.as_ref();
+    content.is_some_and(|content| content.boundary.is_none_or(|it| it.drifted()))
 }
 
 fn memory(agent: &Agent, detail: &Detail) -> Vec<Fact> {
@@ -129,11 +144,12 @@ fn memory(agent: &Agent, detail: &Detail) -> Vec<Fact> {
         });
         return facts;
     };
-    facts.extend(content_of(content, seen));
+    facts.extend(content_of(content, detail));
     facts
 }
 
-fn content_of(content: &Content, seen: &Observation) -> Vec<Fact> {
+fn content_of(content: &Content, detail: &Detail) -> Vec<Fact> {
+    let seen = &detail.observation;
     let (size, limit) = (content.size, seen.limit.max(1));
     let share = size.saturating_mul(100) / limit;
     let full = (size.saturating_mul(BAR).div_ceil(limit)).min(BAR) as usize;
@@ -159,11 +175,13 @@ fn content_of(content: &Content, seen: &Observation) -> Vec<Fact> {
     ));
     facts.push(plain("sha256", content.sha256.to_string()));
     match &content.boundary {
-        None => facts.push(fact(
-            "separator",
-            "none: all of it counts as scratch",
-            Tone::Warn,
-        )),
+        None => {
+            let none = match detail.has_cr_lf() {
+                true => "ends with CR LF, so it is none: all of it counts as scratch",
+                false => "none: all of it counts as scratch",
+            };
+            facts.push(fact("separator", none, Tone::Warn));
+        }
         Some(boundary) => {
             let place = match boundary.line {
                 0 => "none, as in the baseline".to_string(),
@@ -226,6 +244,10 @@ pub(super) fn findings(detail: &Detail) -> Vec<(String, Tone)> {
             found.push((format!("separator L{line} ({nth} of {of})"), Tone::Plain));
         }
         Some(_) => found.push(("the baseline has no separator".to_string(), Tone::Plain)),
+        None if detail.has_cr_lf() => {
+            let why = "the separator line ends with CR LF, the baseline's with LF";
+            found.push((why.to_string(), Tone::Warn));
+        }
         None => found.push(("no separator".to_string(), Tone::Warn)),
     }
     let hidden = content.hidden;

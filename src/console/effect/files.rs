@@ -31,8 +31,8 @@ pub enum Brought {
 pub struct Worn {
     /// Its name.
     pub name: String,
-    /// The theme, or in a line why there is none.
-    pub theme: Result<Theme, String>,
+    /// The theme, or in lines why there is none.
+    pub theme: Result<Theme, Vec<String>>,
     /// The names of all themes that there are now.
     pub names: Vec<String>,
     /// The operator asked for it just now.
@@ -45,7 +45,7 @@ pub(super) fn run(chores: &Receiver<Chore>, brought: &Sender<Brought>) {
             Chore::Theme(themes, name, asked) => {
                 let theme = themes.load(&name);
                 Brought::Theme(Worn {
-                    theme: theme.map_err(|error| themes.brief(&error)),
+                    theme: theme.map_err(|error| themes.told(&error)),
                     names: themes.names(),
                     name,
                     asked,

@@ -1,6 +1,7 @@
 //! Nothing that is asked for on the screen's thread waits for a host.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::*;
@@ -181,6 +182,115 @@ fn detail(name: &str, size: usize) -> crate::engine::Detail {
     let mut detail = engine.detail(engine.agent(name).unwrap());
     detail.memory = vec![b'x'; size];
     detail
+}
+
+/// An engine of an agent with this memory, and of another one.
+fn engine_with(root: &Path, memory: &str) -> Engine {
+    let here = fake();
+    here.write("/agent/MEMORY.md", memory.as_bytes());
+    engine_on(root, here)
+}
+
+fn engine_on(root: &Path, here: Fake) -> Engine {
+    std::fs::write(root.join("a.md"), BASELINE).unwrap();
+    let path = root.join("fleet.conf");
+    let text = "[general]\nbaseline_dir = .\nmin_baseline_size = 10\n\
+                [a]\nmemory_file = /agent/MEMORY.md\nbaseline = a.md\n\
+                [b]\nmemory_file = /other/MEMORY.md\nbaseline = a.md\n";
+    std::fs::write(&path, text).unwrap();
+    Engine::new(Setup {
+        config: config::load(&path, &env(root)).unwrap(),
+        clock: Arc::new(System),
+        transports: Arc::new(Two(here, fake(), bounded(0).1)),
+        user: "tester".to_string(),
+        trigger: Trigger::Console,
+        archive_group: None,
+    })
+}
+
+/// What the facts of agent `a` say of something.
+fn fact(engine: &Engine, label: &str) -> String {
+    let agent = engine.agent("a").unwrap();
+    let detail = engine.detail(agent);
+    let facts = facts::facts(engine, agent, &detail.observation, &detail);
+    let of_it = facts
+        .into_iter()
+        .find(|(it, line)| *it == label && !line.raw.is_empty());
+    String::from_utf8(of_it.unwrap().1.raw).unwrap()
+}
+
+#[test]
+fn facts_say_how_a_plan_is_confirmed() {
+    for (memory, said) in [
+        (BASELINE.to_string(), "none: one key confirms"),
+        (format!("{BASELINE}- a note\n"), "none: one key confirms"),
+        (
+            BASELINE.replace("kind", "quick"),
+            "none, but its rules changed: a plan of it is confirmed by typing",
+        ),
+        ("no boundary\n".to_string(), "none, but its rules changed"),
+    ] {
+        let root = tempfile::tempdir().unwrap();
+        let engine = engine_with(root.path(), &memory);
+        let told = fact(&engine, "protection");
+        assert!(told.starts_with(said), "{memory}: {told}");
+    }
+}
+
+#[test]
+fn a_separator_that_ends_with_cr_lf_is_told_wherever_none_is_found() {
+    let root = tempfile::tempdir().unwrap();
+    let engine = engine_with(root.path(), &BASELINE.replace('\n', "\r\n"));
+    let detail = engine.detail(engine.agent("a").unwrap());
+    let shown = |prepared: crate::console::text::Prepared| {
+        String::from_utf8(prepared.lines[0].raw.clone()).unwrap()
+    };
+    for told in [
+        detail.observation.why.clone(),
+        fact(&engine, "separator"),
+        texts::findings(&detail),
+        shown(crate::console::text::diff(&detail, None)),
+        shown(crate::console::text::scratch(&detail)),
+    ] {
+        assert!(told.contains("CR LF"), "{told}");
+    }
+}
+
+#[test]
+fn what_is_compared_with_is_named_as_what_it_is() {
+    let root = tempfile::tempdir().unwrap();
+    let here = fake();
+    here.write(
+        "/agent/MEMORY.md",
+        format!("{BASELINE}- a note\n").as_bytes(),
+    );
+    let engine = Arc::new(engine_on(root.path(), here.clone()));
+    let agent = engine.agent("a").unwrap();
+    let title = || facts::titles(agent, &engine.detail(agent))[0].clone();
+    assert_eq!(title(), "baseline a.md (above ---)");
+    let plan = engine.plan_reset(&["a".to_string()], false).unwrap();
+    engine.apply(&plan, true, &AtomicBool::new(false), &mut |_| {});
+    std::fs::write(root.path().join("a.md"), BASELINE.replace("kind", "brief")).unwrap();
+    assert_eq!(title(), "pushed version of a.md (above ---)");
+    std::fs::write(root.path().join("a.md"), "tiny").unwrap();
+    assert_eq!(title(), "last pushed version of a.md (above ---)");
+    let detail = engine.detail(agent);
+    let first = &crate::console::text::diff(&detail, None).lines[0].raw;
+    let said = "Equal to the last pushed version. 0 scratch lines.";
+    assert_eq!(String::from_utf8_lossy(first), said);
+    // The patch, too.
+    here.write(
+        "/agent/MEMORY.md",
+        BASELINE.replace("kind", "evil").as_bytes(),
+    );
+    let (messages, came) = unbounded();
+    let mut preparers = texts::Preparers::new(&engine, 0, &messages);
+    preparers.want_patch("a".to_string());
+    let Ok(Msg::Patch(_, Ok(patch))) = came.recv_timeout(LIMIT) else {
+        panic!("no patch comes");
+    };
+    let patch = String::from_utf8(patch).unwrap();
+    assert!(patch.starts_with("--- last pushed version of /"), "{patch}");
 }
 
 /// A record of a run, as the ledger has it.

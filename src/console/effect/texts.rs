@@ -174,7 +174,11 @@ impl Preparer {
         }
         let folder = &self.engine.config().general.baseline_dir;
         let (old, new) = (folder.join(&agent.baseline), agent.place.memory());
-        Ok(diff.unified(&old.to_string_lossy(), &new.to_string_lossy(), CONTEXT))
+        let old = match detail.pushed_version() {
+            Some(version) => format!("{version} of {}", old.display()),
+            None => old.display().to_string(),
+        };
+        Ok(diff.unified(&old, &new.to_string_lossy(), CONTEXT))
     }
 
     fn prepare(&self, name: &str) -> Option<(Texts, Vec<u8>)> {
@@ -203,7 +207,7 @@ impl Preparer {
             diff: text::diff(&detail, Some(deadline)),
             scratch: text::scratch(&detail),
             facts: facts::facts(&self.engine, agent, &seen, &detail),
-            titles: facts::titles(agent),
+            titles: facts::titles(agent, &detail),
             findings,
             copied,
         };

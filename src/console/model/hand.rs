@@ -24,6 +24,8 @@ pub struct Clip {
     /// Whether something in it was made visible, so that it is not byte for byte
     /// what stands there.
     pub revealed: bool,
+    /// Whether it goes on, and the rest was not read for the screen.
+    pub cut: bool,
 }
 
 impl Clip {
@@ -35,6 +37,7 @@ impl Clip {
             what: what.into(),
             text,
             revealed,
+            cut: false,
         }
     }
 }
@@ -157,12 +160,22 @@ impl Model {
                 ))
             }
             Command::CopyLine => {
-                let (what, text) = self.line().ok_or_else(none)?;
-                Ok(Clip::new(what, &text))
+                let (what, line) = self.line().ok_or_else(none)?;
+                Ok(Clip {
+                    cut: line.cut,
+                    ..Clip::new(what, &line.raw)
+                })
             }
             Command::CopyAll => {
                 let (what, text) = self.whole().ok_or_else(none)?;
-                Ok(Clip::new(what, &text))
+                let lines = match self.screen {
+                    Screen::Agent => self.agent.pane().lines.as_slice(),
+                    _ => &[],
+                };
+                Ok(Clip {
+                    cut: lines.iter().any(|line| line.cut),
+                    ..Clip::new(what, &text)
+                })
             }
             Command::CopyCommand | Command::CopyPlan => {
                 let line = match (self.screen, &self.reset.stage) {
@@ -183,7 +196,8 @@ impl Model {
 
     /// The line that a text is read at: the hit, else the one at the top; elsewhere
     /// the row under the cursor.
-    fn line(&self) -> Option<(String, Vec<u8>)> {
+    fn line(&self) -> Option<(String, Line)> {
+        let ours = |text: String| Line::note(Kind::Note, text);
         match (self.screen, &self.reset.stage) {
             (Screen::Agent, _) if self.agent.is_list() => None,
             (Screen::Agent, _) => {
@@ -193,15 +207,15 @@ impl Model {
                     Some(number) => format!("line {number}"),
                     None => "a line".to_string(),
                 };
-                Some((what, line.raw.clone()))
+                Some((what, line.clone()))
             }
             (Screen::Log, _) => {
                 let text = self.log.rows().get(self.log.cursor)?.text();
-                Some(("the row".to_string(), text.into_bytes()))
+                Some(("the row".to_string(), ours(text)))
             }
             (Screen::Reset, Stage::Result(view)) => {
                 let line = view.lines.get(self.reset.cursor)?;
-                Some(("the row".to_string(), line.text().into_bytes()))
+                Some(("the row".to_string(), ours(line.text())))
             }
             _ => None,
         }

@@ -109,6 +109,43 @@ fn all_faults_are_told_at_once_with_their_lines() {
 }
 
 #[test]
+fn of_several_keys_and_words_each_that_is_wrong_is_told() {
+    is_wrong(
+        "[keys]\n\
+         sort = [\"^m\", \"^s\", \"zz zz zz zz\"]\n\
+         undo = [\"^b\", \"Spce\"]\n\
+         [filters]\n\
+         n = \"is:drifed host:\"\n",
+        &[
+            "2: `^m` never comes here",
+            "2: `^s` never comes here",
+            "2: `zz zz zz zz` is more than 3 keys",
+            "3: `Spce` is no key (did you mean `Space`?",
+            "5: `is:drifed` names no state (did you mean `is:drifted`?",
+            "5: `host:` names no host",
+        ],
+    );
+    let (preferences, _) = read("[filters]\nbad = \"host:\"\ngood = \"host:box\"\n");
+    let kept: Vec<&str> = preferences
+        .filters
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    assert_eq!(kept, ["good"]);
+}
+
+#[test]
+fn of_what_is_no_toml_the_first_place_is_told() {
+    let text = "theme = \"mono\"\n[keys]\nsort = [\"o\", \"F5\"\nundo = \"u\"\nmark = \"m\"\n";
+    let found = wrong(text);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(
+        found[0].starts_with("4: ") && found[0].contains("not closed"),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn what_is_wrong_keeps_its_default_and_nothing_else_does() {
     let (preferences, found) = read(
         "theme = \"nope\"\ncolumns = [\"agent\"]\n[keys]\nmark = \"d\"\nsort = \"o\"\nundo = [\"U\", \"Spce\"]\n",

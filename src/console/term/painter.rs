@@ -9,6 +9,7 @@ use ratatui::style::{Color, Modifier, Style};
 use unicode_width::UnicodeWidthStr;
 
 use super::Abilities;
+use super::ascii;
 use super::scroll::Scroll;
 use crate::console::model::Model;
 use crate::console::theme::{Role, Theme};
@@ -80,6 +81,9 @@ impl<W: Write> Painter<W> {
         self.next.resize(area);
         self.next.reset();
         draw(&mut self.next);
+        if self.abilities.ascii {
+            ascii::spell(&mut self.next, width);
+        }
         let bytes = self.shortest(pen);
         if !bytes.is_empty() {
             let frame = [BEGIN, &bytes, END].concat();

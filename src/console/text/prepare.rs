@@ -59,7 +59,11 @@ pub fn diff(detail: &Detail, deadline: Option<Instant>) -> Prepared {
         });
     match boundary {
         None => {
-            let why = "No separator: the WHOLE file would be archived, then replaced.";
+            let why = match detail.has_cr_lf() {
+                true => "The separator line ends with CR LF, so no line is the baseline's: the",
+                false => "No separator: the",
+            };
+            let why = format!("{why} WHOLE file would be archived, then replaced.");
             let banner = vec![Line::note(Kind::Note, why)];
             compared(banner, [old, above], detail.more, deadline)
         }
@@ -74,11 +78,13 @@ pub fn diff(detail: &Detail, deadline: Option<Instant>) -> Prepared {
         Some(boundary) => {
             let count = content.map_or(0, |content| content.scratch_lines);
             let clean = content.is_some_and(|content| content.scratch_bytes == 0);
+            let version = detail.pushed_version();
+            let baseline = version.map_or("baseline".to_string(), |it| format!("the {it}"));
             let what = match (clean, count) {
-                (true, _) => "Equal to baseline. 0 scratch lines.".to_string(),
-                (false, 1) => "Above the separator equal to baseline. 1 scratch line.".to_string(),
+                (true, _) => format!("Equal to {baseline}. 0 scratch lines."),
+                (false, 1) => format!("Above the separator equal to {baseline}. 1 scratch line."),
                 (false, count) => {
-                    format!("Above the separator equal to baseline. {count} scratch lines.")
+                    format!("Above the separator equal to {baseline}. {count} scratch lines.")
                 }
             };
             let mut lines = vec![Line::note(Kind::Note, what), Line::note(Kind::Note, "")];
@@ -100,7 +106,10 @@ pub fn scratch(detail: &Detail) -> Prepared {
     let content = detail.observation.content.as_ref();
     let boundary = content.and_then(|content| content.boundary);
     if boundary.is_none() {
-        let why = "No separator, so all of it may be scratch:";
+        let why = match detail.has_cr_lf() {
+            true => "No boundary, because lines end with CR LF; all of it may be scratch:",
+            false => "No separator, so all of it may be scratch:",
+        };
         lines.push(Line::note(Kind::Note, why));
         scratch = above;
     }
@@ -115,6 +124,9 @@ pub fn scratch(detail: &Detail) -> Prepared {
 /// What a run changed: what stood there before against what stood there after.
 pub fn passed(passed: &Passed, deadline: Option<Instant>) -> Prepared {
     let mut lines = Vec::new();
+    if passed.before == Side::Untouched && passed.after == Side::Untouched {
+        return vec![Line::note(Kind::Note, "It changed nothing.")].into();
+    }
     let texts =
         [("before", &passed.before), ("after", &passed.after)].map(|(when, side)| match side {
             Side::Text(bytes, _) => Some(bytes.as_slice()),
@@ -122,6 +134,11 @@ pub fn passed(passed: &Passed, deadline: Option<Instant>) -> Prepared {
                 let why = format!("There was no memory {when} it.");
                 lines.push(Line::note(Kind::Note, why));
                 Some(&[][..])
+            }
+            Side::Untouched => {
+                let why = format!("{when}: it left the memory as it was");
+                lines.push(Line::note(Kind::Note, why));
+                None
             }
             Side::Gone(why) => {
                 lines.push(Line::note(Kind::Note, format!("{when}: {why}")));
@@ -164,9 +181,16 @@ fn compared(
 ) -> Prepared {
     let [(old, old_left), (new, new_left)] = texts.map(beginning);
     let left = old_left.max(new_left) + more;
+    let ends = [old_left, new_left].map(|left| left + more > 0);
     let with = |diff: Diff| {
         let mut lines = before.clone();
         lines.extend(diff.lines.into_iter().map(line));
+        if ends[0] && !old.ends_with(b"\n") {
+            cut(&mut lines, |line| line.old.is_some());
+        }
+        if ends[1] && !new.ends_with(b"\n") {
+            cut(&mut lines, |line| line.new.is_some());
+        }
         lines.extend(rest(left));
         lines
     };
@@ -191,6 +215,7 @@ fn line(line: diff::DiffLine) -> Line {
         old: line.old,
         new: line.new,
         unended: line.no_newline && line.op != Op::Equal,
+        cut: false,
         raw: line.text,
         emphasis: line.emphasis,
         paired: line.paired,
@@ -209,7 +234,18 @@ fn show(lines: &mut Vec<Line>, text: &[u8], first: usize, more: u64) {
             ..Line::default()
         });
     }
+    if left + more > 0 && !shown.ends_with(b"\n") {
+        cut(lines, |line| line.new.is_some());
+    }
     lines.extend(rest(left + more));
+}
+
+/// The last of these lines goes on behind what is shown.
+fn cut(lines: &mut [Line], of: impl Fn(&Line) -> bool) {
+    if let Some(line) = lines.iter_mut().rfind(|line| of(line)) {
+        line.cut = true;
+        line.unended = false;
+    }
 }
 
 /// What is shown of a text, and how many bytes are not.
@@ -224,7 +260,10 @@ fn beginning(text: &[u8]) -> (&[u8], u64) {
 
 /// That so many bytes follow.
 fn rest(more: u64) -> Option<Line> {
-    (more > 0).then(|| Line::note(Kind::Note, format!("{more} bytes more are not shown")))
+    (more > 0).then(|| Line {
+        cut: true,
+        ..Line::note(Kind::Note, format!("{more} bytes more are not shown"))
+    })
 }
 
 #[cfg(test)]
@@ -306,5 +345,42 @@ mod tests {
             assert_eq!(last, [format!("#{left} bytes more are not shown")]);
             assert_eq!(lines.len(), count + 1);
         }
+    }
+
+    #[test]
+    fn a_line_that_is_cut_knows_it() {
+        let long = "x".repeat(SHOWN + 9);
+        let cuts = |prepared: Prepared| -> Vec<bool> {
+            prepared.lines.iter().map(|line| line.cut).collect()
+        };
+        assert_eq!(cuts(sides(file("a\n"), file("a\nb"))), [false; 2]);
+        assert_eq!(
+            cuts(sides(file("a\n"), file(&format!("a\n{long}")))),
+            [false, true, true]
+        );
+        assert_eq!(cuts(sides(file(&long), file("a\n"))), [true, false, true]);
+        let gone = Side::Gone("it was deleted".to_string());
+        assert_eq!(cuts(sides(gone, file(&long))), [false, false, true, true]);
+        // Here only lines are missing, and none is cut.
+        let lines = "\n".repeat(SHOWN_LINES + 1);
+        let cut = cuts(sides(file(""), file(&lines)));
+        assert_eq!(cut.iter().filter(|cut| **cut).count(), 1);
+    }
+
+    #[test]
+    fn a_run_that_changed_nothing_says_so() {
+        let untouched = || Side::Untouched;
+        assert_eq!(
+            shown(&sides(untouched(), untouched()).lines),
+            ["#It changed nothing."]
+        );
+        assert_eq!(
+            shown(&sides(file("a\n"), untouched()).lines),
+            [
+                "#after: it left the memory as it was",
+                "#What stood there before:",
+                " a"
+            ]
+        );
     }
 }

@@ -1,35 +1,15 @@
 //! Reading a theme. All that is wrong with it is said at once, with file and line.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::Path;
 
 use ratatui::style::{Color, Modifier, Style};
-use serde::Deserialize;
 use toml::Spanned;
+use toml::de::DeValue;
 
 use super::{BUILT_IN, Role, Theme, built_in};
-use crate::config::{Diagnostic, Level, Problems, closest};
-
-/// A theme as it is written.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    base: Option<Spanned<String>>,
-    word_marks: Option<bool>,
-    #[serde(default)]
-    roles: BTreeMap<Spanned<String>, Look>,
-}
-
-/// The look of a role as it is written.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Look {
-    fg: Option<Spanned<String>>,
-    bg: Option<Spanned<String>>,
-    #[serde(default)]
-    style: Vec<Spanned<String>>,
-}
+use crate::config::{Diagnostic, Level, Problems};
+use crate::console::keymap::Fault;
+use crate::console::source::{Source, entries};
 
 /// The attributes, by name.
 const ATTRIBUTES: &[(&str, Modifier)] = &[
@@ -47,138 +27,136 @@ pub(super) fn read(
     path: &Path,
     otherwise: Option<&'static str>,
 ) -> Result<Theme, Problems> {
-    let mut reader = Reader {
-        text,
-        path,
-        otherwise,
-        found: Vec::new(),
-    };
-    let theme = reader.theme();
+    let mut source = Source::new(text, path);
+    let theme = theme(&mut source, otherwise);
+    let mut found = source.found();
     match theme {
-        Some(theme) if reader.found.is_empty() => Ok(theme),
-        _ => {
-            reader.found.sort_by_key(|problem| problem.line);
-            Err(Problems(reader.found))
+        Some(Ok(theme)) if found.is_empty() => Ok(theme),
+        Some(Err(Problems(more))) => {
+            found.extend(more);
+            Err(Problems(found))
         }
+        _ => Err(Problems(found)),
     }
 }
 
-struct Reader<'a> {
-    text: &'a str,
-    path: &'a Path,
-    otherwise: Option<&'static str>,
-    found: Vec<Diagnostic>,
-}
-
-impl Reader<'_> {
-    fn theme(&mut self) -> Option<Theme> {
-        let file: File = match toml::from_str(self.text) {
-            Ok(file) => file,
-            Err(error) => {
-                let message = error.message().replace('\n', ", ");
-                self.wrong(error.span(), message, None);
-                return None;
-            }
-        };
-        let mut theme = match (&file.base, self.otherwise) {
-            (Some(base), _) => match built_in(base.get_ref()) {
-                Some(theme) => self.sound(theme)?,
-                None => {
-                    let names = BUILT_IN.iter().map(|(name, _)| *name);
-                    self.unknown("built-in theme", base, names);
-                    return None;
-                }
+/// What of it can be read; none if it is no TOML.
+fn theme(source: &mut Source<'_>, otherwise: Option<&str>) -> Option<Result<Theme, Problems>> {
+    let all = source.all()?;
+    let mut base = otherwise;
+    let mut word_marks = None;
+    let mut looks = Vec::new();
+    for (name, value) in entries(&all) {
+        match *name.get_ref() {
+            "base" => base = named_base(source, value).or(base),
+            "word_marks" => match value.get_ref() {
+                DeValue::Boolean(marks) => word_marks = Some(*marks),
+                _ => source.wrong(
+                    value.span(),
+                    Fault::new("word_marks is true or false, without quotes", ""),
+                ),
             },
-            (None, Some(otherwise)) => self.sound(built_in(otherwise)?)?,
-            (None, None) => self.blank(&file.roles),
-        };
-        theme.word_marks = file.word_marks.unwrap_or(theme.word_marks);
-        for (name, look) in &file.roles {
-            let look = self.look(look);
-            match Role::ALL
-                .iter()
-                .position(|(_, role)| role == name.get_ref())
-            {
-                Some(role) => theme.looks[role] = look,
-                None => {
-                    let names = Role::ALL.iter().map(|(_, name)| *name);
-                    self.unknown("role", name, names);
+            "roles" => {
+                for (name, value) in source.table(value, "roles is a section: [roles]") {
+                    let look = look(source, value);
+                    let names: Vec<&str> = Role::ALL.iter().map(|(_, name)| *name).collect();
+                    match names.iter().position(|role| role == name.get_ref()) {
+                        Some(role) => looks.push((role, look)),
+                        None => source.unknown(&name, "role", &names),
+                    }
                 }
             }
+            _ => source.unknown(&name, "setting", &["base", "word_marks", "roles"]),
         }
-        Some(theme)
     }
-
-    fn sound(&mut self, theme: Result<Theme, Problems>) -> Option<Theme> {
+    let theme = match base {
+        Some(base) => built_in(base)?,
+        None => blank(&looks, source.path),
+    };
+    Some(theme.map(|mut theme| {
+        theme.word_marks = word_marks.unwrap_or(theme.word_marks);
+        for (role, look) in looks {
+            theme.looks[role] = look;
+        }
         theme
-            .map_err(|Problems(found)| self.found.extend(found))
-            .ok()
-    }
+    }))
+}
 
-    /// What is under a theme that names all roles.
-    fn blank(&mut self, roles: &BTreeMap<Spanned<String>, Look>) -> Theme {
-        for (_, role) in Role::ALL {
-            if !roles.keys().any(|name| name.get_ref() == role) {
-                self.wrong(None, format!("the role `{role}` is missing"), None);
-            }
-        }
-        Theme {
+fn named_base<'v>(source: &mut Source<'_>, value: &'v Spanned<DeValue<'v>>) -> Option<&'v str> {
+    let base = source.string(value, "the base")?;
+    let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
+    if names.contains(base.get_ref()) {
+        return Some(base.into_inner());
+    }
+    source.unknown(&base, "built-in theme", &names);
+    None
+}
+
+/// What is under a theme that names all roles.
+fn blank(looks: &[(usize, Style)], path: &Path) -> Result<Theme, Problems> {
+    let is_named = |place: usize| looks.iter().any(|(role, _)| *role == place);
+    let all = Role::ALL.iter().enumerate();
+    let missing = all.filter(|(place, _)| !is_named(*place));
+    let found: Vec<Diagnostic> = missing
+        .map(|(_, (_, role))| Diagnostic {
+            level: Level::Error,
+            file: path.to_path_buf(),
+            line: None,
+            text: String::new(),
+            message: format!("the role `{role}` is missing"),
+            hint: None,
+        })
+        .collect();
+    match found.is_empty() {
+        true => Ok(Theme {
             word_marks: false,
             looks: vec![Style::new(); Role::ALL.len()],
-        }
+        }),
+        false => Err(Problems(found)),
     }
+}
 
-    fn look(&mut self, look: &Look) -> Style {
-        let mut style = Style::new();
-        style.fg = look.fg.as_ref().and_then(|text| self.colour(text));
-        style.bg = look.bg.as_ref().and_then(|text| self.colour(text));
-        for name in &look.style {
-            match ATTRIBUTES.iter().find(|(own, _)| own == name.get_ref()) {
-                Some((_, modifier)) => style = style.add_modifier(*modifier),
-                None => {
-                    let names = ATTRIBUTES.iter().map(|(name, _)| *name);
-                    self.unknown("attribute", name, names);
+fn look<'v>(source: &mut Source<'_>, value: &'v Spanned<DeValue<'v>>) -> Style {
+    let mut style = Style::new();
+    let how = "the look of a role is written `{ fg = \"red\", style = [\"bold\"] }`";
+    for (name, value) in source.table(value, how) {
+        match *name.get_ref() {
+            "fg" => style.fg = colour(source, value),
+            "bg" => style.bg = colour(source, value),
+            "style" => {
+                let list = source.list(value, "style is a list: style = [\"bold\"]");
+                for item in list.unwrap_or_default() {
+                    style = style.add_modifier(attribute(source, item));
                 }
             }
+            _ => source.unknown(&name, "field", &["fg", "bg", "style"]),
         }
-        style
     }
+    style
+}
 
-    fn colour(&mut self, text: &Spanned<String>) -> Option<Color> {
-        let colour = text.get_ref().parse().ok();
-        if colour.is_none() {
-            let message = format!("`{}` is no colour", text.get_ref());
-            let hint = "`#rrggbb`, a number from 0 to 255, or a name such as `red` or `lightred`";
-            self.wrong(Some(text.span()), message, Some(hint.to_string()));
-        }
-        colour
+fn colour<'v>(source: &mut Source<'_>, value: &'v Spanned<DeValue<'v>>) -> Option<Color> {
+    let text = source.string(value, "a colour")?;
+    let colour = text.get_ref().parse().ok();
+    if colour.is_none() {
+        let message = format!("`{}` is no colour", text.get_ref());
+        let hint = "`#rrggbb`, a number from 0 to 255, or a name such as `red` or `lightred`";
+        source.wrong(text.span(), Fault::new(message, hint));
     }
+    colour
+}
 
-    fn unknown<'n>(
-        &mut self,
-        what: &str,
-        name: &Spanned<String>,
-        names: impl Iterator<Item = &'n str> + Clone,
-    ) {
-        let hint = match closest(name.get_ref(), names.clone()) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => format!("there are {}", names.collect::<Vec<_>>().join(", ")),
-        };
-        let message = format!("there is no {what} called `{}`", name.get_ref());
-        self.wrong(Some(name.span()), message, Some(hint));
-    }
-
-    fn wrong(&mut self, span: Option<Range<usize>>, message: String, hint: Option<String>) {
-        let before = span.and_then(|span| self.text.get(..span.start));
-        let line = before.map(|before| before.matches('\n').count());
-        let text = line.and_then(|line| self.text.lines().nth(line));
-        self.found.push(Diagnostic {
-            level: Level::Error,
-            file: self.path.to_path_buf(),
-            line: line.map(|line| line + 1),
-            text: text.unwrap_or_default().trim().chars().take(120).collect(),
-            message,
-            hint,
-        });
-    }
+fn attribute<'v>(source: &mut Source<'_>, value: &'v Spanned<DeValue<'v>>) -> Modifier {
+    let Some(name) = source.string(value, "an attribute") else {
+        return Modifier::empty();
+    };
+    let found = ATTRIBUTES.iter().find(|(own, _)| own == name.get_ref());
+    found.map_or_else(
+        || {
+            let names: Vec<&str> = ATTRIBUTES.iter().map(|(name, _)| *name).collect();
+            source.unknown(&name, "attribute", &names);
+            Modifier::empty()
+        },
+        |(_, modifier)| *modifier,
+    )
 }

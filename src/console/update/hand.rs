@@ -48,6 +48,9 @@ pub(super) fn patch_came(
 /// A text was handed out, or not.
 pub(super) fn copied(model: &mut Model, clip: Clip, handed: Handed) -> Vec<Effect> {
     let mut size = format!("{} B", clip.text.len());
+    if clip.cut {
+        size.push_str(", which is not all of it");
+    }
     if clip.revealed {
         size.push_str(", what is invisible shown as marks");
     }

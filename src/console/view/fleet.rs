@@ -6,6 +6,7 @@ use unicode_width::UnicodeWidthStr;
 use super::{Canvas, clip, count, cut, fit, message, shorten, size, split};
 use crate::console::columns::{self, Column, Longest, Place};
 use crate::console::command::Command;
+use crate::console::filter;
 use crate::console::model::{Model, Row, Sort, Trouble, age, modified};
 use crate::console::theme::{Role, of_state};
 use crate::engine::{Act, Observation, Outcome, State};
@@ -52,6 +53,11 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             model.filter
         );
         canvas.foreign(1, y + 1, text.as_bytes(), Role::Warn);
+        if let Some(fault) = filter::faults(&model.filter).first() {
+            let hint = fault.hint.as_deref().unwrap_or_default();
+            let text = format!("{}; {hint}", fault.message);
+            canvas.foreign(1, y + 2, text.as_bytes(), Role::Warn);
+        }
     }
     let shown = model.order.iter().skip(model.top).take(height);
     for (index, name) in shown.enumerate() {
@@ -497,7 +503,7 @@ fn next_step(model: &Model, row: &Row, seen: &Observation) -> String {
              {plan} plans a reset."
         ),
         State::NoSep => format!(
-            "There is no separator line. {diff} shows the file, {plan} plans a reset that \
+            "No boundary was found. {diff} shows the file, {plan} plans a reset that \
              archives all of it."
         ),
         State::HostKey => "The host shows another key than the one that is known. Nothing was \

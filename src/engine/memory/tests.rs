@@ -99,6 +99,19 @@ fn the_separator_is_compared_literally_and_never_as_a_pattern() {
 }
 
 #[test]
+fn a_separator_line_that_ends_otherwise_is_told() {
+    let baseline = b"# Rules\n- be kind\n---\ntail\n";
+    let part = Baseline::new(baseline.to_vec(), "---");
+    let part = part.operator_part();
+    assert!(has_cr_lf(b"# Rules\r\n- be kind\r\n---\r\nnote\r\n", part));
+    assert!(!has_cr_lf(b"# Rules\n- be kind\n---\nnote\r\n", part));
+    assert!(!has_cr_lf(b"nothing\r\nof it\r\n", part));
+    let both = b"# Rules\r\n---\r\n";
+    assert!(!has_cr_lf(both, both), "the baseline's own lines end so");
+    assert!(!has_cr_lf(b"---\r\n", b""));
+}
+
+#[test]
 fn the_operator_part_ends_with_the_last_eligible_separator() {
     let cut = |text: &str| {
         let baseline = baseline(text);

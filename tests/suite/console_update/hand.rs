@@ -8,7 +8,7 @@ use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{Outcome, Protection, Reach, State};
 use memory_shepherd::error::{Error, Kind};
 
-use super::{SECOND, reading, running};
+use super::{BASELINE, SECOND, reading, running};
 use crate::console_fleet::{Console, four, host, past, plan, report, run, seen};
 
 /// What is copied by these keys.
@@ -71,6 +71,30 @@ fn lines_and_texts_are_copied_as_they_stand() {
     );
     console.press("/ t w o Enter");
     assert_eq!(copied(&mut console, "yl").text, "note two");
+}
+
+#[test]
+fn of_a_line_that_is_not_shown_to_its_end_that_is_said() {
+    let mut console = reading();
+    let part = Clip {
+        cut: true,
+        ..Clip::new("line 66", b"xxxx")
+    };
+    console.send(Msg::Copied(part, Handed::Program("xclip")));
+    assert_eq!(
+        console.said(),
+        "xclip has line 66, 4 B, which is not all of it"
+    );
+    let mut console = reading();
+    let long = [BASELINE, b"one\n", &[b'x'; 300_000]].concat();
+    console.texts("charlie", &long, Some(BASELINE));
+    console.press("Tab");
+    let all = copied(&mut console, "ya");
+    assert!(all.cut && all.text.contains("bytes more are not shown"));
+    console.press("/ x x x Enter");
+    assert!(copied(&mut console, "yl").cut);
+    console.press("/ o n e Enter");
+    assert!(!copied(&mut console, "yl").cut);
 }
 
 #[test]

@@ -8,12 +8,26 @@ use memory_shepherd::console::command::{Command, TABLE};
 use memory_shepherd::console::keymap::{self, Code, Key};
 use memory_shepherd::console::model::{FleetView, Overlay, Screen, Sort};
 use memory_shepherd::console::preferences::{self, Preferences};
+use memory_shepherd::console::theme::Theme;
 use memory_shepherd::console::update::{Effect, Msg};
+use memory_shepherd::console::view;
 use memory_shepherd::engine::State;
 use proptest::prelude::*;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
 
 use super::{cursor, dirties, marks, order};
 use crate::console_fleet::{Console, four, plan};
+
+#[test]
+fn a_filter_that_hides_all_says_what_was_meant() {
+    let mut console = four();
+    console.press("/ i s : d r i f e d");
+    let mut buffer = Buffer::empty(Rect::new(0, 0, 120, 36));
+    view::draw(&console.model, &Theme::named("mono").unwrap(), &mut buffer);
+    let screen: String = buffer.content.iter().map(|cell| cell.symbol()).collect();
+    assert!(screen.contains("did you mean `is:drifted`?"), "{screen}");
+}
 
 fn parse(text: &str) -> (Preferences, Vec<Diagnostic>) {
     preferences::parse(text, Path::new("/home/op/console.toml"))

@@ -4,7 +4,7 @@ use super::super::world::BASELINE;
 use super::super::writers::write_late;
 use super::*;
 use memory_shepherd::console::text::{self, Kind};
-use memory_shepherd::engine::{Act, Past, Side, UndoMode};
+use memory_shepherd::engine::{Act, Outcome, Past, Side, UndoMode};
 
 fn past(world: &World) -> Vec<Past> {
     world.engine().past("scout", 1000).unwrap()
@@ -127,6 +127,14 @@ fn an_entry_that_is_gone_or_was_changed_is_told_and_the_other_side_shown() {
         matches!(&before, Side::Gone(why) if why.contains("does not match the ledger")),
         "{before:?}"
     );
+}
+
+#[test]
+fn of_a_run_that_changed_nothing_nothing_is_looked_for() {
+    let world = World::new(&["scout"]);
+    world.write("scout", BASELINE);
+    world.reset().ended(Outcome::Unchanged);
+    assert_eq!(passed(&world, 0), (Side::Untouched, Side::Untouched));
 }
 
 #[test]

@@ -1,0 +1,61 @@
+//! Screens in ASCII, for a locale without UTF-8.
+
+use ratatui::buffer::{Buffer, Cell};
+
+/// What our own signs become. Marks of what is hidden wear a style that tells them
+/// from what an agent wrote, whatever they are spelt with.
+const SIGNS: &[(char, char)] = &[
+    ('─', '-'),
+    ('│', '|'),
+    ('═', '='),
+    ('▲', '^'),
+    ('✓', '+'),
+    ('·', '.'),
+    ('…', '~'),
+    ('⋯', '~'),
+    ('→', '>'),
+    ('‹', '<'),
+    ('›', '>'),
+    ('◌', 'o'),
+    ('░', '.'),
+    ('▁', '.'),
+    ('▂', ':'),
+    ('▃', '-'),
+    ('▄', '='),
+    ('▅', '+'),
+    ('▆', '*'),
+    ('▇', '#'),
+    ('█', '@'),
+];
+
+/// Spells a screen in ASCII, each sign in as many cells as before: ours with one that
+/// looks like it, the rest with question marks.
+pub(super) fn spell(screen: &mut Buffer, width: impl Fn(&Cell) -> u16) {
+    let area = screen.area;
+    for y in area.rows().map(|row| row.y) {
+        for x in area.left()..area.right() {
+            let cell = &screen[(x, y)];
+            if cell.symbol().is_ascii() {
+                continue;
+            }
+            let sign = sign(cell.symbol());
+            let (style, end) = (cell.style(), (x + width(cell)).min(area.right()));
+            for covered in x..end {
+                screen[(covered, y)].set_char(sign).set_style(style);
+            }
+        }
+    }
+}
+
+fn sign(symbol: &str) -> char {
+    let mut chars = symbol.chars();
+    match (chars.next(), chars.next()) {
+        // The picture of a control character, as in `^[`.
+        (Some('\u{2400}'..='\u{2421}'), None) => '^',
+        (Some(own), None) => {
+            let found = SIGNS.iter().find(|(sign, _)| *sign == own);
+            found.map_or('?', |(_, ascii)| *ascii)
+        }
+        _ => '?',
+    }
+}
