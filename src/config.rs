@@ -16,8 +16,8 @@ mod tests;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -507,9 +507,29 @@ impl Host {
 /// a path to the wrong thing would cost.
 pub const FILE_MAX: u64 = 1 << 22;
 
-/// Reads and checks the config at `path`.
+/// Reads and checks the config at `path`, which may be a pipe.
 pub fn load(path: &Path, env: &Env) -> std::result::Result<Config, Problems> {
-    let message = match durable::read_regular(path, FILE_MAX) {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(FILE_MAX + 1).read_to_end(&mut bytes));
+    let read = read.and_then(|length| match length as u64 > FILE_MAX {
+        true => Err(durable::too_large(FILE_MAX)),
+        false => Ok(bytes),
+    });
+    check(read, path, env)
+}
+
+/// The same again, while a console runs on it: what is no regular file is not waited
+/// for.
+pub fn reload(path: &Path, env: &Env) -> std::result::Result<Config, Problems> {
+    check(durable::read_regular(path, FILE_MAX), path, env)
+}
+
+fn check(
+    read: io::Result<Vec<u8>>,
+    path: &Path,
+    env: &Env,
+) -> std::result::Result<Config, Problems> {
+    let message = match read {
         Ok(bytes) => return parse(&bytes, path, env),
         Err(error) => format!("cannot read the config: {}", error::cause(&error)),
     };

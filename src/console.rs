@@ -237,7 +237,8 @@ pub fn run(options: Options) -> Result<bool> {
         runner,
         pace: Pace::new(options.over_ssh),
         keyed: false,
-        paging: false,
+        pages: 0,
+        paging: None,
         interrupted: false,
         outside: options.outside,
         gate,
@@ -320,8 +321,10 @@ struct Console {
     pace: Pace,
     /// A key waits for its frame.
     keyed: bool,
-    /// A text is on its way to the pager; any key stops it.
-    paging: bool,
+    /// How many texts were asked for, to tell one from another.
+    pages: u64,
+    /// The one that is on its way to the pager; any key stops it.
+    paging: Option<u64>,
     /// Whether it was not the operator's key that ended it.
     interrupted: bool,
     outside: Outside,
@@ -457,7 +460,7 @@ impl Console {
                 // It was typed before the guest came, and meant for it.
                 Input::Terminal(_) if self.is_away() => continue,
                 Input::Terminal(TerminalEvent::Key(key)) if key.kind != KeyEventKind::Release => {
-                    self.paging = false;
+                    self.paging = None;
                     keys.extend(term::translate(key));
                     continue;
                 }
@@ -546,8 +549,9 @@ impl Console {
                 Effect::CopyByTerminal(clip) => self.copy_by_terminal(clip, screen)?,
                 Effect::Edit(edit) => self.lend(Ok(Purpose::Edit(edit))),
                 Effect::Page(page) => {
-                    self.paging = true;
-                    self.runner.page(&self.outside.temp, page);
+                    self.pages += 1;
+                    self.paging = Some(self.pages);
+                    self.runner.page(self.pages, &self.outside.temp, page);
                 }
                 effect => self.runner.carry_out(effect),
             }
@@ -579,8 +583,10 @@ impl Console {
                 screen.forget();
                 self.model.dirty = true;
             }
-            Brought::Page(file) if self.paging => self.lend(file.map(Purpose::Read)),
-            Brought::Page(_) => {}
+            Brought::Page(number, file) if self.paging == Some(number) => {
+                self.lend(file.map(Purpose::Read));
+            }
+            Brought::Page(..) => {}
         }
     }
 

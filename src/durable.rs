@@ -528,12 +528,15 @@ pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes)?;
     match bytes.len() as u64 > most {
-        true => Err(io::Error::new(
-            io::ErrorKind::FileTooLarge,
-            format!("it is larger than {most} bytes"),
-        )),
+        true => Err(too_large(most)),
         false => Ok(bytes),
     }
+}
+
+/// That a file has more than `most` bytes.
+pub fn too_large(most: u64) -> io::Error {
+    let text = format!("it is larger than {most} bytes");
+    io::Error::new(io::ErrorKind::FileTooLarge, text)
 }
 
 fn regular(file: &File, otherwise: &str) -> io::Result<()> {

@@ -102,6 +102,8 @@ pub struct Detail {
     pub memory: Vec<u8>,
     /// How many bytes follow that are not in `memory`.
     pub more: u64,
+    /// Whether a separator line ends with CR LF, and that of the baseline does not.
+    pub cr_lf: bool,
     /// Why there is nothing to read, if there is a reason.
     pub error: Option<String>,
 }
@@ -134,12 +136,6 @@ impl Detail {
             (Some(current), Some(version)) if current != version => Some("pushed version"),
             _ => None,
         }
-    }
-
-    /// Whether the separator line ends with CR LF, and that of the baseline does not.
-    pub fn has_cr_lf(&self) -> bool {
-        let part = self.operator_part.as_deref().unwrap_or_default();
-        memory::has_cr_lf(&self.memory, part)
     }
 }
 
@@ -257,7 +253,9 @@ impl Engine {
         let shelf = Mutex::new(Shelf::new(&self.config().general));
         let seen = self.see(agent, &shelf);
         let content = seen.observation.content.as_ref();
+        let baseline = seen.baseline.as_deref();
         Detail {
+            cr_lf: baseline.is_some_and(|it| memory::has_cr_lf(&seen.head, it)),
             operator_part: seen.operator_part,
             more: content.map_or(0, |content| content.size - seen.head.len() as u64),
             error: match content {

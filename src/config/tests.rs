@@ -262,13 +262,33 @@ fn root_takes_a_config_from_the_current_folder_only_if_nobody_else_could_write_i
 }
 
 #[test]
+fn a_config_may_come_through_a_pipe_but_not_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let (kind, mode) = (
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+    );
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+    let there = pipe.clone();
+    let writer = std::thread::spawn(move || {
+        fs::write(there, "[bot]\nmemory_file = /srv/M.md\nbaseline = b.md\n").unwrap();
+    });
+    assert_eq!(load(&pipe, &env()).unwrap().agents.len(), 1);
+    writer.join().unwrap();
+    // A console that runs does not wait for somebody to write.
+    let text = reload(&pipe, &env()).unwrap_err().to_string();
+    assert!(text.contains("it is not a regular file"), "{text}");
+}
+
+#[test]
 fn a_config_that_cannot_be_read_is_a_problem_with_a_path() {
     let folder = tempfile::tempdir().unwrap();
     let big = folder.path().join("big.conf");
     fs::write(&big, vec![b'#'; FILE_MAX as usize + 1]).unwrap();
     for (path, cause) in [
         (folder.path().join("gone"), "no such file or directory"),
-        (folder.path().to_path_buf(), "it is not a regular file"),
+        (folder.path().to_path_buf(), "is a directory"),
         (big, "larger than 4194304 bytes"),
     ] {
         let text = load(&path, &env()).unwrap_err().to_string();

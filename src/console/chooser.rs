@@ -92,7 +92,7 @@ fn palette(model: &Model, chooser: &Chooser) -> Vec<Choice> {
     let filters = model.preferences.filters.iter();
     choices.extend(filters.map(|(name, filter)| {
         simple(
-            Item::Filter(filter.clone()),
+            Item::Filter(name.clone(), filter.clone()),
             format!("filter {name}"),
             format!("Show only {filter}"),
         )

@@ -253,8 +253,11 @@ impl Runner {
     }
 
     /// Writes a text for the pager into a folder.
-    pub fn page(&self, folder: &Path, page: Page) {
-        drop(self.chores.send(Chore::Page(folder.to_path_buf(), page)));
+    pub fn page(&self, number: u64, folder: &Path, page: Page) {
+        drop(
+            self.chores
+                .send(Chore::Page(number, folder.to_path_buf(), page)),
+        );
     }
 
     /// Where themes and texts for the pager come.
@@ -362,9 +365,6 @@ impl Runner {
     ) -> bool {
         // A run that waits for the screen must not wait for ever.
         drop(inbox);
-        if let Some(keeper) = self.keeper.take() {
-            keeper.end();
-        }
         self.desk.close();
         if !self
             .run
@@ -372,6 +372,9 @@ impl Runner {
             .is_none_or(|run| !is_going(&run) || wait(&run))
         {
             return false;
+        }
+        if let Some(keeper) = self.keeper.take() {
+            keeper.end();
         }
         // Whoever waits for a host need not be waited for.
         self.engine.leave();
@@ -480,7 +483,7 @@ fn do_jobs(engine: &Engine, queue: &Receiver<Job>, messages: &Sender<Msg>) {
                     continue;
                 }
                 *known = Some(digest);
-                match config::load(path, &reader.env) {
+                match config::reload(path, &reader.env) {
                     // It may ask for its group, which may take a while.
                     Ok(config) => Msg::ConfigRead(Arc::new((reader.rebuild)(config))),
                     Err(problems) => Msg::ConfigBroken(problems.0),

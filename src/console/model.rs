@@ -335,8 +335,8 @@ pub enum Item {
     Sort(Sort),
     /// Wear a theme.
     Theme(String),
-    /// Show what a filter lets through.
-    Filter(String),
+    /// Show what a filter lets through: its name, and the filter.
+    Filter(String, String),
     /// Open an agent.
     Agent(String),
 }

@@ -29,7 +29,7 @@ use super::preferences::{self, Preferences};
 use super::text::{Line, Prepared, Tones};
 use crate::archive::Written;
 use crate::baseline::Inspected;
-use crate::config::{Diagnostic, Host};
+use crate::config::{self, Diagnostic, Host};
 use crate::engine::{
     Address, Engine, HostStatus, Observation, Outcome, Past, Plan, Progress, Report, Setting,
 };
@@ -241,6 +241,8 @@ fn answer(model: &mut Model, msg: Msg) -> Vec<Effect> {
         }
         Msg::Resize(columns, rows) => {
             model.size = (columns, rows);
+            // Also after another program had the terminal.
+            model.reset.in_sight = None;
             model.keep_cursor_visible();
             model.agent.arrange(columns);
             agent::keep_cursor_visible(model);
@@ -322,14 +324,19 @@ fn answer(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::Desk(event) => question::told(model, event),
         Msg::ConfigChanged | Msg::ConfigRead(_) => Vec::new(),
         Msg::ConfigBroken(problems) => {
-            for problem in &problems {
-                model.say(Level::Error, preferences::line(problem, ""));
+            let (errors, warnings): (Vec<_>, Vec<_>) = problems
+                .into_iter()
+                .partition(|it| it.level == config::Level::Error);
+            for (level, problems) in [(Level::Warn, &warnings), (Level::Error, &errors)] {
+                for problem in problems {
+                    model.say(level, preferences::line(problem, ""));
+                }
             }
             model.say(
                 Level::Error,
                 "the configuration was changed and is wrong; the old one stays in force",
             );
-            model.config_error = preferences::summary(&problems, "config check");
+            model.config_error = preferences::summary(&errors, "config check");
             Vec::new()
         }
         Msg::ConfigLoaded(fleet, agents, read_only) => {
@@ -647,8 +654,16 @@ fn observed(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
                 effects.push(Effect::Texts(seen.agent.clone()));
                 ran |= row.seen.as_ref().is_some_and(|old| old.last != seen.last);
             }
-            if let Stage::Plan(view) = &model.reset.stage {
-                replan |= view.plan.steps.iter().any(|step| step.agent == seen.agent);
+            match &model.reset.stage {
+                Stage::Plan(view) => {
+                    replan |= view.plan.steps.iter().any(|step| step.agent == seen.agent);
+                }
+                // What is being made may be of before that.
+                Stage::Planning(request) => {
+                    let names = request.names();
+                    model.reset.stale |= names.is_empty() || names.contains(&seen.agent);
+                }
+                _ => {}
             }
         }
         if let Some(why) = &seen.ledger_error {
@@ -677,7 +692,6 @@ fn observed(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
     if let Stage::Plan(view) = &model.reset.stage
         && replan
     {
-        // What is being made may be of before that.
         model.reset.stale = model.waiting;
         if !model.waiting {
             let request = view.request.clone();
@@ -722,7 +736,7 @@ fn config_loaded(
     let names: Vec<&String> = model.rows.iter().map(|row| &row.name).collect();
     model.marks.retain(|name| names.contains(&name));
     let open = &model.agent.name;
-    let gone = (model.screen == Screen::Agent && !names.contains(&open)).then(|| open.clone());
+    let gone = (!open.is_empty() && !names.contains(&open)).then(|| open.clone());
     model.hosts = HostsScreen::default();
     model.fleet = fleet;
     model.read_only.by_config = read_only;
@@ -733,7 +747,10 @@ fn config_loaded(
     }
     model.arrange();
     model.say(Level::Info, "the configuration was changed and is in force");
-    if let Some(name) = gone {
+    if gone.is_some() {
+        model.back = Default::default();
+    }
+    if let Some(name) = gone.filter(|_| model.screen == Screen::Agent) {
         let text = format!("{name} is no longer in the configuration, which was changed");
         model.say(Level::Warn, text);
         go(model, Screen::Fleet);

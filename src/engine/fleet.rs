@@ -311,8 +311,8 @@ impl Watch {
         }
     }
 
-    /// Asks what changed, in a thread of its own: a disk that does not answer keeps
-    /// only that from being asked again.
+    /// Asks what changed, in a thread of its own: while a disk does not answer, the
+    /// watcher and the workers go on.
     fn begin_sweep(&mut self) {
         self.watch_folders();
         self.jobs.change(1);
@@ -545,6 +545,7 @@ fn worker(engine: &Engine, sweep: &Sweep, queue: &Receiver<String>, messages: &S
         };
         let observation = catch_unwind(AssertUnwindSafe(look));
         let observation = observation.ok().and_then(crate::error::Result::ok);
+        sweep.looked(&name, observation.as_deref());
         let took = engine.clock().instant().duration_since(began);
         if messages
             .send(Message::Done(name, observation, took))

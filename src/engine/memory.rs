@@ -343,9 +343,10 @@ fn line_end(text: &[u8], start: usize) -> usize {
 
 /// Whether a separator line of `memory` ends with CR LF where that of the baseline
 /// does not. Then the lines above it end so, too, and none of them is the baseline's.
-pub fn has_cr_lf(memory: &[u8], operator_part: &[u8]) -> bool {
+pub fn has_cr_lf(memory: &[u8], baseline: &Baseline) -> bool {
     let lines = |text| <[u8]>::split_inclusive(text, |byte| *byte == b'\n');
-    let Some(own) = lines(operator_part).next_back() else {
+    let own = lines(baseline.operator_part()).next_back();
+    let Some(own) = own.filter(|_| baseline.cut().is_some()) else {
         return false;
     };
     let ends = |line: &[u8]| line.ends_with(b"\r\n");

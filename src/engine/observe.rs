@@ -684,7 +684,7 @@ impl Engine {
             ),
             (Some(_), _) => (State::Scratch, String::new()),
             (None, _) => {
-                let cr_lf = memory::has_cr_lf(&reading.head, current.operator_part());
+                let cr_lf = memory::has_cr_lf(&reading.head, current);
                 let why = if cr_lf { CR_LF } else { NO_BOUNDARY };
                 (State::NoSep, why.to_string())
             }

@@ -304,7 +304,7 @@ impl Console {
     }
 
     fn detail(&self, name: &str, memory: &[u8], baseline: Option<&[u8]>) -> Detail {
-        use memory_shepherd::engine::memory::Baseline;
+        use memory_shepherd::engine::memory::{Baseline, has_cr_lf};
         let row = self.model.row(name).and_then(|row| row.best());
         let mut observation = row.expect("an agent that was seen").clone();
         let known = baseline.map(|baseline| Baseline::new(baseline.to_vec(), "---"));
@@ -319,6 +319,7 @@ impl Console {
                 .is_none()
                 .then(|| observation.why.clone()),
             observation,
+            cr_lf: known.as_ref().is_some_and(|known| has_cr_lf(memory, known)),
             operator_part: known.map(|known| known.operator_part().to_vec()),
             memory: memory.to_vec(),
             more: 0,

@@ -131,6 +131,23 @@ fn a_sweep_looks_only_at_what_changed_and_nobody_told() {
     });
 }
 
+#[test]
+fn who_could_not_be_read_is_looked_at_by_every_sweep() {
+    let world = World::new(&["a"]);
+    fs::create_dir(world.memory("a")).unwrap();
+    world.clock.advance(Duration::from_secs(100 * 365 * 86_400));
+    let (sender, events) = unbounded();
+    let fleet = Fleet::start(Arc::new(world.engine()), sender);
+    assert!(fleet.wait_idle(LIMIT));
+    assert!(events.try_iter().count() > 0);
+    for _ in 0..3 {
+        passing(&world, &fleet, || {
+            let mut looks = events.try_iter();
+            looks.any(|event| matches!(event, FleetEvent::Observed(_)))
+        });
+    }
+}
+
 /// Hosts that exist only in this process, by their names.
 struct Hosts(HashMap<String, Fake>);
 

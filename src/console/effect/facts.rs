@@ -176,7 +176,7 @@ fn content_of(content: &Content, detail: &Detail) -> Vec<Fact> {
     facts.push(plain("sha256", content.sha256.to_string()));
     match &content.boundary {
         None => {
-            let none = match detail.has_cr_lf() {
+            let none = match detail.cr_lf {
                 true => "ends with CR LF, so it is none: all of it counts as scratch",
                 false => "none: all of it counts as scratch",
             };
@@ -244,7 +244,7 @@ pub(super) fn findings(detail: &Detail) -> Vec<(String, Tone)> {
             found.push((format!("separator L{line} ({nth} of {of})"), Tone::Plain));
         }
         Some(_) => found.push(("the baseline has no separator".to_string(), Tone::Plain)),
-        None if detail.has_cr_lf() => {
+        None if detail.cr_lf => {
             let why = "the separator line ends with CR LF, the baseline's with LF";
             found.push((why.to_string(), Tone::Warn));
         }

@@ -15,8 +15,8 @@ use crate::error::{PathContext, Result};
 pub(super) enum Chore {
     /// The theme of a name, and whether the operator asked for it just now.
     Theme(Themes, String, bool),
-    /// A text in a file of this folder.
-    Page(PathBuf, Page),
+    /// A text in a file of this folder, by the number of the request.
+    Page(u64, PathBuf, Page),
 }
 
 /// What came of it.
@@ -24,7 +24,7 @@ pub enum Brought {
     /// A theme.
     Theme(Worn),
     /// The text, in a file that is removed with this.
-    Page(Result<NamedTempFile>),
+    Page(u64, Result<NamedTempFile>),
 }
 
 /// A theme that is to be worn.
@@ -51,7 +51,7 @@ pub(super) fn run(chores: &Receiver<Chore>, brought: &Sender<Brought>) {
                     asked,
                 })
             }
-            Chore::Page(folder, page) => Brought::Page(write(&folder, &page)),
+            Chore::Page(number, folder, page) => Brought::Page(number, write(&folder, &page)),
         };
         if brought.send(done).is_err() {
             return;

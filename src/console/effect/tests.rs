@@ -488,15 +488,15 @@ fn themes_and_texts_for_the_pager_come_from_elsewhere() {
     fleet.runner.theme(&themes, "no-such-one", true);
     fleet.runner.theme(&themes, "dark", false);
     let page = Page::new("../alpha", b"note one\n");
-    fleet.runner.page(fleet.root.path(), page);
+    fleet.runner.page(7, fleet.root.path(), page);
     let brought = || fleet.runner.brought().recv_timeout(LIMIT).unwrap();
     let worn = |brought| match brought {
         Brought::Theme(worn) => (worn.name, worn.theme.is_ok(), worn.asked),
-        Brought::Page(_) => panic!("themes come first"),
+        Brought::Page(..) => panic!("themes come first"),
     };
     assert_eq!(worn(brought()), ("no-such-one".to_string(), false, true));
     assert_eq!(worn(brought()), ("dark".to_string(), true, false));
-    let Brought::Page(Ok(file)) = brought() else {
+    let Brought::Page(7, Ok(file)) = brought() else {
         panic!("no text");
     };
     assert_eq!(file.path().parent(), Some(fleet.root.path()));
@@ -504,6 +504,6 @@ fn themes_and_texts_for_the_pager_come_from_elsewhere() {
     // The folder is gone.
     fleet
         .runner
-        .page(&fleet.root.path().join("none"), Page::new("alpha", b""));
-    assert!(matches!(brought(), Brought::Page(Err(_))));
+        .page(8, &fleet.root.path().join("none"), Page::new("alpha", b""));
+    assert!(matches!(brought(), Brought::Page(8, Err(_))));
 }

@@ -24,6 +24,9 @@ pub struct ResetScreen {
     /// Until when keys mean nothing to it: who sees a plan for the first time, or
     /// again, is to read it first.
     pub deaf_until: Duration,
+    /// When the key that confirms came last, after it unlocked what was read-only: one
+    /// that is held must not go on to confirm.
+    pub held: Option<Duration>,
     /// Whether something that the plan is about changed while it was made anew.
     pub stale: bool,
     /// The result that was there before the plan, and is again when that is left.

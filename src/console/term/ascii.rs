@@ -2,8 +2,8 @@
 
 use ratatui::buffer::{Buffer, Cell};
 
-/// What our own signs become. Marks of what is hidden wear a style that tells them
-/// from what an agent wrote, whatever they are spelt with.
+/// What our own signs become, whoever wrote them. In texts the marks of what is hidden
+/// wear a style that tells them from what an agent wrote, whatever they are spelt with.
 const SIGNS: &[(char, char)] = &[
     ('─', '-'),
     ('│', '|'),
@@ -17,6 +17,7 @@ const SIGNS: &[(char, char)] = &[
     ('‹', '<'),
     ('›', '>'),
     ('◌', 'o'),
+    ('•', '*'),
     ('░', '.'),
     ('▁', '.'),
     ('▂', ':'),

@@ -59,16 +59,16 @@ pub fn diff(detail: &Detail, deadline: Option<Instant>) -> Prepared {
         });
     match boundary {
         None => {
-            let why = match detail.has_cr_lf() {
+            let why = match detail.cr_lf {
                 true => "The separator line ends with CR LF, so no line is the baseline's: the",
                 false => "No separator: the",
             };
             let why = format!("{why} WHOLE file would be archived, then replaced.");
             let banner = vec![Line::note(Kind::Note, why)];
-            compared(banner, [old, above], detail.more, deadline)
+            compared(banner, [old, above], [0, detail.more], deadline)
         }
         Some(boundary) if boundary.drifted() => {
-            let mut prepared = compared(Vec::new(), [old, above], 0, deadline);
+            let mut prepared = compared(Vec::new(), [old, above], [0, 0], deadline);
             prepared.lines.extend(end.clone());
             if let Some(lines) = &mut prepared.but_blanks {
                 lines.extend(end);
@@ -106,7 +106,7 @@ pub fn scratch(detail: &Detail) -> Prepared {
     let content = detail.observation.content.as_ref();
     let boundary = content.and_then(|content| content.boundary);
     if boundary.is_none() {
-        let why = match detail.has_cr_lf() {
+        let why = match detail.cr_lf {
             true => "No boundary, because lines end with CR LF; all of it may be scratch:",
             false => "No separator, so all of it may be scratch:",
         };
@@ -155,9 +155,7 @@ pub fn passed(passed: &Passed, deadline: Option<Instant>) -> Prepared {
             show(&mut lines, after, 1, 0);
             lines.into()
         }
-        [Some(before), Some(after)] => {
-            compared(lines, [before, after], more[0].max(more[1]), deadline)
-        }
+        [Some(before), Some(after)] => compared(lines, [before, after], more, deadline),
         [Some(text), None] => {
             lines.push(Line::note(Kind::Note, "What stood there before:"));
             show(&mut lines, text, 1, more[0]);
@@ -176,12 +174,13 @@ pub fn passed(passed: &Passed, deadline: Option<Instant>) -> Prepared {
 fn compared(
     before: Vec<Line>,
     texts: [&[u8]; 2],
-    more: u64,
+    more: [u64; 2],
     deadline: Option<Instant>,
 ) -> Prepared {
     let [(old, old_left), (new, new_left)] = texts.map(beginning);
-    let left = old_left.max(new_left) + more;
-    let ends = [old_left, new_left].map(|left| left + more > 0);
+    let left = [old_left + more[0], new_left + more[1]];
+    let ends = left.map(|left| left > 0);
+    let left = left[0].max(left[1]);
     let with = |diff: Diff| {
         let mut lines = before.clone();
         lines.extend(diff.lines.into_iter().map(line));

@@ -16,6 +16,9 @@ const UNLOCKED: Duration = Duration::from_secs(30 * 60);
 /// More printable keys than this in one read were not typed by a hand.
 const BURST: usize = 8;
 
+/// A key that comes again so soon may be held.
+const HELD: Duration = Duration::from_secs(1);
+
 /// How many rows of a list a page is.
 const PAGE: usize = 10;
 
@@ -113,8 +116,8 @@ pub(super) fn key_came(model: &mut Model, key: Key) -> Vec<Effect> {
     }
     if model.is_too_small() {
         // Nothing can be seen, so nothing is done but to leave.
-        return match model.preferences.keymap.leaves(key) {
-            true => perform(model, Command::Quit, key),
+        return match model.preferences.keymap.leaves(key) && !model.is_going_on() {
+            true => vec![Effect::Cancel, Effect::Quit],
             false => Vec::new(),
         };
     }
@@ -123,6 +126,13 @@ pub(super) fn key_came(model: &mut Model, key: Key) -> Vec<Effect> {
     }
     if model.prompt.is_some() {
         return prompt_key(model, key);
+    }
+    if let Some(last) = model.reset.held.take()
+        && key.typed() == Some(CONFIRM)
+        && model.now.since < last + HELD
+    {
+        model.reset.held = Some(model.now.since);
+        return Vec::new();
     }
     if model.reset.in_sight.is_some() && model.now.since < model.reset.deaf_until {
         return Vec::new();
@@ -200,6 +210,7 @@ pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
             if key.typed() == Some('y') {
                 model.read_only.on = false;
                 model.read_only.unlocked_until = Some(model.now.since + UNLOCKED);
+                model.reset.held = Some(model.now.since);
                 model.say(Level::Warn, "unlocked for 30 minutes");
             }
             return Vec::new();
@@ -282,7 +293,7 @@ fn choose(model: &mut Model, item: Item) -> Vec<Effect> {
             Vec::new()
         }
         Item::Theme(name) => vec![Effect::Theme(name)],
-        Item::Filter(filter) => {
+        Item::Filter(_, filter) => {
             filter_by(model, filter);
             go(model, Screen::Fleet);
             Vec::new()

@@ -3,6 +3,7 @@
 //! fleet of thousands costs next to nothing.
 
 use std::collections::HashMap;
+use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,8 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::baseline::seal;
 use crate::clock::Clock;
 use crate::config::Agent;
-use crate::engine::observe::FRESH;
-use crate::engine::{Engine, lock};
+use crate::engine::observe::{Block, FRESH};
+use crate::engine::{Engine, Observation, lock};
+use crate::error::Kind;
 use crate::transport::Stamp;
 
 /// What changed unnoticed.
@@ -51,7 +53,7 @@ impl Sweep {
     /// Nobody has been looked at yet.
     pub(super) fn new(engine: &Arc<Engine>) -> Sweep {
         Sweep {
-            config: Mutex::new(stamp(&engine.config().path)),
+            config: Mutex::new(target(&engine.config().path)),
             known: Mutex::default(),
             engine: Arc::clone(engine),
         }
@@ -70,6 +72,20 @@ impl Sweep {
         };
     }
 
+    /// Takes note of what the look came to. One that failed, for want of a descriptor
+    /// say, is repeated: what hindered it changes no stamp.
+    pub(super) fn looked(&self, agent: &str, seen: Option<&Observation>) {
+        let whole = seen.is_some_and(|seen| {
+            let hindered = |block: &Block| block.kind != Kind::Integrity;
+            seen.was_read()
+                && seen.ledger_error.is_none()
+                && !seen.block.as_ref().is_some_and(hindered)
+        });
+        if !whole {
+            self.known().remove(agent);
+        }
+    }
+
     /// Looks for what has changed since.
     pub(super) fn look(&self) -> Missed {
         let common = self.common();
@@ -80,7 +96,7 @@ impl Sweep {
             self.known().get(&agent.name) != Some(&trace)
         });
         let agents = changed.map(|agent| agent.name.clone()).collect();
-        let now = stamp(&self.engine.config().path);
+        let now = target(&self.engine.config().path);
         let mut before = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         Missed {
             agents,
@@ -130,13 +146,21 @@ impl Trace {
 
 /// The stamp of what stands at a path; none where nothing can be seen.
 fn stamp(path: &Path) -> Option<Stamp> {
-    let seen = std::fs::symlink_metadata(path).ok()?;
+    std::fs::symlink_metadata(path).ok().map(stamp_of)
+}
+
+/// The same of what a link leads to: the config may be one.
+fn target(path: &Path) -> Option<Stamp> {
+    std::fs::metadata(path).ok().map(stamp_of)
+}
+
+fn stamp_of(seen: Metadata) -> Stamp {
     let nanoseconds =
         |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
-    Some(Stamp {
+    Stamp {
         size: seen.len(),
         modified: nanoseconds(seen.mtime(), seen.mtime_nsec()),
         changed: nanoseconds(seen.ctime(), seen.ctime_nsec()),
         inode: seen.ino(),
-    })
+    }
 }

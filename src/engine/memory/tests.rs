@@ -101,14 +101,23 @@ fn the_separator_is_compared_literally_and_never_as_a_pattern() {
 #[test]
 fn a_separator_line_that_ends_otherwise_is_told() {
     let baseline = b"# Rules\n- be kind\n---\ntail\n";
-    let part = Baseline::new(baseline.to_vec(), "---");
-    let part = part.operator_part();
-    assert!(has_cr_lf(b"# Rules\r\n- be kind\r\n---\r\nnote\r\n", part));
-    assert!(!has_cr_lf(b"# Rules\n- be kind\n---\nnote\r\n", part));
-    assert!(!has_cr_lf(b"nothing\r\nof it\r\n", part));
+    let of = |text: &[u8]| Baseline::new(text.to_vec(), "---");
+    let own = of(baseline);
+    let memory = b"# Rules\r\n- be kind\r\n---\r\nnote\r\n";
+    assert!(has_cr_lf(memory, &own));
+    assert!(!has_cr_lf(b"# Rules\n- be kind\n---\nnote\r\n", &own));
+    assert!(!has_cr_lf(b"nothing\r\nof it\r\n", &own));
     let both = b"# Rules\r\n---\r\n";
-    assert!(!has_cr_lf(both, both), "the baseline's own lines end so");
-    assert!(!has_cr_lf(b"---\r\n", b""));
+    assert!(
+        !has_cr_lf(both, &of(both)),
+        "the baseline's own lines end so"
+    );
+    assert!(!has_cr_lf(b"---\r\n", &of(b"")));
+    let without = of(b"# Rules\n- be kind\n");
+    assert!(
+        !has_cr_lf(memory, &without),
+        "its last line is no separator"
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use memory_shepherd::console::command::{self, Command, TABLE};
 use memory_shepherd::console::keymap::{self, Code, Key, Keymap};
-use memory_shepherd::console::model::{Screen, Sort};
+use memory_shepherd::console::model::{Overlay, Screen, Sort};
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::State;
 
@@ -40,6 +40,20 @@ fn behind_the_word_of_a_kind_the_palette_means_nothing_else() {
     for nothing in ["theme ../x", "sort nothing", "agent nobody", "filter none"] {
         assert_eq!(chosen(nothing), (Sort::Severity, Vec::new()), "{nothing}");
     }
+}
+
+#[test]
+fn filters_that_say_the_same_are_two_all_the_same() {
+    let mut console = four();
+    let same = [("one", "is:drifted"), ("two", "is:drifted")];
+    console.model.preferences.filters = same.map(|(a, b)| (a.into(), b.into())).into();
+    console.press(":");
+    console.type_line("filter ");
+    console.press("Down Down");
+    let Some(Overlay::Palette(chooser)) = &console.model.overlay else {
+        panic!("no palette");
+    };
+    assert_eq!(chooser.cursor, 1, "the second is the last");
 }
 
 #[test]

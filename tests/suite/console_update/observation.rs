@@ -84,6 +84,12 @@ fn an_agent_that_left_the_config_is_left_too() {
     let info = console.model.fleet.clone();
     console.send(Msg::ConfigLoaded(info, agents(&["alpha"]), false));
     assert_eq!(console.model.screen, Screen::Fleet);
+    // Nor is one led back to it from a plan.
+    let mut planning = four();
+    planning.press("d X");
+    let info = planning.model.fleet.clone();
+    planning.send(Msg::ConfigLoaded(info, agents(&["alpha"]), false));
+    assert_eq!(planning.model.screen, Screen::Fleet);
     assert!(
         console.said().starts_with("charlie is no longer"),
         "{}",

@@ -244,10 +244,51 @@ fn nothing_is_confirmed_where_nothing_can_be_seen() {
     console.send(keys("y"));
     assert_eq!(console.applied(), ["bravo"]);
     console.send(Msg::Resize(80, 14));
-    console.press("q");
-    assert!(console.effects.contains(&Effect::Cancel));
-    assert!(!console.effects.contains(&Effect::Quit), "a run first");
+    assert_eq!(console.press("q"), [], "it stops no run");
+    assert_eq!(console.press("^c"), [Effect::Cancel]);
     assert!(console.press("q").contains(&Effect::Quit));
+}
+
+#[test]
+fn the_key_that_unlocks_goes_on_to_confirm_nothing_while_it_is_held() {
+    let mut console = four();
+    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+    console.press("! !");
+    console.send(keys("y"));
+    assert!(console.model.why_read_only().is_none(), "it is unlocked");
+    for _ in 0..100 {
+        console.now += Duration::from_millis(500);
+        console.send(keys("y"));
+    }
+    assert_eq!(console.applied(), [] as [&str; 0], "held");
+    // The plan has been made anew meanwhile.
+    console.answer(plan(&[("bravo", State::Scratch)]));
+    console.pass(Duration::from_secs(1));
+    console.send(keys("y"));
+    assert_eq!(console.applied(), ["bravo"], "let go and pressed");
+}
+
+#[test]
+fn a_plan_that_comes_back_with_the_terminal_is_read_first() {
+    let mut console = four();
+    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+    console.press("^z");
+    console.pass(DEAF);
+    console.send(Msg::Resize(120, 36));
+    console.send(keys("y"));
+    assert_eq!(console.applied(), [] as [&str; 0]);
+}
+
+#[test]
+fn what_changes_while_a_first_plan_is_made_makes_another() {
+    let mut console = four();
+    console.press("j X");
+    console.observe(vec![seen("bravo", State::Drifted)]);
+    let effects = console.answer(plan(&[("bravo", State::Scratch)]));
+    assert!(
+        matches!(effects.as_slice(), [Effect::Plan(..)]),
+        "{effects:?}"
+    );
 }
 
 #[test]
