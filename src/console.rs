@@ -523,6 +523,12 @@ impl Console {
         let Some(msg) = (!running).then(|| self.runner.go_on()).flatten() else {
             return Ok(true);
         };
+        let worn = self.chosen.name(&self.model.preferences).to_string();
+        self.chosen.config = self.runner.fleets_theme().to_string();
+        let name = self.chosen.name(&self.model.preferences);
+        if name != worn {
+            self.runner.theme(&self.themes, name, false);
+        }
         let effects = update(&mut self.model, self.clock.moment(), msg);
         self.handle(effects, screen)
     }

@@ -337,6 +337,11 @@ impl Runner {
         drop(self.workers.jobs.send(job));
     }
 
+    /// The theme that the config in force names.
+    pub fn fleets_theme(&self) -> &str {
+        &self.engine.config().general.theme
+    }
+
     /// Goes on with a changed config, if there is one. Not while a run is in
     /// progress: it would have two engines at once.
     pub fn go_on(&mut self) -> Option<Msg> {

@@ -19,6 +19,7 @@ pub use act::perform;
 use act::{go, left_for_a_plan};
 use keys::{is_covered, keys_came, paste};
 
+use super::command::Command;
 use super::keymap::Key;
 use super::model::{
     Clip, Edit, Fleet, FleetView, Handed, HostsScreen, Level, Model, Moment, PACE, Page, Pending,
@@ -289,6 +290,14 @@ fn answer(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::Ended(report) => ended(model, &report),
         Msg::Log(Ok(runs)) => {
             model.dirty |= model.log.runs != runs || model.ledger_error.is_some();
+            let first = !std::mem::replace(&mut model.log.read, true);
+            if let Some(text) = runs
+                .first()
+                .filter(|_| first)
+                .and_then(|run| cut_short(model, run))
+            {
+                model.say(Level::Warn, text);
+            }
             model.log.change(|log| log.runs = runs);
             model.ledger_error = None;
             model.follow_trends();
@@ -359,6 +368,15 @@ fn answer(model: &mut Model, msg: Msg) -> Vec<Effect> {
         }
         Msg::Quit => vec![Effect::Cancel, Effect::Quit],
     }
+}
+
+/// What there is to be told of a run that was cut short, as by a line that broke.
+fn cut_short(model: &Model, run: &RunSummary) -> Option<String> {
+    let left = run.count(Outcome::NotStarted);
+    let (run, key) = (&run.run, model.key(Command::GoLog));
+    (left > 0).then(|| {
+        format!("the last run, {run}, was cut short before it came to {left} of its agents; {key} has it")
+    })
 }
 
 /// When [`Msg::Tick`] should come next, if nothing else happens.

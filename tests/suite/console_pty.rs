@@ -384,6 +384,28 @@ fn all_that_is_wrong_with_a_theme_is_said_in_lines() {
 }
 
 #[test]
+fn the_fleets_theme_is_worn_as_soon_as_the_config_names_it() {
+    let site = site();
+    let mut terminal = fleet(&site);
+    let before = ground(&terminal);
+    let config = site.read(CONFIG);
+    site.write(
+        CONFIG,
+        config.replacen("[general]\n", "[general]\ntheme = light\n", 1),
+    );
+    terminal.wait("another ground", |terminal| ground(terminal) != before);
+    // What the operator prefers holds against it.
+    site.write(
+        "home/config/memory-shepherd/console.toml",
+        "theme = \"terminal\"\n",
+    );
+    terminal.wait("the ground of before", |terminal| {
+        ground(terminal) == before
+    });
+    leaves(terminal);
+}
+
+#[test]
 fn in_a_locale_without_utf_8_all_of_it_is_ascii() {
     let site = site();
     note(&site, MONITOR, "- 日本 ─ done\u{202e}\n");

@@ -43,6 +43,8 @@ enum Queue {
     /// The host's, for texts; none for this machine's.
     Texts(String),
     Patch(String),
+    /// What was done to an agent, or what one record of it changed.
+    Past(String, Option<u64>),
     Connect(String),
     Settings,
     Copy,
@@ -132,6 +134,8 @@ pub fn ended(model: &mut Model, msg: &Msg) {
             texts.agent.clone(),
         ),
         Msg::Patch(agent, _) => (Queue::Patch(agent.clone()), String::new()),
+        Msg::History(agent, _) => (Queue::Past(agent.clone(), None), String::new()),
+        Msg::Passed(agent, seq, _) => (Queue::Past(agent.clone(), Some(*seq)), String::new()),
         Msg::Settings(host, _) => (Queue::Settings, host.name.clone()),
         Msg::Copied(clip, _) => (Queue::Copy, clip.what.clone()),
         Msg::Entry(agent, ..) => (Queue::Entry, agent.clone()),
@@ -172,6 +176,16 @@ pub fn begun(model: &mut Model, effects: &[Effect]) {
                 Queue::Patch(agent.clone()),
                 "",
                 format!("diff of {agent}, to be copied"),
+            ),
+            Effect::History(agent) => (
+                Queue::Past(agent.clone(), None),
+                "",
+                format!("history of {agent}"),
+            ),
+            Effect::Passed(agent, seq) => (
+                Queue::Past(agent.clone(), Some(*seq)),
+                "",
+                format!("what a run changed at {agent}"),
             ),
             Effect::Settings(host) => (
                 Queue::Settings,

@@ -17,6 +17,8 @@ pub const RUNS: usize = 10_000;
 pub struct LogScreen {
     /// The last runs of the ledger, at most [`RUNS`], the youngest first.
     pub runs: Vec<RunSummary>,
+    /// Whether they were read once.
+    pub read: bool,
     /// What was said in this session, the youngest first.
     pub messages: VecDeque<Message>,
     /// Runs of this session with the command that does the same, the youngest

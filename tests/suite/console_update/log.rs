@@ -8,6 +8,31 @@ use super::{dirties, running};
 use crate::console_fleet::{Console, four, report, run};
 
 #[test]
+fn a_last_run_that_was_cut_short_is_told_once() {
+    let stopped = || {
+        let left = [("alpha", Outcome::Ok), ("bravo", Outcome::NotStarted)];
+        vec![
+            run("aaaa", 10, &left),
+            run("bbbb", 20, &[("alpha", Outcome::Ok)]),
+        ]
+    };
+    let mut console = four();
+    console.send(Msg::Log(Ok(stopped())));
+    assert!(
+        console.said().contains("aaaa, was cut short"),
+        "{}",
+        console.said()
+    );
+    console.press("j");
+    console.send(Msg::Log(Ok(stopped())));
+    assert_eq!(console.said(), "", "once");
+    let mut console = four();
+    console.send(Msg::Log(Ok(stopped().split_off(1))));
+    console.send(Msg::Log(Ok(stopped())));
+    assert_eq!(console.said(), "", "this one was cut in sight");
+}
+
+#[test]
 fn the_log_is_searched_and_a_run_of_it_opens_as_a_result() {
     let mut console = four();
     let runs = vec![
