@@ -8,6 +8,7 @@ pub mod columns;
 pub mod command;
 mod effect;
 pub mod filter;
+mod input;
 pub mod kept;
 pub mod keymap;
 pub mod markdown;
@@ -25,27 +26,26 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, after, never, select, unbounded};
-use crossterm::event::{self, Event as TerminalEvent, KeyEventKind};
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
-use signal_hook::iterator::Signals;
+use crossbeam_channel::{Receiver, after, never, select, unbounded};
+use crossterm::event::{Event as TerminalEvent, KeyEventKind};
+use signal_hook::consts::{SIGCONT, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 
 use crate::clock::Clock;
 use crate::config::{Config, Env, Protect};
 use crate::demo::host::Host;
 use crate::engine::{Address, Engine};
-use crate::error::{Error, Kind, PathContext, Result};
+use crate::error::{Error, Kind, Result};
 use crate::transport::sftp::askpass::{self, Desk};
 use effect::{Brought, Going, Own, Runner, Worn, told};
 pub use effect::{Rebuild, findings, runs};
+use input::Input;
 use model::{
     AgentScreen, Clip, Edit, FleetView, Handed, HostsScreen, Jobs, Level, LogScreen, Model, Moment,
     Pending, ReadOnly, ResetScreen, Row, Screen, Sort,
 };
-use outside::{Change, Gate, Guest, Outside, Watched};
+use outside::{Change, Gate, Guest, Outside};
 use preferences::Preferences;
 use tempfile::NamedTempFile;
 use term::{Abilities, Pace};
@@ -193,7 +193,7 @@ pub fn run(options: Options) -> Result<bool> {
     // From here on nothing ends this before the terminal is given back, so all that
     // may take a while is done.
     let (typed, input) = unbounded();
-    watch_signals(&typed)?;
+    input::watch_signals(&typed)?;
     let mut screen = term::Screen::enter(options.abilities)?;
     let mut model = first_model(config, clock.moment(), screen.size());
     model.word_marks = theme.word_marks();
@@ -216,7 +216,7 @@ pub fn run(options: Options) -> Result<bool> {
         Some(Err(error)) => model.say(Level::Warn, kept::forgotten(error)),
         Some(Ok(None)) | None => {}
     }
-    let gate = read_terminal(typed);
+    let gate = input::read_terminal(typed);
     let (runner, inbox) = Runner::start(
         options.engine,
         options.desk,
@@ -302,13 +302,6 @@ impl Since {
             wall: self.0.now(),
         }
     }
-}
-
-/// What comes from outside.
-enum Input {
-    Terminal(TerminalEvent),
-    Signal(i32),
-    Gone,
 }
 
 struct Console {
@@ -732,35 +725,6 @@ impl Console {
     }
 }
 
-/// Hands on signals, in a thread of its own. None ends this program by itself from
-/// now on.
-fn watch_signals(out: &Sender<Input>) -> Result<()> {
-    let process = std::path::Path::new("this process");
-    let signals = [SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH];
-    let mut signals = Signals::new(signals).path("watch for signals in", process)?;
-    let out = out.clone();
-    thread::spawn(move || {
-        for signal in signals.forever() {
-            if out.send(Input::Signal(signal)).is_err() {
-                return;
-            }
-        }
-    });
-    Ok(())
-}
-
-/// Reads keys and notices when the terminal goes, each in a thread of its own.
-fn read_terminal(out: Sender<Input>) -> Gate {
-    let sender = out.clone();
-    thread::spawn(move || {
-        term::wait_until_gone();
-        let _ = sender.send(Input::Gone);
-    });
-    let (gate, watched) = outside::gate();
-    thread::spawn(move || watch_terminal(&out, &watched));
-    gate
-}
-
 /// Waits for the end of a run, and says so where the screen was. False when the
 /// operator ends the wait.
 fn wait_for_run(run: &Going, input: &Receiver<Input>, out: &mut dyn Write) -> bool {
@@ -780,23 +744,6 @@ fn wait_for_run(run: &Going, input: &Receiver<Input>, out: &mut dyn Write) -> bo
                 Ok(_) => {}
                 Err(_) => return run.recv().is_err(),
             },
-        }
-    }
-}
-
-fn watch_terminal(sender: &Sender<Input>, gate: &Watched) {
-    loop {
-        let input = match event::read() {
-            Ok(event) => Input::Terminal(event),
-            Err(_) => Input::Gone,
-        };
-        // What was typed while the gate closed was meant for who comes.
-        if gate.pass() && !matches!(input, Input::Gone) {
-            continue;
-        }
-        let gone = matches!(input, Input::Gone);
-        if sender.send(input).is_err() || gone {
-            return;
         }
     }
 }

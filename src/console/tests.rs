@@ -1,6 +1,7 @@
 //! What the loop does outside of the model.
 
 use crossbeam_channel::bounded;
+use signal_hook::consts::SIGHUP;
 
 use super::*;
 

@@ -211,11 +211,11 @@ fn breaches(path: &str, source: &str) -> Vec<String> {
         let above = ["console", "cli", "ratatui", "crossterm", "clap"];
         forbid(&source.code, &above, "stands above this room");
     }
-    if !matches!(path, "console.rs" | "console/term.rs") {
+    if !matches!(path, "console.rs" | "console/input.rs" | "console/term.rs") {
         forbid(
             &source.code,
             &["crossterm"],
-            "only console.rs and console/term.rs",
+            "only console.rs, console/input.rs and console/term.rs",
         );
     }
     if !path.starts_with("demo/host") {
