@@ -6,6 +6,7 @@ mod agent;
 pub(super) mod hand;
 mod host;
 mod keys;
+mod plan;
 mod question;
 
 use std::collections::HashMap;
@@ -15,16 +16,16 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 use zeroize::Zeroize;
 
+use act::go;
 pub use act::perform;
-use act::{go, left_for_a_plan};
 use keys::{is_covered, keys_came, paste};
+use plan::{ask_for_plan, give_up_plan, note_plan, plan_anew, planned};
 
 use super::command::Command;
 use super::keymap::Key;
 use super::model::{
     Clip, Edit, Fleet, FleetView, Handed, HostsScreen, Level, Model, Moment, PACE, Page, Pending,
-    PlanView, Request, ResultView, Row, RunSummary, Screen, Stage, Wanted, age, form, jobs,
-    modified,
+    Request, ResultView, Row, RunSummary, Screen, Stage, Wanted, age, jobs, modified,
 };
 use super::preferences::{self, Preferences};
 use super::text::{Line, Prepared, Tones};
@@ -212,23 +213,6 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
     jobs::begun(model, &effects);
     model.dirty |= model.refresh_jobs();
     effects
-}
-
-/// Notices a plan that has come in sight: from then on a moment passes before keys
-/// mean anything to it.
-fn note_plan(model: &mut Model) {
-    let in_sight = match &model.reset.stage {
-        Stage::Plan(view)
-            if model.screen == Screen::Reset && !is_covered(model) && !model.is_too_small() =>
-        {
-            Some(view.shown)
-        }
-        _ => None,
-    };
-    if model.reset.in_sight != in_sight {
-        model.reset.in_sight = in_sight;
-        model.reset.deaf_until = model.now.since + DEAF;
-    }
 }
 
 fn answer(model: &mut Model, msg: Msg) -> Vec<Effect> {
@@ -441,23 +425,6 @@ fn tick(model: &mut Model) -> Vec<Effect> {
     }
 }
 
-/// Asks for the plan on the screen again when it is void by its age.
-fn plan_anew(model: &mut Model) -> Vec<Effect> {
-    let Stage::Plan(view) = &mut model.reset.stage else {
-        return Vec::new();
-    };
-    if model.now.since < view.shown + VALID {
-        return Vec::new();
-    }
-    view.typed.clear();
-    let request = view.request.clone();
-    model.say(
-        Level::Info,
-        "the plan was a minute old: here comes a new one",
-    );
-    ask_for_plan(model, request, true)
-}
-
 /// The ages that are on the screen.
 fn ages(model: &Model) -> Vec<String> {
     let of = |row: &Row| {
@@ -495,97 +462,6 @@ fn ages(model: &Model) -> Vec<String> {
         }
         Screen::Reset => Vec::new(),
     }
-}
-
-fn ask_for_plan(model: &mut Model, request: Request, again: bool) -> Vec<Effect> {
-    model.request += 1;
-    model.waiting = true;
-    model.reset.stale = false;
-    model.dirty = true;
-    if !again {
-        if let Stage::Result(result) = &model.reset.stage {
-            model.reset.behind = Some(result.clone());
-            model.reset.at_result = model.screen == Screen::Reset;
-        } else if model.screen != Screen::Reset {
-            model.reset.at_result = false;
-        }
-        model.reset.stage = Stage::Planning(request.clone());
-        model.reset.cursor = 0;
-        if model.screen != Screen::Reset {
-            model.back.reset = left_for_a_plan(model.screen);
-        }
-        go(model, Screen::Reset);
-    }
-    vec![Effect::Plan(model.request, request, model.unlocked())]
-}
-
-/// Leaves a plan, back to where it was asked for.
-fn give_up_plan(model: &mut Model) {
-    model.waiting = false;
-    let behind = model.reset.behind.take();
-    let at_result = behind.is_some() && model.reset.at_result;
-    model.reset.stage = behind.map_or(Stage::Empty, Stage::Result);
-    model.reset.cursor = 0;
-    model.dirty = true;
-    if model.screen == Screen::Reset && !at_result {
-        go(model, model.back.reset);
-    }
-}
-
-fn planned(model: &mut Model, request: u64, plan: Result<Box<Plan>, Error>) -> Vec<Effect> {
-    if request != model.request || !model.waiting {
-        return Vec::new();
-    }
-    model.waiting = false;
-    model.dirty = true;
-    let asked = match &model.reset.stage {
-        Stage::Planning(request) => request.clone(),
-        Stage::Plan(view) => view.request.clone(),
-        _ => return Vec::new(),
-    };
-    let plan = match plan {
-        Ok(plan) => *plan,
-        Err(error) => {
-            model.say(Level::Error, error.to_string());
-            give_up_plan(model);
-            return Vec::new();
-        }
-    };
-    let form = form(&plan, model);
-    let stale = std::mem::take(&mut model.reset.stale);
-    let again = |model: &mut Model, request| match stale {
-        true => ask_for_plan(model, request, true),
-        false => Vec::new(),
-    };
-    let now = model.now.since;
-    if let Stage::Plan(view) = &mut model.reset.stage
-        && view.plan.hash == plan.hash
-        && view.plan.steps.len() == plan.steps.len()
-        && view.form == form
-        && now < view.shown + VALID
-    {
-        // Only the figures changed: what was typed stays.
-        view.plan = plan;
-        return again(model, asked);
-    }
-    if matches!(&model.reset.stage, Stage::Plan(view) if view.plan.hash != plan.hash || view.form != form)
-    {
-        model.say(
-            Level::Warn,
-            "something the plan depends on has changed: here is a new one",
-        );
-    }
-    let mut hidden = model.hidden_marks();
-    hidden.retain(|name| asked.names().contains(name));
-    model.reset.stage = Stage::Plan(Box::new(PlanView {
-        request: asked.clone(),
-        plan,
-        shown: model.now.since,
-        form,
-        typed: String::new(),
-        hidden,
-    }));
-    again(model, asked)
 }
 
 fn progressed(model: &mut Model, progress: Progress) {

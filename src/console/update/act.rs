@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::{Effect, VALID, agent, ask_for_plan, give_up_plan, hand, host, plan_anew, question};
+use super::plan::{ask_for_plan, give_up_plan, plan_anew};
+use super::{Effect, VALID, agent, hand, host, question};
 use crate::console::chooser;
 use crate::console::command::{self, Command};
 use crate::console::keymap::{Code, Key};

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use super::act::{filter_by, go, open_agent, perform, report_hits, run_plan, sort_by};
-use super::{Effect, hand, note_plan, question};
+use super::plan::note_plan;
+use super::{Effect, hand, question};
 use crate::console::chooser;
 use crate::console::command::{self, Category, Command, Context};
 use crate::console::keymap::{CONFIRM, Code, Key, Meaning};
