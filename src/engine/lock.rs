@@ -82,17 +82,16 @@ impl Drop for Lock {
 pub fn take(archive: &Archive, agent: &str, holder: &Holder) -> Result<Lock> {
     let path = path(archive, agent);
     let mut file = open(archive, &path)?;
-    if !sys::try_lock(file.as_fd()).path("lock", &path)? {
-        let look = || {
-            let holder = read(&mut file);
-            if holder.is_none() {
-                std::thread::sleep(BETWEEN);
-            }
-            holder
-        };
-        let holder = std::iter::repeat_with(look).take(LOOKS_WHEN_REFUSED);
-        let holder = holder.flatten().next();
-        let who = holder.map_or_else(|| "another run".to_string(), |h| h.describe());
+    let mut looks = 0;
+    // Who is refused is told by whom, and one that has let go meanwhile refuses nobody.
+    while !sys::try_lock(file.as_fd()).path("lock", &path)? {
+        let holder = read(&mut file);
+        if holder.is_none() && looks < LOOKS_WHEN_REFUSED {
+            looks += 1;
+            std::thread::sleep(BETWEEN);
+            continue;
+        }
+        let who = holder.map_or_else(|| "another run".to_string(), |it| it.describe());
         return Err(
             Error::new(Kind::Busy, format!("{agent} is locked by {who}"))
                 .hint("wait until it has ended; nothing was changed"),
