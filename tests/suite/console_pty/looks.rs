@@ -1,0 +1,149 @@
+//! Themes, and a terminal that shows no UTF-8.
+
+use super::*;
+
+/// The ground of the row in which help is offered.
+fn ground(terminal: &Terminal) -> vt100::Color {
+    let (rows, columns) = terminal.screen().size();
+    terminal
+        .screen()
+        .cell(rows - 1, columns - 1)
+        .unwrap()
+        .bgcolor()
+}
+
+/// Chooses a theme in the palette.
+fn wear(terminal: &mut Terminal, name: &str) {
+    terminal.send(":");
+    terminal.wait_for(": _");
+    terminal.send(&format!("theme {name}"));
+    terminal.wait_for(&format!(": theme {name}_"));
+    terminal.send("\r");
+}
+
+#[test]
+fn themes_are_the_users_too_and_change_at_once() {
+    let site = site();
+    let own = "home/config/memory-shepherd/themes/mine.toml";
+    site.write(
+        own,
+        "base = \"light\"\n[roles]\ntext = { bg = \"#102030\" }\n",
+    );
+    for (colorterm, bg) in [
+        ("truecolor", vt100::Color::Rgb(0x10, 0x20, 0x30)),
+        ("", vt100::Color::Idx(235)),
+    ] {
+        let mut command = command(Path::new(PROGRAM), &site.path("home"));
+        command.args(["--theme", "mine", "--config"]);
+        command.arg(site.path(CONFIG));
+        command.env("COLORTERM", colorterm);
+        let mut terminal = Terminal::start(command, SIZE);
+        terminal.wait_for("DRIFTED  ");
+        assert_eq!(ground(&terminal), bg, "{colorterm:?}");
+        wear(&mut terminal, "high-contrast");
+        terminal.wait("another ground", |terminal| ground(terminal) != bg);
+        wear(&mut terminal, "terminal");
+        terminal.wait("the terminal's ground", |terminal| {
+            ground(terminal) == vt100::Color::Default
+        });
+        leaves(terminal);
+    }
+    // What becomes wrong while the console runs is said, and changes nothing.
+    let mut terminal = fleet(&site);
+    site.write(own, "[roles]\ntexte = {}\n");
+    wear(&mut terminal, "mine");
+    terminal.wait_for("mine.toml:2: error: there is no role");
+    assert_eq!(ground(&terminal), vt100::Color::Default);
+    leaves(terminal);
+}
+
+#[test]
+fn a_theme_that_does_not_exist_does_not_open_the_console() {
+    let site = site();
+    let mut terminal = open(&site, &["--theme", "drak"]);
+    let ended = terminal.wait_for_exit();
+    assert_eq!(ended.exit_code(), 2);
+    terminal.is_restored();
+    let said = terminal.text();
+    assert!(said.contains("there is no theme called drak"), "{said}");
+    assert!(said.contains("did you mean `dark`?"), "{said}");
+    assert!(said.contains("high-contrast"), "{said}");
+}
+
+#[test]
+fn all_that_is_wrong_with_a_theme_is_said_in_lines() {
+    let site = site();
+    let theme = "base = \"drak\"\n[roles]\naddded = { fg = \"300\" }\nbad = { bgg = \"red\" }\n";
+    site.write("home/config/memory-shepherd/themes/night.toml", theme);
+    let mut terminal = open(&site, &["--theme", "night"]);
+    assert_eq!(terminal.wait_for_exit().exit_code(), 2);
+    let said = String::from_utf8_lossy(&terminal.bytes).into_owned();
+    let lines: Vec<&str> = said
+        .lines()
+        .filter(|line| line.contains("night.toml:"))
+        .collect();
+    for (line, wanted) in lines.iter().zip([
+        "night.toml:1: error: there is no built-in theme `drak`; did you mean `dark`?",
+        "night.toml:3: error: `300` is no colour; ",
+        "night.toml:3: error: there is no role `addded`; did you mean `added`?",
+        "night.toml:4: error: there is no field `bgg`; did you mean `bg`?",
+        "night.toml: 4 errors",
+    ]) {
+        assert!(line.contains(wanted), "{wanted}: {said}");
+    }
+    assert!(lines.len() == 5 && !said.contains('␊'), "{said}");
+    // In the console the first stays on the screen, and all are in the log.
+    let mut terminal = fleet(&site);
+    wear(&mut terminal, "night");
+    terminal.wait_for("night.toml:1: error: there is no built-in theme");
+    terminal.send("7");
+    terminal.wait_for("night.toml:4: error: there is no field");
+    terminal.send("q");
+    terminal.wait_for("WHY");
+    leaves(terminal);
+}
+
+#[test]
+fn the_fleets_theme_is_worn_as_soon_as_the_config_names_it() {
+    let site = site();
+    let mut terminal = fleet(&site);
+    let before = ground(&terminal);
+    let config = site.read(CONFIG);
+    site.write(
+        CONFIG,
+        config.replacen("[general]\n", "[general]\ntheme = light\n", 1),
+    );
+    terminal.wait("another ground", |terminal| ground(terminal) != before);
+    // What the operator prefers holds against it.
+    site.write(
+        "home/config/memory-shepherd/console.toml",
+        "theme = \"terminal\"\n",
+    );
+    terminal.wait("the ground of before", |terminal| {
+        ground(terminal) == before
+    });
+    leaves(terminal);
+}
+
+#[test]
+fn in_a_locale_without_utf_8_all_of_it_is_ascii() {
+    let site = site();
+    note(&site, MONITOR, "- 日本 ─ done\u{202e}\n");
+    let mut command = command(Path::new(PROGRAM), &site.path("home"));
+    command.args(["--config", site.path(CONFIG).to_str().unwrap()]);
+    command.env("LC_ALL", "C");
+    let mut terminal = Terminal::start(command, SIZE);
+    terminal.wait_for("DRIFTED  ");
+    terminal.wait_for("SCRATCH  ");
+    terminal.send("j");
+    terminal.wait("the other row", |terminal| {
+        row_of(terminal, "monitor-bot").starts_with('>')
+    });
+    terminal.send("\r");
+    terminal.wait_for("3 scratch lines.");
+    terminal.send("\t");
+    terminal.wait_for("- ???? - done<U+202E>");
+    terminal.send("\x03");
+    let _ = terminal.wait_for_exit();
+    assert!(terminal.bytes.is_ascii());
+}
