@@ -525,6 +525,15 @@ impl Engine {
             let seen = self.see(agent, &shelf);
             let record = undone.get(&agent.name).copied().flatten();
             let step = self.undo_step(agent, &seen, record, &records, mode, unlocked);
+            let step = step.map(|mut step| {
+                if let (UndoTarget::Agents(_), Some(record)) = (target, record)
+                    && let Some(run) = undo::passed_over(&records, record)
+                {
+                    let note = format!("run {run} was undone already; this goes further back");
+                    step.notes.push(note);
+                }
+                step
+            });
             step.map_err(|error| Skipped::refused(agent, seen.observation.state, &error))
         };
         let mut steps = Vec::new();

@@ -46,6 +46,14 @@ pub(super) fn last<'a>(records: &'a Records, agent: &str, redo: bool) -> Option<
     None
 }
 
+/// The youngest run that [`last`] passed over to come to this record, if it did.
+pub(super) fn passed_over<'a>(records: &'a Records, record: &Record) -> Option<&'a str> {
+    let younger = records.of_agent(&record.what.agent).rev();
+    let mut younger = younger.take_while(|it| it.seq > record.seq);
+    let passed = younger.find(|it| it.what.changed() && it.what.undoes.is_none());
+    passed.map(|it| it.what.run.as_str())
+}
+
 /// The records of a run that changed a memory, one for each agent. A run that
 /// had to replace a memory twice is about what it took out the last time.
 pub(super) fn of_run<'a>(records: &'a Records, run: &str) -> impl Iterator<Item = &'a Record> {

@@ -45,6 +45,33 @@ fn scratch_drift_and_a_missing_boundary_come_back_exactly() {
 }
 
 #[test]
+fn an_undo_that_goes_further_back_than_the_last_run_says_so() {
+    let world = World::new(&["scout"]);
+    let noted = |target: UndoTarget| {
+        let plan = world
+            .engine()
+            .plan_undo(&target, UndoMode::Overwrite, false);
+        let notes = plan.unwrap().steps[0].notes.join("; ");
+        notes.contains("was undone already; this goes further back")
+    };
+    let undo = || UndoTarget::Agents(vec!["scout".to_string()]);
+    world.write_scratch("scout", "- one\n");
+    let first = world.reset();
+    first.ok();
+    world.write_scratch("scout", "- two\n");
+    world.reset().ok();
+    assert!(!noted(undo()), "the last run");
+    world.undo("scout", UndoMode::Refuse).ok();
+    assert!(noted(undo()), "the one before it");
+    assert!(
+        !noted(UndoTarget::Run(first.report.run.clone())),
+        "by its name"
+    );
+    world.redo("scout").ok();
+    assert!(!noted(undo()), "the last one, which was taken back");
+}
+
+#[test]
 fn an_empty_scratch_without_an_entry_comes_back_exactly() {
     let world = World::new(&["scout"]);
     let old = format!("{BASELINE}\n## Scratch Notes\n");

@@ -3,8 +3,8 @@
 use super::act::{go, left_for_a_plan};
 use super::keys::is_covered;
 use super::{DEAF, Effect, VALID};
-use crate::console::model::{Level, Model, PlanView, Request, Row, Screen, Stage, form};
-use crate::engine::{Act, Outcome, Plan, UndoTarget};
+use crate::console::model::{Level, Model, PlanView, Request, Screen, Stage, form};
+use crate::engine::Plan;
 use crate::error::Error;
 
 /// Notices a plan that has come in sight: from then on a moment passes before keys
@@ -125,9 +125,6 @@ pub(super) fn planned(
     }
     let mut hidden = model.hidden_marks();
     hidden.retain(|name| asked.names().contains(name));
-    if let Some(text) = one_further_back(model, &asked, &plan) {
-        model.say(Level::Info, text);
-    }
     model.reset.stage = Stage::Plan(Box::new(PlanView {
         request: asked.clone(),
         plan,
@@ -137,26 +134,4 @@ pub(super) fn planned(
         hidden,
     }));
     again(model, asked)
-}
-
-/// What there is to be told of an undo of what is not the last thing that was done:
-/// that was undone already.
-fn one_further_back(model: &Model, asked: &Request, plan: &Plan) -> Option<String> {
-    let Request::Undo(UndoTarget::Agents(_), _) = asked else {
-        return None;
-    };
-    let undone = |name: &str| {
-        let last = model.row(name).and_then(Row::best)?.last.as_ref()?;
-        Some(last.act == Act::Undo && last.outcome == Outcome::Ok)
-    };
-    let names = plan.steps.iter().map(|step| step.agent.as_str());
-    let names: Vec<&str> = names.filter(|name| undone(name) == Some(true)).collect();
-    let who = match names.as_slice() {
-        [] => return None,
-        [one] => one.to_string(),
-        many => format!("{} of these agents", many.len()),
-    };
-    Some(format!(
-        "the last run of {who} was undone already; this undoes the one before it"
-    ))
 }

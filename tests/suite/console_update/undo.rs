@@ -2,9 +2,9 @@
 
 use memory_shepherd::console::model::{Form, Request, Stage};
 use memory_shepherd::console::update::{DEAF, Effect};
-use memory_shepherd::engine::{Act, Outcome, State, UndoMode, UndoTarget};
+use memory_shepherd::engine::{Act, State, UndoMode, UndoTarget};
 
-use crate::console_fleet::{fleet, four, seen, undo, undo_of};
+use crate::console_fleet::{fleet, four, undo, undo_of};
 
 #[test]
 fn an_undo_takes_y_for_one_and_typing_for_more() {
@@ -31,23 +31,6 @@ fn an_undo_takes_y_for_one_and_typing_for_more() {
     console.press("Backspace 2");
     console.press("Enter");
     assert_eq!(console.applied(), ["charlie", "bravo"]);
-}
-
-#[test]
-fn an_undo_of_what_is_not_the_last_run_says_so() {
-    let mut console = four();
-    let mut undone = seen("charlie", State::Drifted);
-    let last = undone.last.as_mut().unwrap();
-    (last.act, last.outcome) = (Act::Undo, Outcome::Ok);
-    console.observe(vec![undone]);
-    console.plan("z", undo(&["charlie"], false, UndoMode::Refuse));
-    assert_eq!(
-        console.said(),
-        "the last run of charlie was undone already; this undoes the one before it"
-    );
-    let mut console = four();
-    console.plan("z", undo(&["charlie"], false, UndoMode::Refuse));
-    assert_eq!(console.said(), "");
 }
 
 #[test]
