@@ -214,6 +214,10 @@ pub struct Event {
     /// Entries with what late writers added.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub late: Vec<Written>,
+    /// Names beside the memory under which displaced objects stay that no entry
+    /// holds: a directory, or what may not be read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<String>,
     /// Where the boundary was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boundary: Option<Boundary>,
@@ -256,6 +260,7 @@ impl Event {
             baseline: None,
             entry: None,
             late: Vec::new(),
+            kept: Vec::new(),
             boundary: None,
             split: None,
             method: None,
