@@ -8,6 +8,7 @@
 //! Whoever works on many files gathers what has to be synced in a [`Flush`],
 //! which does it for all of them at once.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -577,49 +578,79 @@ pub fn replace(path: &Path, bytes: &[u8], mode: Mode) -> Result<()> {
     file.folder().sync()
 }
 
-/// Removes what runs that were killed long before `now` left in a folder that
-/// only we write: files that never got their names. Answers how many.
+/// Removes files without a name of their own that runs killed long before `now` left
+/// in a directory that only we write. Spares the names that `named` returns, which is
+/// called after the directory was listed: a file that gets its name from then on is
+/// not removed, and one that has it already is named. Returns how many were removed.
 ///
 /// # Errors
-/// What the system answered. A folder that does not exist has none, nor has one
+/// What the system answered. A directory that does not exist has none, nor has one
 /// that only a link leads to: no run of ours ever got there.
-pub fn sweep(path: &Path, now: SystemTime) -> Result<usize> {
+pub fn sweep(
+    path: &Path,
+    now: SystemTime,
+    named: impl FnOnce() -> Result<HashSet<String>>,
+) -> Result<usize> {
     let folder = match open_folder_raw(path, Walk::Kernel) {
         Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => return Ok(0),
         folder => folder.path("open the folder", path)?,
     };
+    let mut stale = stale_files(&folder, path, now)?;
+    if stale.is_empty() {
+        return Ok(0);
+    }
+    let named = named()?;
+    stale.retain(|name| !named.contains(name));
+    let mut swept = 0;
+    for name in stale {
+        match fs::unlinkat(&folder, &name, AtFlags::empty()) {
+            Ok(()) => swept += 1,
+            // Another run was quicker.
+            Err(Errno::NOENT) => {}
+            Err(errno) => Err(errno).path("remove", &path.join(name))?,
+        }
+    }
+    Ok(swept)
+}
+
+/// The regular files under random names that were last changed long before `now`.
+fn stale_files(folder: &OwnedFd, path: &Path, now: SystemTime) -> Result<Vec<String>> {
     let limit = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| {
         now.saturating_sub(STALE).as_secs().min(i64::MAX as u64) as i64
     });
-    let mut swept = 0;
-    for entry in fs::Dir::read_from(&folder).path("list", path)? {
+    let mut stale = Vec::new();
+    for entry in fs::Dir::read_from(folder).path("list", path)? {
         let entry = entry.path("list", path)?;
         let name = str::from_utf8(entry.file_name().to_bytes());
         let Some(name) = name.ok().filter(|name| is_random_name(name)) else {
             continue;
         };
-        let stat = match fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-            // Another run was quicker.
+        let stat = match fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => continue,
             stat => stat.path("look at", &path.join(name))?,
         };
         let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         if file && stat.st_mtime < limit {
-            match fs::unlinkat(&folder, name, AtFlags::empty()) {
-                Ok(()) => swept += 1,
-                Err(Errno::NOENT) => {}
-                Err(errno) => Err(errno).path("remove", &path.join(name))?,
-            }
+            stale.push(name.to_string());
         }
     }
-    Ok(swept)
+    Ok(stale)
+}
+
+/// Every random name that occurs in a text.
+pub fn random_names_in(text: &[u8]) -> HashSet<String> {
+    let windows = text.windows(PREFIX.len() + DIGITS);
+    let names = windows.filter(|window| window.starts_with(PREFIX.as_bytes()));
+    let names = names.filter_map(|window| str::from_utf8(window).ok());
+    let names = names.filter(|name| is_random_name(name));
+    names.map(str::to_string).collect()
 }
 
 /// Whether [`random_name`] makes such names.
 pub fn is_random_name(name: &str) -> bool {
     let digits = name.strip_prefix(PREFIX);
     digits.is_some_and(|digits| {
-        digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+        digits.len() == DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
     })
 }
 
@@ -627,8 +658,9 @@ pub fn is_random_name(name: &str) -> bool {
 /// any more.
 const STALE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What names begin with that nobody can guess; 32 digits follow.
+/// What names begin with that nobody can guess, and how many digits follow.
 const PREFIX: &str = ".shepherd-";
+const DIGITS: usize = 32;
 
 /// A dot name that nobody can guess and that does not end in `.md`, because
 /// agents watch and index such files.
@@ -662,6 +694,14 @@ mod tests {
             assert_eq!(kind(name, 10), io::ErrorKind::InvalidInput, "{name}");
         }
         assert_eq!(kind("none", 10), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn random_names_are_found_in_any_text() {
+        let (one, two) = (random_name().unwrap(), random_name().unwrap());
+        let text = format!("{one}{two}-copy {{\"staged\":\"{one}\"}} .shepherd-12 \u{e9}");
+        assert_eq!(random_names_in(text.as_bytes()), HashSet::from([one, two]));
+        assert_eq!(random_names_in(b".shepherd-"), HashSet::new());
     }
 
     #[test]

@@ -191,7 +191,8 @@ impl<'a> Run<'a> {
         report
     }
 
-    /// Removes what killed runs left in the folders of the archive.
+    /// Removes what killed runs left in the folders of the archive, but for what a
+    /// transaction record names: recovery settles that.
     fn sweep(&self) {
         let archive = self.engine.archive();
         let agents = self.plan.steps.iter();
@@ -204,7 +205,8 @@ impl<'a> Run<'a> {
             .collect();
         let now = self.engine.clock().now().into();
         for folder in folders {
-            if let Err(error) = durable::sweep(&folder, now) {
+            let named = || self.engine.named_in_transactions();
+            if let Err(error) = durable::sweep(&folder, now, named) {
                 self.trouble(error.context("sweeping"));
             }
         }

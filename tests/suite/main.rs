@@ -43,6 +43,7 @@ mod fuzz;
 mod hostile;
 mod ledger;
 mod original;
+mod overlap;
 mod painter;
 mod reader;
 mod regressions;

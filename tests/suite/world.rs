@@ -231,6 +231,18 @@ impl World {
     }
 
     pub fn config(&self) -> config::Config {
+        let (path, env) = self.write_config();
+        config::load(&path, &env).unwrap_or_else(|problems| panic!("{problems}"))
+    }
+
+    /// The same without a look at the directories that it names.
+    pub fn unchecked_config(&self) -> config::Config {
+        let (path, env) = self.write_config();
+        config::parse(&fs::read(&path).unwrap(), &path, &env).unwrap()
+    }
+
+    /// The config file, and what it is read with.
+    fn write_config(&self) -> (PathBuf, Env) {
         let mut text = format!("[general]\n{}", self.general);
         for (agent, lines) in &self.agents {
             text.push_str(&format!("[{agent}]\n{lines}\n"));
@@ -251,7 +263,7 @@ impl World {
             config_variable: None,
             uid: 1000,
         };
-        config::load(&path, &env).unwrap_or_else(|problems| panic!("{problems}"))
+        (path, env)
     }
 
     pub fn local(&self) -> Arc<dyn Transport> {
@@ -290,14 +302,17 @@ impl World {
         transports: Arc<dyn Transports>,
         archive_group: Option<u32>,
     ) -> Engine {
-        Engine::new(Setup {
-            config: self.config(),
-            clock,
-            transports,
-            user: "tester".to_string(),
-            trigger: Trigger::Cli,
-            archive_group,
-        })
+        engine_with(self.config(), clock, transports, archive_group)
+    }
+
+    /// An engine on any config.
+    pub fn engine_with_config(&self, config: config::Config) -> Engine {
+        engine_with(
+            config,
+            self.clock.clone(),
+            Arc::new(Only(self.local())),
+            None,
+        )
     }
 
     /// An engine on the same files whose clock was never advanced.
@@ -353,6 +368,22 @@ impl World {
                 .iter()
                 .any(|name| found(&fs::read(folder.join(name)).unwrap()))
     }
+}
+
+fn engine_with(
+    config: config::Config,
+    clock: Arc<dyn Clock>,
+    transports: Arc<dyn Transports>,
+    archive_group: Option<u32>,
+) -> Engine {
+    Engine::new(Setup {
+        config,
+        clock,
+        transports,
+        user: "tester".to_string(),
+        trigger: Trigger::Cli,
+        archive_group,
+    })
 }
 
 /// The names in a folder, sorted; none where there is no folder.

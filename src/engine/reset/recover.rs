@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -180,7 +181,7 @@ impl Engine {
     pub(super) fn transactions(&self) -> Result<Vec<(String, PathBuf)>> {
         let path = self.archive().own("tx");
         let items = match std::fs::read_dir(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             items => items.path("list", &path)?,
         };
         let mut records = Vec::new();
@@ -196,6 +197,22 @@ impl Engine {
         }
         records.sort();
         Ok(records)
+    }
+
+    /// Every random name in a transaction record or in the name of one, also of a
+    /// record that is damaged.
+    pub(super) fn named_in_transactions(&self) -> Result<HashSet<String>> {
+        let mut names = HashSet::new();
+        for (_, record) in self.transactions()? {
+            names.extend(durable::random_names_in(record.as_os_str().as_bytes()));
+            match durable::read_own(&record) {
+                Ok(text) => names.extend(durable::random_names_in(&text)),
+                // Its run has come to its end.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(Error::io("read", &record, &error)),
+            }
+        }
+        Ok(names)
     }
 }
 
