@@ -398,11 +398,10 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
                 "nothing was done to it yet",
             )
         }
-        Command::OpenDiff
-            if matches!(model.reset.stage, Stage::Plan(_)) && model.screen == Screen::Reset =>
-        {
-            Ok(())
-        }
+        Command::OpenDiff if model.screen == Screen::Reset => match &model.reset.stage {
+            Stage::Planning(_) => Err("the plan is still being made".to_string()),
+            _ => Ok(()),
+        },
         Command::OpenDiff | Command::GoAgent | Command::Mark | Command::MarkRange => {
             need(model.cursor.is_some(), "there is no agent under the cursor")
         }

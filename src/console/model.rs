@@ -2,6 +2,7 @@
 //! [`super::view`] draws it.
 
 mod agent;
+mod guard;
 mod hand;
 mod hosts;
 pub(super) mod jobs;
@@ -15,6 +16,7 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 
 pub use agent::{AgentScreen, CONTEXTS, GUTTER_SIDE, History, SIDES, Tab};
+pub use guard::{GUARD_TIME, KeyGuard};
 pub use hand::{Clip, Edit, Handed, Page, SealQuestion, Wanted};
 pub use hosts::{HostsScreen, Next, Trouble, next_try, trouble, word};
 pub use jobs::{Job, Jobs, PACE};
@@ -303,8 +305,8 @@ pub enum Overlay {
 pub struct Answering {
     /// Which one.
     pub question: Question,
-    /// Since when it is on the screen.
-    pub shown: Duration,
+    /// Ignores what was typed before it can have been read.
+    pub guard: KeyGuard,
     /// What was typed so far.
     pub typed: Secret,
     /// Whether nobody waits for the answer any more. It stays on the screen all the

@@ -39,9 +39,6 @@ use crate::error::Error;
 use crate::secret::Secret;
 use crate::transport::sftp::askpass;
 
-/// How long input is ignored when a plan appears.
-pub const DEAF: Duration = Duration::from_millis(400);
-
 /// After this a plan is void and made anew.
 pub const VALID: Duration = Duration::from_secs(60);
 
@@ -199,6 +196,7 @@ pub enum Effect {
 
 /// Changes the model. Sets `dirty` when something that is drawn changed.
 pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
+    let ignored = model.ignores_keys_until().is_some();
     model.now = now;
     jobs::ended(model, &msg);
     let mut effects = answer(model, msg);
@@ -212,6 +210,7 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
     }
     jobs::begun(model, &effects);
     model.dirty |= model.refresh_jobs();
+    model.dirty |= ignored != model.ignores_keys_until().is_some();
     effects
 }
 
@@ -370,6 +369,7 @@ pub fn next_wake(model: &Model) -> Duration {
     let mut at = |time: Option<Duration>| wake = time.map_or(wake, |time| wake.min(time));
     at(model.strip_due);
     at(model.cursor_due);
+    at(model.ignores_keys_until());
     let pending = &model.pending;
     at((!pending.keys.is_empty() && !pending.shown).then_some(pending.due));
     at(model.read_only.unlocked_until);

@@ -75,6 +75,9 @@ fn too_small(model: &Model, canvas: &mut Canvas<'_>) {
     }
 }
 
+/// What is said while keys are ignored, wherever they were typed too early.
+const IGNORES_KEYS: &str = "Keys typed ahead are ignored: pause for half a second, then go on.";
+
 /// The last line: what can be done here. Help is the last hint to go.
 fn hints(model: &Model, canvas: &mut Canvas<'_>) {
     let (width, height) = model.size;

@@ -5,10 +5,10 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use memory_shepherd::console::model::{Level, Stage};
+use memory_shepherd::console::model::{GUARD_TIME, Level, Stage};
 use memory_shepherd::console::term::{Abilities, Pace, Painter};
 use memory_shepherd::console::theme::{BUILT_IN, Theme};
-use memory_shepherd::console::update::{DEAF, Msg};
+use memory_shepherd::console::update::Msg;
 use memory_shepherd::console::view;
 use memory_shepherd::engine::{Outcome, Progress, Stage as Step, State, UndoMode};
 use proptest::prelude::*;
@@ -477,7 +477,7 @@ fn journey(wire: &mut Wire) {
     made.skipped = vec![skipped("agent-03", State::Tampered, "blocked since 02:11")];
     wire.console.answer(made);
     wire.frame("plan");
-    wire.console.pass(DEAF);
+    wire.console.pass(GUARD_TIME);
     go(wire, "j j k r e s e t Space 1 Enter Backspace 2 Enter");
     wire.console
         .send(Msg::Progress(Progress::Stage(name.clone(), Step::Swap)));
@@ -497,7 +497,7 @@ fn journey(wire: &mut Wire) {
     wire.console
         .answer(undo(&[name.as_str()], true, UndoMode::Refuse));
     wire.frame("undo");
-    wire.console.pass(DEAF);
+    wire.console.pass(GUARD_TIME);
     go(wire, "j Esc 7 j G gg / 5 a Enter n Enter q 1 A");
     wire.console
         .send(Msg::Note(Level::Error, "something is wrong".to_string()));
@@ -633,7 +633,7 @@ fn hostile_names_hosts_reasons_and_notes_are_text() {
         made.skipped = vec![skipped("agent-01", State::Tampered, &evil)];
         wire.console.answer(made);
         wire.frame(&what);
-        wire.console.pass(DEAF);
+        wire.console.pass(GUARD_TIME);
         wire.console.type_line("reset 1");
         wire.console.press("Enter");
         assert!(

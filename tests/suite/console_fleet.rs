@@ -10,7 +10,9 @@ use memory_shepherd::archive::{EntryKind, Written};
 use memory_shepherd::config::{self, Diagnostic, Env, Extension, Host};
 use memory_shepherd::console::first_model;
 use memory_shepherd::console::keymap::{self, Key};
-use memory_shepherd::console::model::{Form, Model, Moment, Request, RunSummary, Stage};
+use memory_shepherd::console::model::{
+    Form, GUARD_TIME, Model, Moment, Request, RunSummary, Stage,
+};
 use memory_shepherd::console::text::{self, Line, Prepared, Tone};
 use memory_shepherd::console::update::{self, Effect, Msg, Texts, update};
 use memory_shepherd::digest::Digest;
@@ -213,7 +215,7 @@ impl Console {
             "{keys} asks for a plan: {effects:?}"
         );
         self.answer(plan);
-        self.pass(update::DEAF);
+        self.pass(GUARD_TIME);
         self.effects.clear();
     }
 

@@ -16,9 +16,9 @@ use memory_shepherd::clock::Clock;
 use memory_shepherd::config::{self, Env};
 use memory_shepherd::console::keymap::{self, Code, Key};
 use memory_shepherd::console::markdown::Markdown;
-use memory_shepherd::console::model::{Model, Moment, Request};
+use memory_shepherd::console::model::{GUARD_TIME, Model, Moment, Request};
 use memory_shepherd::console::theme::{Role, Theme};
-use memory_shepherd::console::update::{DEAF, Effect, Msg, Texts, update};
+use memory_shepherd::console::update::{Effect, Msg, Texts, update};
 use memory_shepherd::console::{findings, first_model, runs, text, view};
 use memory_shepherd::demo;
 use memory_shepherd::engine::{
@@ -153,12 +153,12 @@ impl Show<'_> {
     /// Presses keys, each so long after the one before that a plan listens.
     fn press(&mut self, keys: &str) {
         for key in keys.split(' ').flat_map(|key| keymap::parse(key).unwrap()) {
-            self.since += DEAF;
+            self.since += GUARD_TIME;
             self.send(Msg::Tick);
             self.send(Msg::Keys(vec![key]));
         }
         // What follows the cursor a moment later.
-        self.since += DEAF;
+        self.since += GUARD_TIME;
         self.send(Msg::Tick);
     }
 

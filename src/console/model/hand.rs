@@ -1,9 +1,7 @@
 //! What is handed out of the console, and into it: texts for the clipboard and
 //! for the pager, baselines for the editor.
 
-use std::time::Duration;
-
-use super::{LogRow, Model, Screen, Stage, Tab, twin};
+use super::{KeyGuard, LogRow, Model, Screen, Stage, Tab, twin};
 use crate::archive::Written;
 use crate::baseline::Inspected;
 use crate::console::command::Command;
@@ -100,8 +98,8 @@ pub struct Edit {
 pub struct SealQuestion {
     /// What is to be edited.
     pub edit: Edit,
-    /// Since when it is on the screen.
-    pub shown: Duration,
+    /// Ignores what was typed before it can have been read.
+    pub guard: KeyGuard,
 }
 
 /// What was asked for and comes later. It takes the terminal, so it comes to nothing

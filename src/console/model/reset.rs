@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
-use super::Model;
+use super::{KeyGuard, Model};
 use crate::archive::Written;
 use crate::console::command::Command;
 use crate::engine::{
@@ -21,9 +21,9 @@ pub struct ResetScreen {
     pub cursor: usize,
     /// The plan that is in sight, by when it was made.
     pub in_sight: Option<Duration>,
-    /// Until when keys mean nothing to it: who sees a plan for the first time, or
-    /// again, is to read it first.
-    pub deaf_until: Duration,
+    /// Ignores keys from the one that asks for a plan on, and again whenever one comes
+    /// in sight.
+    pub guard: KeyGuard,
     /// When the key that confirms came last, after it unlocked what was read-only: one
     /// that is held must not go on to confirm.
     pub held: Option<Duration>,

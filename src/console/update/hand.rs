@@ -1,12 +1,12 @@
 //! Handing texts out, to the clipboard and to the pager, and baselines in, by the
 //! editor.
 
-use super::{DEAF, Effect};
+use super::Effect;
 use crate::baseline::Inspected;
 use crate::console::command::Command;
 use crate::console::keymap::Key;
 use crate::console::model::{
-    Clip, Edit, Handed, Level, Model, Overlay, Page, SealQuestion, Wanted,
+    Clip, Edit, Handed, KeyGuard, Level, Model, Overlay, Page, SealQuestion, Wanted,
 };
 use crate::error::Error;
 
@@ -117,7 +117,7 @@ pub(super) fn baseline_came(
         Ok(edit) if edit.before.sealed => {
             model.overlay = Some(Overlay::Seal(Box::new(SealQuestion {
                 edit: *edit,
-                shown: model.now.since,
+                guard: KeyGuard::new(model.now.since),
             })));
             model.dirty = true;
             Vec::new()
@@ -127,8 +127,12 @@ pub(super) fn baseline_came(
 }
 
 /// A key while it is asked whether a sealed baseline is to be edited.
-pub(super) fn seal_key(model: &mut Model, question: Box<SealQuestion>, key: Key) -> Vec<Effect> {
-    if model.now.since < question.shown + DEAF {
+pub(super) fn seal_key(
+    model: &mut Model,
+    mut question: Box<SealQuestion>,
+    key: Key,
+) -> Vec<Effect> {
+    if question.guard.ignores(model.now.since) {
         model.overlay = Some(Overlay::Seal(question));
         return Vec::new();
     }

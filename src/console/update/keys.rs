@@ -38,7 +38,7 @@ pub(super) fn keys_came(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
     let mut effects = Vec::new();
     let mut dropped = false;
     for key in keys {
-        if burst && (key.typed().is_some() || key.code == Code::Enter) {
+        if burst && !is_guarded(model) && (key.typed().is_some() || key.code == Code::Enter) {
             // A held key over a slow line comes like this, too: let it move.
             let moves = model.overlay.is_none() && !is_typing(model) && {
                 let meaning = model.preferences.keymap.meaning(model.context(), &[key]);
@@ -98,6 +98,20 @@ pub(super) fn is_covered(model: &Model) -> bool {
     model.overlay.is_some() || model.prompt.is_some()
 }
 
+/// Whether a plan ignores the keys that come now.
+fn is_guarded(model: &Model) -> bool {
+    model.has_plan() && !is_covered(model) && model.reset.guard.is_on(model.now.since)
+}
+
+/// Whether a key may be the first letter of what confirms a plan that is still being
+/// made.
+fn begins_confirmation(model: &Model, key: Key) -> bool {
+    let words = ["reset", "undo", &model.fleet.name];
+    let begins = |c: char| words.iter().any(|word| word.starts_with(c));
+    let is_awaited = model.has_plan() && matches!(model.reset.stage, Stage::Planning(_));
+    is_awaited && key.typed().is_some_and(begins)
+}
+
 /// Whether printable keys go into the confirmation of a plan.
 pub(super) fn is_typing(model: &Model) -> bool {
     match &model.reset.stage {
@@ -135,7 +149,12 @@ pub(super) fn key_came(model: &mut Model, key: Key) -> Vec<Effect> {
         model.reset.held = Some(model.now.since);
         return Vec::new();
     }
-    if model.reset.in_sight.is_some() && model.now.since < model.reset.deaf_until {
+    let now = model.now.since;
+    if model.has_plan() && model.reset.guard.ignores(now) {
+        return Vec::new();
+    }
+    if begins_confirmation(model, key) {
+        model.reset.guard.ignore(now);
         return Vec::new();
     }
     if is_typing(model)
@@ -164,7 +183,13 @@ pub(super) fn key_came(model: &mut Model, key: Key) -> Vec<Effect> {
         Meaning::Command(command) => perform(model, command, key),
         // What is no sequence was a key of its own.
         Meaning::Nothing if keys.keys.len() > 1 => key_came(model, key),
-        Meaning::Nothing => Vec::new(),
+        Meaning::Nothing => {
+            // It may be the first letter of what has to be typed.
+            if key.typed().is_some() && model.has_plan() {
+                model.reset.guard.ignore(now);
+            }
+            Vec::new()
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::act::{go, left_for_a_plan};
 use super::keys::is_covered;
-use super::{DEAF, Effect, VALID};
+use super::{Effect, VALID};
 use crate::console::model::{Level, Model, PlanView, Request, Screen, Stage, form};
 use crate::engine::Plan;
 use crate::error::Error;
@@ -20,7 +20,7 @@ pub(super) fn note_plan(model: &mut Model) {
     };
     if model.reset.in_sight != in_sight {
         model.reset.in_sight = in_sight;
-        model.reset.deaf_until = model.now.since + DEAF;
+        model.reset.guard.restart(model.now.since);
     }
 }
 
@@ -55,6 +55,7 @@ pub(super) fn ask_for_plan(model: &mut Model, request: Request, again: bool) -> 
         }
         model.reset.stage = Stage::Planning(request.clone());
         model.reset.cursor = 0;
+        model.reset.guard.restart(model.now.since);
         if model.screen != Screen::Reset {
             model.back.reset = left_for_a_plan(model.screen);
         }

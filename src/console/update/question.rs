@@ -2,10 +2,10 @@
 //! opens by itself, and what is typed never comes to mean anything else: the keys
 //! of a passphrase are commands everywhere else.
 
-use super::{DEAF, Effect};
+use super::Effect;
 use crate::console::command::Command;
 use crate::console::keymap::{Code, Key};
-use crate::console::model::{Answering, Level, Model, Overlay};
+use crate::console::model::{Answering, KeyGuard, Level, Model, Overlay};
 use crate::secret::{MOST, Secret};
 use crate::transport::sftp::askpass::{Event, Question, Wants};
 
@@ -66,21 +66,16 @@ pub(super) fn open(model: &mut Model) {
     if let Some(question) = model.questions.first().cloned() {
         model.overlay = Some(Overlay::Question(Answering {
             question,
-            shown: model.now.since,
+            guard: KeyGuard::new(model.now.since),
             typed: Secret::new(),
             gone: false,
         }));
     }
 }
 
-/// Whether a question has been on the screen long enough to be what is answered.
-fn listens(model: &Model, answering: &Answering) -> bool {
-    model.now.since >= answering.shown + DEAF
-}
-
 pub(super) fn paste(model: &mut Model, text: &str) -> Vec<Effect> {
     if let Some(Overlay::Question(mut answering)) = model.overlay.take() {
-        if listens(model, &answering) {
+        if !answering.guard.ignores(model.now.since) {
             let line = text.lines().next().unwrap_or_default();
             for c in line.chars().filter(|c| !c.is_control()) {
                 add(model, &mut answering, c);
@@ -105,7 +100,7 @@ fn add(model: &mut Model, answering: &mut Answering, c: char) {
 pub(super) fn key(model: &mut Model, mut answering: Answering, key: Key) -> Vec<Effect> {
     let mut effects = Vec::new();
     let mut stays = true;
-    if listens(model, &answering) {
+    if !answering.guard.ignores(model.now.since) {
         match (key.code, key.typed()) {
             (Code::Enter | Code::Esc, _) if answering.gone => stays = false,
             (Code::Esc, _) => {

@@ -3,7 +3,7 @@
 use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
-use super::{Canvas, cut, question};
+use super::{Canvas, IGNORES_KEYS, cut, question};
 use crate::console::chooser::{self, Choice, choices};
 use crate::console::command::{self, Command};
 use crate::console::keymap::written;
@@ -22,7 +22,7 @@ pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
             let x = canvas.put(x, y, "y", Role::Key);
             canvas.put(x, y, " does", Role::Text);
         }
-        Overlay::Seal(asked) => seal(canvas, asked),
+        Overlay::Seal(asked) => seal(model, canvas, asked),
         Overlay::Question(answering) => question::draw(model, answering, canvas),
         Overlay::Help(chooser) => {
             let key = |command| model.key(command);
@@ -75,7 +75,7 @@ pub(super) fn which_key(model: &Model, canvas: &mut Canvas<'_>) {
 
 /// Whether a sealed baseline is to be edited: what stands against it, and what comes
 /// of it.
-fn seal(canvas: &mut Canvas<'_>, asked: &SealQuestion) {
+fn seal(model: &Model, canvas: &mut Canvas<'_>, asked: &SealQuestion) {
     let (width, height) = (canvas.area.width, canvas.area.height);
     let y = height - 4;
     canvas.clear(Rect::new(0, y, width, 4));
@@ -92,6 +92,10 @@ fn seal(canvas: &mut Canvas<'_>, asked: &SealQuestion) {
     let room = usize::from(width) - 2;
     canvas.put(1, y + 1, &cut(&first, room), Role::Warn);
     canvas.put(1, y + 2, &cut(&second, room), Role::Text);
+    if model.ignores_keys_until().is_some() {
+        canvas.put(1, y + 3, IGNORES_KEYS, Role::Warn);
+        return;
+    }
     let x = canvas.put(1, y + 3, "y", Role::Key);
     canvas.put(
         x,

@@ -4,7 +4,7 @@ use ratatui::layout::Rect;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use super::{Canvas, count, cut, shorten};
+use super::{Canvas, IGNORES_KEYS, count, cut, shorten};
 use crate::console::model::{Answering, Model};
 use crate::console::theme::Role;
 use crate::transport::sftp::askpass::{HostKey, Wants, Whose};
@@ -26,6 +26,10 @@ pub(super) fn draw(model: &Model, answering: &Answering, canvas: &mut Canvas<'_>
         ));
     } else {
         body(answering, width, &mut lines);
+    }
+    if model.ignores_keys_until().is_some() {
+        lines.pop();
+        lines.push(ours(IGNORES_KEYS, Role::Warn));
     }
     // The row of messages is below this.
     let said = model.message.as_ref().filter(|_| !answering.gone);

@@ -3,7 +3,7 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::fleet::{clock, fleet_name};
-use super::{Canvas, clip, count, cut, fit, message, shorten, size, wrap};
+use super::{Canvas, IGNORES_KEYS, clip, count, cut, fit, message, shorten, size, wrap};
 use crate::console::command::Command;
 use crate::console::model::{
     Form, Model, PlanView, Request, ResultView, Row, RunView, SMALLEST, Stage, twin,
@@ -34,6 +34,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             canvas.put(0, 0, title(request), Role::Title);
             canvas.rule(1);
             canvas.put(1, 3, "looking at the agents …", Role::Dim);
+            ignores_keys(model, canvas, canvas.area.height - FOOT + 3);
         }
         Stage::Plan(view) => plan(model, view, canvas),
         Stage::Run(view) => run(model, view, canvas),
@@ -325,9 +326,18 @@ fn note(model: &Model, view: &PlanView) -> (String, Role) {
     (told.join("; "), Role::Text)
 }
 
+/// Says that keys are ignored while the guard says so. Returns whether it does.
+fn ignores_keys(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> bool {
+    let ignores = model.ignores_keys_until().is_some();
+    if ignores {
+        canvas.put(1, y, IGNORES_KEYS, Role::Warn);
+    }
+    ignores
+}
+
 fn confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16) {
     let verb = view.verb();
-    if !view.hidden.is_empty() {
+    if ignores_keys(model, canvas, y) || !view.hidden.is_empty() {
         return;
     }
     match &view.form {

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use memory_shepherd::console::command::{self, Command, TABLE};
 use memory_shepherd::console::keymap::{Code, Key};
-use memory_shepherd::console::model::Model;
-use memory_shepherd::console::update::{DEAF, Effect, Msg, perform};
+use memory_shepherd::console::model::{GUARD_TIME, Model};
+use memory_shepherd::console::update::{Effect, Msg, perform};
 use memory_shepherd::engine::{Outcome, Plan, State, UndoMode};
 use proptest::prelude::*;
 
@@ -37,7 +37,7 @@ fn places() -> Vec<(&'static str, Console)> {
         ("bravo", State::Scratch),
         ("delta", State::Scratch),
     ]));
-    hidden.pass(DEAF);
+    hidden.pass(GUARD_TIME);
     let mut locked = at("");
     locked.model.read_only.on = true;
     let mut forced = at("");

@@ -9,7 +9,7 @@ use memory_shepherd::engine::{Outcome, Protection, Reach, State};
 use memory_shepherd::error::{Error, Kind};
 
 use super::{BASELINE, SECOND, reading, running};
-use crate::console_fleet::{Console, four, host, past, plan, report, run, seen};
+use crate::console_fleet::{Console, four, host, keys, past, plan, report, run, seen};
 
 /// What is copied by these keys.
 #[track_caller]
@@ -274,9 +274,11 @@ fn a_sealed_baseline_is_edited_after_y_alone() {
     }
     // What was on its way when the question came is no answer to it.
     let mut console = asked();
-    let y = memory_shepherd::console::keymap::parse("y").unwrap();
-    assert_eq!(console.send(Msg::Keys(y)), []);
+    assert_eq!(console.send(keys("y")), []);
+    assert_eq!(console.type_line("no, any of it"), []);
     assert!(console.model.overlay.is_some());
+    assert!(console.model.ignores_keys_until().is_some());
+    assert_eq!(console.press("y"), [Effect::Edit(edit(true))]);
 }
 
 #[test]

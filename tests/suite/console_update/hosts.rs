@@ -2,8 +2,8 @@
 
 use memory_shepherd::console::command::{Command, enabled};
 use memory_shepherd::console::keymap::Keymap;
-use memory_shepherd::console::model::{self, Level, Screen};
-use memory_shepherd::console::update::{DEAF, Effect, Msg};
+use memory_shepherd::console::model::{self, GUARD_TIME, Level, Screen};
+use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::{HostStatus, Reach, Setting, State};
 use memory_shepherd::error::{Error, Kind};
 use memory_shepherd::transport::sftp::askpass;
@@ -305,7 +305,7 @@ fn a_host_that_asks_says_so_until_it_is_answered() {
     let login = asking().host.login();
     console.asked(passphrase(1, &login));
     console.press("@");
-    console.pass(DEAF);
+    console.pass(GUARD_TIME);
     console.type_line("open");
     console.press("Enter");
     assert_eq!(console.said(), "the answer is on its way");

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use memory_shepherd::console::model::{Form, Screen, Stage};
-use memory_shepherd::console::update::{DEAF, Effect, Msg, VALID};
+use memory_shepherd::console::model::{Form, GUARD_TIME, Screen, Stage};
+use memory_shepherd::console::update::{Effect, Msg, VALID};
 use memory_shepherd::engine::{Plan, Protection, State, UndoMode};
 use memory_shepherd::error::{Error, Kind};
 
-use super::{MINUTE, marks};
+use super::{MINUTE, dirties, marks};
 use crate::console_fleet::{fleet, four, keys, plan, reset_of, seen, skipped, undo, undo_of};
 
 /// Everything that the grammar calls a key that never confirms.
@@ -187,13 +187,89 @@ fn a_plan_hears_nothing_for_400_milliseconds() {
     console.press("j X");
     console.answer(plan(&[("bravo", State::Scratch)]));
     let shown = console.now;
-    for after in [0, 100, 399] {
+    for after in [0, 100, 399, 798] {
         console.now = shown + Duration::from_millis(after);
         console.send(keys("y"));
         assert_eq!(console.applied(), [] as [&str; 0], "{after} ms");
     }
-    console.now = shown + DEAF;
+    console.now += GUARD_TIME;
     console.send(keys("y"));
+    assert_eq!(console.applied(), ["bravo"]);
+}
+
+/// What was asked for, and a word that somebody types right behind it.
+fn typed_ahead() -> [(&'static str, &'static str, Plan); 3] {
+    let four = ["alpha", "bravo", "charlie", "delta"];
+    let all = Plan {
+        whole_fleet: true,
+        ..plan(&four.map(|name| (name, State::Scratch)))
+    };
+    [
+        ("X", "reset 1", plan(&[("charlie", State::Drifted)])),
+        ("a X", "prod-west", all),
+        ("a z", "undo 4", undo(&four, false, UndoMode::Refuse)),
+    ]
+}
+
+#[test]
+fn word_typed_right_behind_a_plan_key_is_ignored() {
+    for (ask, word, plan) in typed_ahead() {
+        // The plan comes after none of its letters, after some, after all.
+        for letters in [0, 3, word.len()] {
+            let what = format!("{ask} {word}, {letters} letters before the plan");
+            let mut console = four();
+            console.press(ask);
+            console.effects.clear();
+            console.type_line(&word[..letters]);
+            console.answer(plan.clone());
+            console.type_line(&word[letters..]);
+            console.send(keys("Enter"));
+            assert_eq!(
+                (console.typed(), &console.effects[..]),
+                ("", &[][..]),
+                "{what}"
+            );
+            assert_eq!(console.model.screen, Screen::Reset, "{what}");
+            assert!(console.model.ignores_keys_until().is_some(), "{what}");
+            let dirty = dirties(&mut console, |console| drop(console.pass(GUARD_TIME)));
+            assert!(
+                dirty && console.model.ignores_keys_until().is_none(),
+                "{what}"
+            );
+            console.type_line(word);
+            console.press("Enter");
+            assert_eq!(console.applied().len(), plan.steps.len(), "{what}");
+        }
+    }
+}
+
+#[test]
+fn word_typed_while_a_slow_plan_is_made_is_ignored() {
+    for (ask, word, plan) in typed_ahead() {
+        let mut console = four();
+        // Its first letter leads back elsewhere.
+        console.model.fleet.name = "harbour".to_string();
+        let word = if word == "prod-west" { "harbour" } else { word };
+        console.press(ask);
+        console.effects.clear();
+        console.pass(5 * GUARD_TIME);
+        console.type_line(word);
+        assert_eq!(console.effects, [], "{ask} {word}");
+        assert_eq!(console.model.screen, Screen::Reset, "{ask} {word}");
+        console.answer(plan);
+        console.type_line(word);
+        assert_eq!(console.typed(), "", "{ask} {word}");
+    }
+}
+
+#[test]
+fn wrong_word_at_a_plan_of_one_key_is_ignored() {
+    let mut console = four();
+    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+    console.type_line("reset 1y");
+    assert_eq!(console.applied(), [] as [&str; 0]);
+    assert_eq!(*console.form(), Form::Key);
+    console.press("y");
     assert_eq!(console.applied(), ["bravo"]);
 }
 
@@ -210,17 +286,17 @@ fn a_plan_hears_nothing_for_a_moment_whenever_it_comes_in_sight() {
         console.press("j X");
         console.press(over);
         console.answer(plan(&[("bravo", State::Scratch)]));
-        console.pass(2 * DEAF);
+        console.pass(2 * GUARD_TIME);
         // In one read, as from a slow line.
         let both = [keys(back), keys("y")].map(|msg| match msg {
             Msg::Keys(keys) => keys,
             other => panic!("{other:?}"),
         });
         console.send(Msg::Keys(both.concat()));
-        console.pass(DEAF / 2);
+        console.pass(GUARD_TIME / 2);
         console.send(keys("y"));
         assert_eq!(console.applied(), [] as [&str; 0], "{over}");
-        console.pass(DEAF / 2);
+        console.pass(GUARD_TIME);
         console.send(keys("y"));
         assert_eq!(console.applied(), ["bravo"], "{over}");
     }
@@ -240,7 +316,7 @@ fn nothing_is_confirmed_where_nothing_can_be_seen() {
         [] as [&str; 0],
         "it has just come in sight"
     );
-    console.pass(DEAF);
+    console.pass(GUARD_TIME);
     console.send(keys("y"));
     assert_eq!(console.applied(), ["bravo"]);
     console.send(Msg::Resize(80, 14));
@@ -273,7 +349,7 @@ fn a_plan_that_comes_back_with_the_terminal_is_read_first() {
     let mut console = four();
     console.plan("j X", plan(&[("bravo", State::Scratch)]));
     console.press("^z");
-    console.pass(DEAF);
+    console.pass(GUARD_TIME);
     console.send(Msg::Resize(120, 36));
     console.send(keys("y"));
     assert_eq!(console.applied(), [] as [&str; 0]);
@@ -302,7 +378,7 @@ fn a_plan_that_is_protected_meanwhile_has_to_be_typed() {
     console.observe(vec![seen("bravo", State::Drifted)]);
     console.answer(protected);
     assert_eq!(*console.form(), Form::Typed("reset 1".to_string()));
-    console.pass(DEAF);
+    console.pass(GUARD_TIME);
     console.press("y");
     assert_eq!(console.applied(), [] as [&str; 0]);
 }
@@ -332,7 +408,7 @@ fn a_plan_leads_back_to_where_it_was_asked_for() {
     let mut console = four();
     console.press("j d X");
     console.answer(plan(&[("bravo", State::Scratch)]));
-    console.pass(DEAF);
+    console.pass(GUARD_TIME);
     // What would be lost can be looked at first.
     assert!(
         console
@@ -400,7 +476,7 @@ fn a_plan_is_void_after_a_minute() {
     assert_eq!(console.applied(), [] as [&str; 0]);
     console.answer(plan(&[("charlie", State::Drifted)]));
     assert_eq!(console.typed(), "");
-    console.pass(DEAF);
+    console.pass(GUARD_TIME);
     console.type_line("reset 1");
     console.press("Enter");
     assert_eq!(console.applied(), ["charlie"]);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use memory_shepherd::console::keymap::{Code, Key};
-use memory_shepherd::console::model::{Answering, Overlay};
-use memory_shepherd::console::update::{DEAF, Effect, Msg};
+use memory_shepherd::console::model::{Answering, GUARD_TIME, Overlay};
+use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::State;
 use memory_shepherd::secret::{MOST, Secret};
 use memory_shepherd::transport::sftp::askpass::{Event, Question, Wants};
@@ -24,7 +24,7 @@ fn asked(questions: &[Question]) -> Console {
 fn opened(questions: &[Question]) -> Console {
     let mut console = asked(questions);
     assert_eq!(console.press("@"), []);
-    console.pass(DEAF);
+    console.pass(GUARD_TIME);
     console
 }
 
@@ -108,14 +108,28 @@ fn keys_that_come_with_the_one_that_opens_it_are_not_part_of_the_answer() {
     // In one go, and as a held key repeats them.
     let keys = "@@x".chars().map(|c| Key::plain(Code::Char(c)));
     console.send(Msg::Keys(keys.collect()));
-    console.pass(DEAF / 2);
+    console.pass(GUARD_TIME / 2);
     console.send(Msg::Keys(vec![Key::plain(Code::Char('@'))]));
     console.send(Msg::Paste("pasted".to_string()));
     console.send(Msg::Keys(vec![Key::plain(Code::Enter)]));
     assert_eq!(typed(&console), "");
-    console.pass(DEAF);
+    console.pass(GUARD_TIME);
     console.type_line("@");
     assert_eq!(typed(&console), "@");
+}
+
+#[test]
+fn passphrase_typed_right_behind_its_key_is_ignored() {
+    let mut console = asked(&[passphrase(1, "harbour")]);
+    console.press("@");
+    console.effects.clear();
+    console.type_line("correct horse");
+    console.send(Msg::Keys(vec![Key::plain(Code::Enter)]));
+    assert_eq!((typed(&console), &console.effects[..]), ("", &[][..]));
+    assert!(console.model.ignores_keys_until().is_some());
+    console.pass(GUARD_TIME);
+    console.type_line("correct horse");
+    assert_eq!(console.press("Enter"), [answer(1, "correct horse")]);
 }
 
 #[test]
@@ -336,7 +350,7 @@ fn a_plan_behind_a_question_is_not_confirmed_by_its_answer() {
     console.plan("j X", plan(&[("bravo", State::Scratch)]));
     console.asked(host_key(1, "harbour"));
     console.press("@");
-    console.pass(DEAF);
+    console.pass(GUARD_TIME);
     console.type_line("yes");
     assert_eq!(console.press("Enter"), [answer(1, "yes")]);
     assert!(console.applied().is_empty());

@@ -1,7 +1,7 @@
 //! Undos are planned like resets, and ask about what was written since.
 
-use memory_shepherd::console::model::{Form, Request, Stage};
-use memory_shepherd::console::update::{DEAF, Effect};
+use memory_shepherd::console::model::{Form, GUARD_TIME, Request, Stage};
+use memory_shepherd::console::update::Effect;
 use memory_shepherd::engine::{Act, State, UndoMode, UndoTarget};
 
 use crate::console_fleet::{fleet, four, undo, undo_of};
@@ -19,7 +19,7 @@ fn an_undo_takes_y_for_one_and_typing_for_more() {
     );
     console.answer(undo(&["charlie"], false, UndoMode::Refuse));
     assert_eq!(*console.form(), Form::Key);
-    console.pass(DEAF);
+    console.pass(GUARD_TIME);
     console.press("y");
     assert_eq!(console.applied(), ["charlie"]);
     let mut console = four();
@@ -61,7 +61,7 @@ fn an_undo_of_an_agent_that_has_written_since_asks_what_to_do_with_it() {
     );
     console.answer(undo(&["charlie"], true, UndoMode::Append));
     assert_eq!(*console.form(), Form::Key, "appending loses nothing");
-    console.pass(DEAF);
+    console.pass(GUARD_TIME);
     let asked = console.press("o");
     assert_eq!(
         asked,
@@ -72,7 +72,7 @@ fn an_undo_of_an_agent_that_has_written_since_asks_what_to_do_with_it() {
         )]
     );
     console.answer(undo(&["charlie"], true, UndoMode::Overwrite));
-    console.pass(DEAF);
+    console.pass(GUARD_TIME);
     assert_eq!(*console.form(), Form::Typed("undo 1".to_string()));
     console.press("y");
     assert_eq!(console.applied(), [] as [&str; 0]);

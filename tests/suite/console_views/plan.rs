@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use memory_shepherd::console::update::{DEAF, Msg};
+use memory_shepherd::console::model::GUARD_TIME;
+use memory_shepherd::console::update::Msg;
 use memory_shepherd::engine::{Plan, State, UndoMode};
 
 use super::{Console, SIZES, drawn, herd, picture};
@@ -130,6 +131,15 @@ fn plan_on_its_way_and_no_plan() {
 }
 
 #[test]
+fn plan_that_ignores_what_was_typed_too_early() {
+    picture("plan_ignoring", |console| {
+        console.press("X");
+        console.answer(plan(&[("code-reviewer", State::Drifted)]));
+        console.type_line("reset 1");
+    });
+}
+
+#[test]
 fn plan_with_hidden_marks() {
     picture("plan_hidden", |console| {
         console.press("a / ! d o c s Enter");
@@ -157,6 +167,6 @@ fn plan_of_an_undo() {
         planned(console, "z", undo(&["docs-writer"], true, UndoMode::Refuse));
         console.press("o");
         console.answer(undo(&["docs-writer"], true, UndoMode::Overwrite));
-        console.pass(DEAF);
+        console.pass(GUARD_TIME);
     });
 }
