@@ -6,6 +6,7 @@ use std::env;
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use memory_shepherd::cli::{self, Account, World};
 use memory_shepherd::config::Env;
@@ -17,6 +18,9 @@ fn main() -> ExitCode {
     if let Some(asked) = askpass::messenger(env::args_os(), |name| env::var_os(name)) {
         return asked;
     }
+    // A file-size limit (`ulimit -f`) is told by the write that meets it, as an error.
+    // A handler, unlike a signal that is ignored, ends where another program begins.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     // For panics only; without it they read worse, and that is all.
     let hook = color_eyre::config::HookBuilder::blank().display_env_section(false);
     let _ = hook.install();

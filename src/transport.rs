@@ -177,8 +177,8 @@ pub trait Folder: Send {
     }
 
     /// What a memory that is created here should look like, so that the agent
-    /// can write it: the folder's owner, its mode without execute bits, and the
-    /// attributes that every new file in it gets. What a crash may leave of the
+    /// can write it: the folder's owner and group, who of them and of others may
+    /// read there, and the attributes that every new file in it gets. What a crash may leave of the
     /// look at such a file goes with [`Folder::remove_unfinished`] of `staged`.
     fn inherited(&self, staged: &str) -> Result<Attributes, TransportError>;
 
@@ -283,6 +283,13 @@ pub trait Folder: Send {
 
     /// Removes a name that we made. Absent is fine.
     fn remove(&self, name: &str) -> Result<(), TransportError>;
+}
+
+/// The mode of a memory that is created in a folder of this mode. Who may make files
+/// there need not be allowed to write to this one: what they wrote would then stand in
+/// a file of the folder's owner.
+fn created_mode(folder: u32) -> u32 {
+    folder & 0o644 | 0o600
 }
 
 /// See [`Folder::begins_with`].

@@ -6,7 +6,7 @@ use std::panic::resume_unwind;
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 
-use rustix::process::{Resource, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::Engine;
 use crate::config::{Agent, Host};
@@ -18,8 +18,18 @@ const HOSTS: usize = 16;
 /// How many hosts are connected to at the same time.
 const DIALS: usize = 128;
 
-/// How many agents of one host are worked on at the same time.
+/// How many agents of one host, or of this machine, are worked on at the same time.
 const AGENTS: usize = 64;
+
+/// The most files that an agent has open while it is changed, those of a turn that
+/// waits for a late writer included.
+const FILES_OF_AGENT: usize = 12;
+
+/// The same for a host that is being connected to.
+const FILES_OF_HOST: usize = 8;
+
+/// Files that the process has open whatever it does: streams, ledger, watches.
+const FILES_OF_PROCESS: usize = 24;
 
 /// Does `here` on this thread and meanwhile, for each of the others, `connect` and
 /// then `act`: the latter for up to [`HOSTS`] of them at a time. Without others no
@@ -30,11 +40,12 @@ pub(super) fn side_by_side<J: Send, T: Send, U>(
     connect: impl Fn(&J) + Sync,
     act: impl Fn(J) -> T + Sync,
 ) -> (U, Vec<T>) {
-    if !others.is_empty() {
-        raise_file_limit();
-    }
+    let dials = match others.len() {
+        0 => 0,
+        hosts => room(FILES_OF_HOST * hosts.min(DIALS)) / FILES_OF_HOST,
+    };
     let places = Places::new(HOSTS);
-    share(here, others, DIALS, |other| {
+    share(here, others, dials.clamp(1, DIALS), |other| {
         connect(&other);
         let _place = places.take();
         act(other)
@@ -106,14 +117,33 @@ fn share<J: Send, T: Send, U>(
     })
 }
 
-/// Several hosts at the same time have more files open than the 1,024 that a
-/// process may by default; more are allowed to whoever asks. Nothing here uses
-/// select(2), for which that default is made.
-fn raise_file_limit() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // With the old one fewer agents are done at once, and the others are told of.
-    let _ = setrlimit(Resource::Nofile, limit);
+/// How many agents each of so many lanes takes through a step together: fewer where
+/// the process may not have that many files open. Lanes beyond [`HOSTS`] wait.
+pub(super) fn batch_size(lanes: usize) -> usize {
+    let files = FILES_OF_AGENT * lanes.clamp(1, HOSTS + 1);
+    (room(files * AGENTS) / files).clamp(1, AGENTS)
+}
+
+/// How many files more can be open than the process always has. Where that is less
+/// than `wanted`, the limit is raised as far as it may be: 1,024 is made for
+/// select(2), which nothing here uses.
+fn room(wanted: usize) -> usize {
+    let room = |limit: Option<u64>| {
+        let limit = limit.map_or(usize::MAX, |limit| limit as usize);
+        limit.saturating_sub(FILES_OF_PROCESS)
+    };
+    let limit = getrlimit(Resource::Nofile);
+    if room(limit.current) >= wanted {
+        return room(limit.current);
+    }
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => room(raised.current),
+        Err(_) => room(limit.current),
+    }
 }
 
 /// Does this for each, all at once.
@@ -146,13 +176,14 @@ pub(super) fn for_each<'a, U: Send>(
             Some(host) => hosts.entry(host).or_default().push(place),
         }
     }
+    let batch_size = batch_size(hosts.len());
     let local = || {
         let done = here.iter().map(|place| (*place, one(agents[*place])));
         done.collect::<Vec<_>>()
     };
     let remote = |places: Vec<usize>| {
         let mut done = Vec::with_capacity(places.len());
-        for places in places.chunks(AGENTS) {
+        for places in places.chunks(batch_size) {
             let some: Vec<&Agent> = places.iter().map(|place| agents[*place]).collect();
             done.extend(places.iter().copied().zip(batch(&some)));
         }

@@ -46,7 +46,7 @@ use lane::Lane;
 pub use recover::UNCLAIMED;
 pub use report::{AgentResult, Progress, Report, Stage};
 
-use super::hosts::{at_once, for_each, side_by_side};
+use super::hosts::{at_once, batch_size, for_each, side_by_side};
 use super::ledger::{Act, Event, Outcome};
 use super::observe::{host, there};
 use super::plan::Plan;
@@ -123,8 +123,11 @@ impl Engine {
                 }
             }
         }
-        let lanes = hosts.into_values().collect();
-        let (mut results, others) = side_by_side(|| here.run(), lanes, Lane::connect, Lane::run);
+        let lanes: Vec<Lane<'_, '_>> = hosts.into_values().collect();
+        let batch_size = batch_size(1 + lanes.len());
+        let others = |lane: Lane<'_, '_>| lane.run(batch_size);
+        let here = || here.run(batch_size);
+        let (mut results, others) = side_by_side(here, lanes, Lane::connect, others);
         results.extend(others.into_iter().flatten());
         run.finish(results, began)
     }

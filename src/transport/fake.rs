@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::{
     Attributes, Cause, File, Folder, Identity, Method, Object, Odd, Pieces, Reader, Settled, Sink,
-    Stamp, Swapped, Transport, TransportError, Unsynced, Xattr, xattrs::affordable,
+    Stamp, Swapped, Transport, TransportError, Unsynced, Xattr, created_mode, xattrs::affordable,
 };
 use crate::clock::Clock;
 use crate::digest::Digest;
@@ -333,7 +333,7 @@ impl Tree {
         let folder = memory.parent().and_then(|parent| self.nodes.get(parent));
         match folder {
             Some(Node::Folder(attributes)) => Attributes {
-                mode: attributes.mode & 0o666 | 0o600,
+                mode: created_mode(attributes.mode),
                 ..attributes.clone()
             },
             _ => Attributes::default(),

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use self::attributes::{Way, dress, xattrs};
 use super::{
     Attributes, Cause, File, Folder, Identity, Method, Object, Odd, Outlook, Reader, Settled, Sink,
-    Stamp, Swapped, Transport, TransportError, Unsynced,
+    Stamp, Swapped, Transport, TransportError, Unsynced, created_mode,
 };
 use crate::clock::Clock;
 use crate::digest::{Digest, Hasher};
@@ -485,15 +485,16 @@ impl Folder for LocalFolder {
         let stat = fs::fstat(&*self.fd)
             .path("look at", &self.path)
             .map_err(refused)?;
-        // A default access control list of the folder is seen on a new file.
-        let mode = Mode::from_raw_mode(0o666);
+        // A default access control list of the folder is seen on a new file. Whom it
+        // names may write; everybody may not, whatever it says.
+        let mode = Mode::from_raw_mode(0o664);
         let name = || Ok(unfinished(staged));
         let new = NewFile::create_as(&self.fd, &self.path, mode, name, self.help);
         let new = new.map_err(|error| self.explained(error))?;
         Ok(Attributes {
             uid: stat.st_uid,
             gid: stat.st_gid,
-            mode: stat.st_mode & 0o666 | 0o600,
+            mode: created_mode(stat.st_mode),
             xattrs: xattrs(&Way::File(new.file()))
                 .path("read the attributes of a new file in", &self.path)
                 .map_err(refused)?

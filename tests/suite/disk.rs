@@ -160,6 +160,26 @@ fn a_created_memory_takes_after_its_folder() {
 }
 
 #[test]
+fn created_memory_is_writable_by_its_owner_alone() {
+    on_disks(|ground| {
+        for (folder, memory) in [
+            (0o1777, 0o644),
+            (0o777, 0o644),
+            (0o2775, 0o644),
+            (0o720, 0o600),
+            (0o500, 0o600),
+        ] {
+            fs::set_permissions(ground.folder(), fs::Permissions::from_mode(folder)).unwrap();
+            let inherited = ground.open().inherited(NEW);
+            // A folder without the right to write is for root alone.
+            if let Ok(inherited) = inherited {
+                assert_eq!(inherited.mode, memory, "{folder:o}");
+            }
+        }
+    });
+}
+
+#[test]
 fn a_staged_file_gets_any_owner_and_mode() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
         println!("skipped: needs root");

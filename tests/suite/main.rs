@@ -42,6 +42,7 @@ mod fleet;
 mod fuzz;
 mod hostile;
 mod ledger;
+mod limits;
 mod original;
 mod overlap;
 mod painter;

@@ -17,10 +17,6 @@ use crate::engine::plan::{EQUAL, Skipped, Step};
 use crate::error::{Error, Kind};
 use crate::transport::{Cause, Swapped, Unsynced};
 
-/// How many agents are flushed together. Each has half a dozen files open, of
-/// the 1,024 that a process commonly may.
-const BATCH: usize = 64;
-
 /// How long a writer may keep a displaced file open before it is left to the
 /// next run.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -82,6 +78,8 @@ pub(super) struct Lane<'r, 'a> {
     run: &'r Run<'a>,
     /// None for this machine.
     host: Option<&'a Host>,
+    /// How many agents take a step together, and how many may wait for late writers.
+    batch_size: usize,
     /// Those who wait for their turn, and those that wait for late writers.
     queue: VecDeque<Waiting<'a>>,
     open: Vec<Replaced<'a>>,
@@ -97,6 +95,7 @@ impl<'r, 'a> Lane<'r, 'a> {
         Lane {
             run,
             host,
+            batch_size: 1,
             queue: VecDeque::new(),
             open: Vec::new(),
             lost: Vec::new(),
@@ -117,20 +116,18 @@ impl<'r, 'a> Lane<'r, 'a> {
 
     /// Ends agents that were asked for and are not to be changed.
     pub(super) fn skip(&mut self, skipped: &[Skipped]) {
-        for skipped in skipped.chunks(BATCH) {
-            for skipped in skipped {
-                let Skipped { agent, why, .. } = skipped;
-                match skipped.error() {
-                    Some(error) => self.refused(error, self.run.event(agent), None),
-                    None => {
-                        self.run.say(&format!("{agent}: {why}"));
-                        let note = Some(why.clone());
-                        self.left_alone(agent, Outcome::Unchanged, note, None, None);
-                    }
+        for skipped in skipped {
+            let Skipped { agent, why, .. } = skipped;
+            match skipped.error() {
+                Some(error) => self.refused(error, self.run.event(agent), None),
+                None => {
+                    self.run.say(&format!("{agent}: {why}"));
+                    let note = Some(why.clone());
+                    self.left_alone(agent, Outcome::Unchanged, note, None, None);
                 }
             }
-            self.record();
         }
+        self.record();
     }
 
     /// Connects to the host, if there is no connection yet.
@@ -140,8 +137,9 @@ impl<'r, 'a> Lane<'r, 'a> {
         }
     }
 
-    /// Takes every agent through all steps.
-    pub(super) fn run(mut self) -> Vec<AgentResult> {
+    /// Takes every agent through all steps, so many together at most.
+    pub(super) fn run(mut self, batch_size: usize) -> Vec<AgentResult> {
+        self.batch_size = batch_size;
         while !self.queue.is_empty() {
             match self.run.is_cancelled() {
                 true => self.not_started(),
@@ -212,7 +210,7 @@ impl<'r, 'a> Lane<'r, 'a> {
             self.settle();
         }
         // Each of those has files open.
-        while self.open.len() > BATCH {
+        while self.open.len() > self.batch_size {
             self.wait();
         }
     }
@@ -322,7 +320,7 @@ impl<'r, 'a> Lane<'r, 'a> {
         let run = self.run;
         let began = run.engine.clock().instant();
         let mut locked: VecDeque<(Waiting<'a>, &'a Agent)> = VecDeque::new();
-        while locked.len() < BATCH
+        while locked.len() < self.batch_size
             && (locked.is_empty() || !run.is_cancelled())
             && let Some(mut waiting) = self.queue.pop_front()
         {

@@ -24,7 +24,7 @@ use crate::digest::{Digest, Hasher};
 use crate::error::{Error, Kind};
 use crate::transport::{
     Attributes, Cause, File, Folder, Identity, Object, Reader, Settled, Sink, Stamp, Swapped,
-    TransportError, Unsynced, read_begins_with,
+    TransportError, Unsynced, created_mode, read_begins_with,
 };
 
 /// How long one file, or one folder's list, may take.
@@ -432,7 +432,7 @@ impl Folder for SftpFolder {
         Ok(Attributes {
             uid,
             gid,
-            mode: mode & 0o666 | 0o600,
+            mode: created_mode(mode),
             xattrs: Vec::new(),
         })
     }
