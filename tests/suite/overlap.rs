@@ -19,14 +19,15 @@ fn append(file: &mut File, text: &str) {
 fn sweep_spares_what_a_record_names() {
     let world = World::new(&["scout"]).general("archive_dir = agents");
     let engine = world.engine_with_config(world.unchecked_config());
-    let reset = || {
+    let reset = |note: &str| {
+        world.write_scratch("scout", note);
         let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
         apply(&engine, &plan)
     };
-    world.write_scratch("scout", "- early\n");
+    world.write_scratch("scout", "");
     let memory = world.memory("scout");
     let mut writer = File::options().append(true).open(&memory).unwrap();
-    reset().ok();
+    reset("- early\n").ok();
     let names = |world: &World| {
         let mut names = world.litter("scout");
         names.retain(|name| name.starts_with(".shepherd-"));
@@ -38,10 +39,10 @@ fn sweep_spares_what_a_record_names() {
     let long_ago = FileTimes::new().set_modified(SystemTime::UNIX_EPOCH);
     writer.set_times(long_ago).unwrap();
     world.clock.advance(STALE);
-    reset();
+    reset("- second\n");
     assert_eq!(names(&world), displaced, "a writer has it open still");
     drop(writer);
-    reset();
+    reset("- third\n");
     assert_eq!(names(&world), [""; 0]);
     let entries = fs::read_dir(world.folder("scout")).unwrap();
     let late = entries.filter(|entry| {
