@@ -4,6 +4,7 @@
 //!
 //! Console and command line call the methods of [`Engine`] and nothing below.
 
+mod address;
 mod contact;
 mod fleet;
 mod hosts;

@@ -191,7 +191,11 @@ pub struct Event {
     pub agent: String,
     /// The memory's host.
     pub host: String,
-    /// The memory there; none on this machine, where the agent's name is enough.
+    /// The host with user and port; none for this machine, and in records of earlier
+    /// versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub login: Option<String>,
+    /// The path of the memory there. Earlier versions left it out for this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<PathBuf>,
     /// How it ended.
@@ -252,6 +256,7 @@ impl Event {
             user: user.to_string(),
             agent: agent.to_string(),
             host: "local".to_string(),
+            login: None,
             memory: None,
             outcome: Outcome::Ok,
             note: None,

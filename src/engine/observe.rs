@@ -743,11 +743,6 @@ pub(super) fn shares(other: &str) -> String {
     format!("shares its memory file with {other}")
 }
 
-/// The memory of an agent that is on another host.
-pub(super) fn there(agent: &Agent) -> Option<&Path> {
-    agent.place.host().map(|_| agent.place.memory())
-}
-
 /// Where an agent lives: `local`, or the host.
 pub(super) fn host(agent: &Agent) -> String {
     match &agent.place {

@@ -510,12 +510,17 @@ impl Engine {
                 }
                 of_run
             }
-            UndoTarget::Agents(names) => unique(names)
-                .map(|name| (name.to_string(), undo::last(&records, name, false)))
-                .collect(),
-            UndoTarget::Redo(names) => unique(names)
-                .map(|name| (name.to_string(), undo::last(&records, name, true)))
-                .collect(),
+            UndoTarget::Agents(names) | UndoTarget::Redo(names) => {
+                let redo = matches!(target, UndoTarget::Redo(_));
+                unique(names)
+                    .map(|name| {
+                        Ok((
+                            name.to_string(),
+                            undo::last(&records, self.agent(name)?, redo),
+                        ))
+                    })
+                    .collect::<Result<_>>()?
+            }
         };
         let shelf = Mutex::new(Shelf::new(&self.config().general));
         let agents = wanted.iter().map(|(name, _)| self.agent(name));
@@ -527,7 +532,7 @@ impl Engine {
             let step = self.undo_step(agent, &seen, record, &records, mode, unlocked);
             let step = step.map(|mut step| {
                 if let (UndoTarget::Agents(_), Some(record)) = (target, record)
-                    && let Some(run) = undo::passed_over(&records, record)
+                    && let Some(run) = undo::passed_over(&records, agent, record)
                 {
                     let note = format!("run {run} was undone already; this goes further back");
                     step.notes.push(note);
@@ -582,7 +587,7 @@ impl Engine {
             (None, Action::Create) => Some(Standing::Absent),
             (None, _) => None,
         };
-        let written_since = undo::written_since(records, &agent.name, now.as_ref());
+        let written_since = undo::written_since(records, agent, now.as_ref());
         match source.standing {
             Standing::File { size, .. } => step.new_size = size,
             _ => step.action = Action::Remove,

@@ -37,7 +37,7 @@ mod report;
 mod steps;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -46,9 +46,9 @@ use lane::Lane;
 pub use recover::UNCLAIMED;
 pub use report::{AgentResult, Progress, Report, Stage};
 
+use super::address::RecordedAddress;
 use super::hosts::{at_once, batch_size, for_each, side_by_side};
 use super::ledger::{Act, Event, Outcome};
-use super::observe::{host, there};
 use super::plan::Plan;
 use super::{Engine, Trigger};
 use crate::baseline::Shelf;
@@ -240,13 +240,19 @@ impl<'a> Run<'a> {
         let trigger: Trigger = self.engine.setup.trigger;
         let user = &self.engine.setup.user;
         let event = Event::new(&self.id, self.plan.act, trigger, user, agent);
-        match self.engine.agent(agent) {
-            Ok(agent) => Event {
-                host: host(agent),
-                memory: there(agent).map(Path::to_path_buf),
-                ..event
-            },
-            Err(_) => event,
+        let Ok(agent) = self.engine.agent(agent) else {
+            return event;
+        };
+        let RecordedAddress {
+            host,
+            login,
+            memory,
+        } = RecordedAddress::of_agent(agent);
+        Event {
+            host,
+            login,
+            memory,
+            ..event
         }
     }
 

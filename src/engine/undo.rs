@@ -5,14 +5,14 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::io::{Cursor, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Engine;
+use super::address::{AddressFilter, RecordedAddress};
 use super::judge::Reading;
 use super::ledger::{Act, Event, Record, Records, Standing};
 use super::memory::{Baseline, Rule};
-use super::observe::{host, there};
 use crate::archive::{EntryKind, Written, scratch_of};
 use crate::config::Agent;
 use crate::digest::Digest;
@@ -21,8 +21,20 @@ use crate::transport::{Attributes, Odd, Sink};
 
 /// The record that an undo (or, with `redo`, the taking back of an undo) of an
 /// agent is about. Undone runs are passed over, so undoing again goes further
-/// back.
-pub(super) fn last<'a>(records: &'a Records, agent: &str, redo: bool) -> Option<&'a Record> {
+/// back. Records about another memory count only where there is none about the
+/// agent's own, to be refused.
+pub(super) fn last<'a>(records: &'a Records, agent: &Agent, redo: bool) -> Option<&'a Record> {
+    let mut filter = AddressFilter::new(agent);
+    last_of(records, &agent.name, redo, &mut |it| filter.accepts(it))
+        .or_else(|| last_of(records, &agent.name, redo, &mut |_| true))
+}
+
+fn last_of<'a>(
+    records: &'a Records,
+    agent: &str,
+    redo: bool,
+    accepts: &mut dyn FnMut(&Event) -> bool,
+) -> Option<&'a Record> {
     let act = |run: &str| {
         let mut changes = records.of_run(run).filter(|it| it.what.changed());
         let first = changes.find(|record| record.what.agent == agent);
@@ -30,7 +42,7 @@ pub(super) fn last<'a>(records: &'a Records, agent: &str, redo: bool) -> Option<
     };
     let mut undone: HashSet<&str> = HashSet::new();
     let changes = records.of_agent(agent).rev();
-    for record in changes.filter(|record| record.what.changed()) {
+    for record in changes.filter(|record| record.what.changed() && accepts(&record.what)) {
         if undone.contains(record.what.run.as_str()) {
             continue;
         }
@@ -47,10 +59,16 @@ pub(super) fn last<'a>(records: &'a Records, agent: &str, redo: bool) -> Option<
 }
 
 /// The youngest run that [`last`] passed over to come to this record, if it did.
-pub(super) fn passed_over<'a>(records: &'a Records, record: &Record) -> Option<&'a str> {
-    let younger = records.of_agent(&record.what.agent).rev();
+pub(super) fn passed_over<'a>(
+    records: &'a Records,
+    agent: &Agent,
+    record: &Record,
+) -> Option<&'a str> {
+    let mut filter = AddressFilter::new(agent);
+    let younger = records.of_agent(&agent.name).rev();
     let mut younger = younger.take_while(|it| it.seq > record.seq);
-    let passed = younger.find(|it| it.what.changed() && it.what.undoes.is_none());
+    let passed = younger
+        .find(|it| it.what.changed() && it.what.undoes.is_none() && filter.accepts(&it.what));
     passed.map(|it| it.what.run.as_str())
 }
 
@@ -73,9 +91,10 @@ pub(super) fn of_run<'a>(records: &'a Records, run: &str) -> impl Iterator<Item 
 
 /// Whether something else stands there now than what the last run that changed
 /// this agent's memory left. Without `now` it is something that no run leaves.
-pub(super) fn written_since(records: &Records, agent: &str, now: Option<&Standing>) -> bool {
-    let mut latest = records.of_agent(agent).rev();
-    let last = latest.find(|record| record.what.changed());
+pub(super) fn written_since(records: &Records, agent: &Agent, now: Option<&Standing>) -> bool {
+    let mut filter = AddressFilter::new(agent);
+    let mut latest = records.of_agent(&agent.name).rev();
+    let last = latest.find(|record| record.what.changed() && filter.accepts(&record.what));
     match (last.and_then(|record| record.what.after.as_ref()), now) {
         (Some(Standing::Absent), Some(Standing::Absent)) => false,
         (Some(left), Some(now)) => left.digest().is_none() || left.digest() != now.digest(),
@@ -180,24 +199,6 @@ impl Source {
     }
 }
 
-/// How the agent's place is another than that of a run, if it is.
-fn moved(agent: &Agent, event: &Event) -> Option<String> {
-    let (host, memory) = (host(agent), there(agent));
-    // Records of earlier versions have no path.
-    let elsewhere = event.memory.is_some() && event.memory.as_deref() != memory;
-    (event.host != host || elsewhere).then(|| {
-        let at = |host: &str, memory: Option<&Path>| match memory {
-            Some(memory) => format!("{host}:{}", memory.display()),
-            None => host.to_string(),
-        };
-        format!(
-            "it was about {}, and the agent is on {} now",
-            at(&event.host, event.memory.as_deref()),
-            at(&host, memory)
-        )
-    })
-}
-
 /// Rebuilds what stood there before a run.
 ///
 /// # Errors
@@ -211,14 +212,23 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
             format!("run {} cannot be undone: {why}", event.run),
         ))
     };
-    if let Some(why) = moved(agent, event) {
-        let error = Error::new(
-            Kind::Conflict,
-            format!("run {} cannot be undone: {why}", event.run),
+    let address = RecordedAddress::of_event(event);
+    if !address.fits(agent) {
+        let message = format!(
+            "run {} cannot be undone: it was about {address}, and the memory of {} is at {} now",
+            event.run,
+            agent.name,
+            RecordedAddress::of_agent(agent)
         );
-        return Err(error.hint(
-            "what it held is not put where it never was: give the agent its place back, or copy the entry by hand",
-        ));
+        return Err(Error::new(Kind::Conflict, message)
+            .hint(
+                "a memory is only put back where it was: change the config back, or copy the \
+                 entry by hand",
+            )
+            .hint(
+                "where several configurations share an archive, give each its own archive_dir, \
+                 or their agents different names",
+            ));
     }
     let because = |error: Error| error.context(format!("run {} cannot be undone", event.run));
     // What a writer that kept the displaced file open added is in the record of

@@ -459,7 +459,7 @@ fn what_was_on_one_host_is_not_put_back_on_another() {
     };
     refused(
         format!("remote_host = other\nremote_memory = {}", memory.display()),
-        "is on other:",
+        "is at other:",
     );
     refused(
         format!("remote_host = box\nremote_memory = {}", other.display()),
@@ -467,7 +467,7 @@ fn what_was_on_one_host_is_not_put_back_on_another() {
     );
     refused(
         format!("memory_file = {}", memory.display()),
-        "is on local now",
+        "is at local:",
     );
     add_remote(&mut world, "ranger", "box");
     assert_eq!(undo(&world).steps.len(), 1);

@@ -219,6 +219,7 @@ const SHAPES: &[(&str, &str)] = &[
         "hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh",
         "[SHA256]",
     ),
+    ("column d?", "column [N]"),
     ("hhhhhhhhhhhh", "[PLAN]"),
     ("hhhhhhhh", "[HEX8]"),
 ];

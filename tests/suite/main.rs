@@ -4,6 +4,7 @@
 #![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
 
 mod account;
+mod address;
 mod architecture;
 mod cli;
 mod configs;

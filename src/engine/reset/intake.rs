@@ -297,11 +297,7 @@ impl<'a> Run<'a> {
     /// Whether the agent wrote after the last run that changed its memory.
     fn written_since(&self, agent: &Agent, event: &Event) -> Result<bool, Error> {
         let records = self.engine.records()?;
-        Ok(undo::written_since(
-            &records,
-            &agent.name,
-            event.before.as_ref(),
-        ))
+        Ok(undo::written_since(&records, agent, event.before.as_ref()))
     }
 
     /// The entry that describes something that is not read.

@@ -1,0 +1,183 @@
+//! The address of a memory as the ledger keeps it, and whether an agent's memory is
+//! still there. Agents of several configurations may share a name and an archive.
+
+use std::fmt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::ledger::Event;
+use super::observe::host;
+use crate::config::{Agent, Host, Place};
+
+/// Where a memory was when a record was written. Records of earlier versions leave
+/// parts of it out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedAddress {
+    /// `local`, or the host.
+    pub host: String,
+    /// The host with user and port; none for this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub login: Option<String>,
+    /// The path there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<PathBuf>,
+}
+
+impl RecordedAddress {
+    /// Where a configuration puts an agent's memory.
+    pub fn of_agent(agent: &Agent) -> RecordedAddress {
+        RecordedAddress {
+            host: host(agent),
+            login: agent.place.host().map(Host::login),
+            memory: Some(agent.place.memory().to_path_buf()),
+        }
+    }
+
+    /// Where the memory of a record was.
+    pub fn of_event(event: &Event) -> RecordedAddress {
+        RecordedAddress {
+            host: event.host.clone(),
+            login: event.login.clone(),
+            memory: event.memory.clone(),
+        }
+    }
+
+    /// Whether the agent's memory may be at this address: nothing that the record says
+    /// contradicts it.
+    pub fn fits(&self, agent: &Agent) -> bool {
+        let now = RecordedAddress::of_agent(agent);
+        self.host == now.host
+            && (self.login.is_none() || self.login == now.login)
+            && self
+                .memory
+                .as_ref()
+                .is_none_or(|memory| is_memory_of(agent, memory))
+    }
+}
+
+impl fmt::Display for RecordedAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let host = self.login.as_ref().unwrap_or(&self.host);
+        match &self.memory {
+            Some(memory) => write!(f, "{host}:{}", memory.display()),
+            None => f.write_str(host),
+        }
+    }
+}
+
+/// Whether a path leads to an agent's memory; on this machine also by another way.
+fn is_memory_of(agent: &Agent, path: &Path) -> bool {
+    let memory = agent.place.memory();
+    if path == memory {
+        return true;
+    }
+    let directory = |path: &Path| {
+        let meta = std::fs::metadata(path.parent()?).ok()?;
+        Some((meta.dev(), meta.ino()))
+    };
+    matches!(agent.place, Place::Local { .. })
+        && path.file_name() == memory.file_name()
+        && directory(path).is_some_and(|found| directory(memory) == Some(found))
+}
+
+/// Tells the records about an agent's memory from those about another memory of an
+/// agent with the same name.
+pub struct AddressFilter<'a> {
+    agent: &'a Agent,
+    /// The addresses that were met, and whether they fit.
+    known: Vec<(RecordedAddress, bool)>,
+}
+
+impl<'a> AddressFilter<'a> {
+    /// The filter of an agent.
+    pub fn new(agent: &'a Agent) -> AddressFilter<'a> {
+        AddressFilter {
+            agent,
+            known: Vec::new(),
+        }
+    }
+
+    /// Whether a record may be about the agent's memory.
+    pub fn accepts(&mut self, event: &Event) -> bool {
+        let same = |(known, _): &&(RecordedAddress, bool)| {
+            (&known.host, &known.login, &known.memory) == (&event.host, &event.login, &event.memory)
+        };
+        if let Some((_, fits)) = self.known.iter().find(same) {
+            return *fits;
+        }
+        let address = RecordedAddress::of_event(event);
+        let fits = address.fits(self.agent);
+        self.known.push((address, fits));
+        fits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{self, Env};
+
+    fn agent(lines: &str) -> Agent {
+        let env = Env {
+            cwd: PathBuf::from("/"),
+            home: None,
+            xdg_config_home: None,
+            xdg_state_home: None,
+            config_variable: None,
+            uid: 1000,
+        };
+        let text = format!("[scout]\nbaseline = scout.md\n{lines}\n");
+        let config = config::parse(text.as_bytes(), Path::new("/a.conf"), &env).unwrap();
+        config.agents[0].clone()
+    }
+
+    #[test]
+    fn address_fits_until_any_part_contradicts() {
+        let here = agent("memory_file = /a/MEMORY.md");
+        let far = agent("remote_host = box\nremote_user = ops\nremote_memory = ~/MEMORY.md");
+        let address = RecordedAddress::of_agent;
+        assert!(address(&here).fits(&here) && address(&far).fits(&far));
+        assert!(!address(&here).fits(&far) && !address(&far).fits(&here));
+        for other in [
+            "remote_host = box\nremote_user = ops\nremote_memory = ~/OTHER.md",
+            "remote_host = crate\nremote_user = ops\nremote_memory = ~/MEMORY.md",
+            "remote_host = box\nremote_user = dev\nremote_memory = ~/MEMORY.md",
+            "remote_host = box\nremote_user = ops\nremote_port = 23\nremote_memory = ~/MEMORY.md",
+        ] {
+            assert!(!address(&agent(other)).fits(&far), "{other}");
+        }
+    }
+
+    #[test]
+    fn parts_that_a_record_lacks_contradict_nothing() {
+        let far = agent("remote_host = box\nremote_user = ops\nremote_memory = ~/MEMORY.md");
+        let old = |login: Option<&str>, memory: Option<&str>| RecordedAddress {
+            host: "box".to_string(),
+            login: login.map(str::to_string),
+            memory: memory.map(PathBuf::from),
+        };
+        assert!(old(None, None).fits(&far));
+        assert!(old(None, Some("~/MEMORY.md")).fits(&far));
+        assert!(!old(None, Some("~/OTHER.md")).fits(&far));
+        assert!(!old(Some("dev@box"), None).fits(&far));
+    }
+
+    #[test]
+    fn local_path_fits_however_it_is_spelled() {
+        let root = tempfile::tempdir().unwrap();
+        for name in ["a", "b"] {
+            std::fs::create_dir(root.path().join(name)).unwrap();
+        }
+        let at = |path: &str| {
+            let path = root.path().join(path);
+            agent(&format!("memory_file = {}", path.display()))
+        };
+        let address = RecordedAddress::of_agent(&at("a/MEMORY.md"));
+        assert!(address.fits(&at("b/../a/MEMORY.md")));
+        assert!(!address.fits(&at("b/MEMORY.md")));
+        assert!(!address.fits(&at("a/OTHER.md")));
+        assert!(!address.fits(&at("none/../a/MEMORY.md")));
+    }
+}
