@@ -269,10 +269,13 @@ impl Run<'_> {
                         Err(error) => result = Err(error),
                     },
                 },
-                Ok(Settled::Kept) => notes.push(format!(
-                    "the folder that stood there is kept as {}, beside the memory",
-                    folder.shown(&name)
-                )),
+                Ok(Settled::Kept) => {
+                    let kept = folder.shown(&name);
+                    notes.push(format!(
+                        "the directory that stood there is kept as {kept}, beside the memory"
+                    ));
+                    event.kept.push(kept);
+                }
                 Err(error) => {
                     displaced.names.push(name);
                     result = Err(error);
