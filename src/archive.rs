@@ -11,6 +11,7 @@ use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -317,6 +318,22 @@ impl Archive {
         }
         expired.reverse();
         Ok(expired)
+    }
+
+    /// The path below `archive_dir` of what a typed path leads to: relative to
+    /// `archive_dir` or absolute, through links, bind mounts and any spelling. None for
+    /// what lies elsewhere. What stands there is for [`Archive::entry`] to say.
+    pub fn path_of(&self, typed: &Path) -> Option<PathBuf> {
+        let identity = |path: &Path| {
+            let meta = std::fs::metadata(path).ok()?;
+            Some((meta.dev(), meta.ino()))
+        };
+        let root = identity(&self.root)?;
+        let real = durable::real_path(&self.root.join(typed))?;
+        let above = real
+            .ancestors()
+            .find(|above| identity(above) == Some(root))?;
+        real.strip_prefix(above).ok().map(Path::to_path_buf)
     }
 
     /// The entry at a path below `archive_dir`, if one is there.

@@ -5,6 +5,7 @@ pub mod seal;
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
+use std::fs::OpenOptions;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -268,7 +269,7 @@ impl Versions {
     /// What the system answered.
     pub fn draft(&self, baseline: &Baseline) -> Result<Option<Draft>> {
         let digest = baseline.digest();
-        if self.is_kept(baseline) {
+        if self.is_kept(digest, baseline.bytes()) {
             return Ok(None);
         }
         let path = self.archive.own("baselines");
@@ -284,16 +285,17 @@ impl Versions {
         }))
     }
 
-    /// Whether a version stands there, whole as far as its length tells: what a
-    /// power cut left unfinished is written anew.
-    fn is_kept(&self, baseline: &Baseline) -> bool {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.contains_key(&baseline.digest()) {
-            return true;
-        }
-        drop(known);
-        let kept = std::fs::symlink_metadata(self.path(baseline.digest()));
-        kept.is_ok_and(|kept| kept.is_file() && kept.len() == baseline.bytes().len() as u64)
+    /// Whether a version is on the disk byte for byte. The length alone tells nothing
+    /// of a copy that a power cut or the disk has damaged, nor does what this process
+    /// read earlier.
+    fn is_kept(&self, digest: Digest, bytes: &[u8]) -> bool {
+        let path = self.path(digest);
+        let Ok(file) = durable::open_own(&path, OpenOptions::new().read(true)) else {
+            return false;
+        };
+        let mut kept = Vec::with_capacity(bytes.len() + 1);
+        let read = file.take(bytes.len() as u64 + 1).read_to_end(&mut kept);
+        read.is_ok() && kept == bytes
     }
 
     /// Gives a version its name; its content is on the disk. The name is after
@@ -305,7 +307,7 @@ impl Versions {
         let path = self.path(draft.digest);
         if draft.file.link(path.file_name().unwrap_or_default())? {
             self.remember(draft.digest, draft.bytes);
-        } else if self.get(draft.digest).is_err() {
+        } else if !self.is_kept(draft.digest, &draft.bytes) {
             // It is damaged; otherwise another run was quicker.
             self.archive.replace_own(&path, &draft.bytes)?;
         }

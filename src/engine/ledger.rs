@@ -51,6 +51,13 @@ pub enum Act {
     Repair,
     /// Retention deletes entries. The record comes first.
     Retire,
+    /// Entries were pinned: retention never deletes them.
+    Pin,
+    /// Entries were left to retention again.
+    Unpin,
+    /// What a later version did and this one does not know: it counts for nothing.
+    #[serde(other)]
+    Other,
 }
 
 impl Act {
@@ -61,6 +68,9 @@ impl Act {
             Act::Undo => "undo",
             Act::Repair => "repair",
             Act::Retire => "retire",
+            Act::Pin => "pin",
+            Act::Unpin => "unpin",
+            Act::Other => "other",
         }
     }
 }
@@ -187,7 +197,7 @@ pub struct Event {
     pub trigger: Trigger,
     /// The operator's user name.
     pub user: String,
-    /// The agent; empty when the ledger itself was repaired, and for retention.
+    /// The agent; empty when the ledger itself was repaired, for retention and for pins.
     pub agent: String,
     /// The memory's host.
     pub host: String,
@@ -243,6 +253,9 @@ pub struct Event {
     /// Entries that retention was about to delete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retired: Vec<PathBuf>,
+    /// Entries that were pinned or unpinned.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pins: Vec<PathBuf>,
 }
 
 impl Event {
@@ -273,6 +286,15 @@ impl Event {
             duration_ms: 0,
             undoes: None,
             retired: Vec::new(),
+            pins: Vec::new(),
+        }
+    }
+
+    /// The event of a run that concerns the archive and no agent.
+    pub(super) fn of_archive(run: &str, act: Act, trigger: Trigger, user: &str) -> Event {
+        Event {
+            host: String::new(),
+            ..Event::new(run, act, trigger, user, "")
         }
     }
 
@@ -594,9 +616,7 @@ fn repair(note: String, events: &[Event]) -> Event {
     };
     Event {
         note: Some(note),
-        host: String::new(),
-        memory: None,
-        ..Event::new(&run, Act::Repair, trigger, &user, "")
+        ..Event::of_archive(&run, Act::Repair, trigger, &user)
     }
 }
 

@@ -7,7 +7,7 @@ use chrono::{DateTime, Duration, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::ledger::{Act, Event, Scan};
-use super::{Block, Engine, lock};
+use super::{Block, Engine, Setup, lock, reset};
 use crate::archive::{self, Entry, Pins};
 use crate::error::{Error, Kind, Result};
 
@@ -186,8 +186,8 @@ impl Engine {
         let mut expired = self.expired(&within, &HashSet::new())?;
         expired.retain(|entry| paths.contains(entry.path.as_path()));
         let events = expired.chunks(RECORDED).map(|some| {
-            let mut event = Event::new(run, Act::Retire, self.setup.trigger, &self.setup.user, "");
-            event.host = String::new();
+            let Setup { trigger, user, .. } = &self.setup;
+            let mut event = Event::of_archive(run, Act::Retire, *trigger, user);
             event.retired = some.iter().map(|entry| entry.path.clone()).collect();
             let days = self.config().general.archive_retention_days;
             event.note = Some(older(some.len(), days));
@@ -236,8 +236,9 @@ impl Engine {
         Ok(entries.into_iter().map(kept).collect())
     }
 
-    /// Pins entries, or unpins them: all of them or none. Answers which of them
-    /// were not so before.
+    /// Pins entries, or unpins them, all of them or none, and records it. A path
+    /// may be typed in any form that leads to the entry; the entry's own name is what
+    /// is pinned. Returns the entries that were not so before.
     ///
     /// # Errors
     /// A path that is no entry, or what the system answered.
@@ -245,27 +246,54 @@ impl Engine {
         let _lock = lock::pins(&self.archive, self.clock())?;
         let mut pins = Pins::read(&self.archive)?;
         let mut changed = Vec::new();
-        for path in entries {
-            let entry = path.strip_prefix(self.archive.root()).unwrap_or(path);
+        for typed in entries {
+            let entry = self.archive.path_of(typed);
             // What is gone can be unpinned all the same.
-            let known = !pinned && pins.contains(entry);
-            if !known && self.archive.entry(entry)?.is_none() {
-                let message = format!("the archive has no entry {}", path.display());
+            let is_known = |entry: &PathBuf| match pinned {
+                true => self.archive.entry(entry).map(|entry| entry.is_some()),
+                false => Ok(pins.contains(entry) || self.archive.entry(entry)?.is_some()),
+            };
+            let is_known = entry.as_ref().map(is_known).transpose()?;
+            let (Some(entry), Some(true)) = (entry, is_known) else {
+                let message = format!("the archive has no entry {}", typed.display());
                 return Err(Error::new(Kind::User, message)
                     .hint("`memory-shepherd archive list` names them all"));
-            }
-            let new = match pinned {
-                true => pins.add(entry),
-                false => pins.remove(entry),
             };
-            if new {
-                changed.push(entry.to_path_buf());
+            let is_new = match pinned {
+                true => pins.add(&entry),
+                false => pins.remove(&entry),
+            };
+            if is_new {
+                changed.push(entry);
             }
         }
         if !changed.is_empty() {
             pins.write(&self.archive)?;
+            self.record_pins(&changed, pinned)?;
         }
         Ok(changed)
+    }
+
+    fn record_pins(&self, entries: &[PathBuf], pinned: bool) -> Result<()> {
+        let (act, word) = match pinned {
+            true => (Act::Pin, "pinned"),
+            false => (Act::Unpin, "unpinned"),
+        };
+        let run = reset::run_id();
+        let events = entries.chunks(RECORDED).map(|some| {
+            let Setup { trigger, user, .. } = &self.setup;
+            let mut event = Event::of_archive(&run, act, *trigger, user);
+            let first = some.first().map(|entry| entry.display().to_string());
+            let more = some.len() - 1;
+            event.note = first.map(|first| match more {
+                0 => first,
+                more => format!("{first} and {more} more"),
+            });
+            event.pins = some.to_vec();
+            event
+        });
+        self.record_all(events.collect())
+            .map_err(|error| error.context(format!("{word}, but not recorded in the ledger")))
     }
 
     /// Whether retention deleted an entry: when, and in which run.

@@ -7,6 +7,7 @@
 // A harness stops where it must not go on, and says what it tried.
 #![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
 
+mod archive;
 mod calls;
 mod crash;
 mod faults;

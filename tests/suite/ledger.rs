@@ -4,8 +4,10 @@
 mod full;
 mod long;
 mod past;
+mod pins;
 mod retention;
 mod verifying;
+mod versions;
 
 use std::fs;
 use std::path::{Path, PathBuf};

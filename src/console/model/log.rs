@@ -46,6 +46,11 @@ pub struct RunSummary {
 }
 
 impl RunSummary {
+    /// Whether it was about agents, and not only about the archive as pins are.
+    pub fn has_agents(&self) -> bool {
+        self.events.iter().any(|event| !event.agent.is_empty())
+    }
+
     /// How many agents ended so.
     pub fn count(&self, outcome: Outcome) -> usize {
         self.events
@@ -186,12 +191,9 @@ impl LogRow<'_> {
             },
             LogRow::Run(run) => {
                 let event = run.events.first();
-                let act = match event.map(|event| event.act) {
-                    Some(Act::Undo) => "undo",
-                    Some(Act::Repair) => "repair",
-                    _ => "reset",
-                };
+                let act = event.map_or(Act::Reset, |event| event.act).word();
                 let who = match run.events.as_slice() {
+                    [one] if one.agent.is_empty() => "archive".to_string(),
                     [one] => one.agent.clone(),
                     many => format!("{} agents", many.len()),
                 };

@@ -124,7 +124,7 @@ fn header(model: &Model, canvas: &mut Canvas<'_>) {
     if let Some(error) = &model.ledger_error {
         let room = usize::from(canvas.width()) / 2;
         parts.push((cut(error, room), Role::Bad));
-    } else if let Some(last) = model.log.runs.first() {
+    } else if let Some(last) = model.log.runs.iter().find(|run| run.has_agents()) {
         let bad = last.bad();
         let what = match last.events.first().map(|event| event.act) {
             Some(Act::Undo) => "undo",

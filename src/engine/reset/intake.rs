@@ -204,12 +204,14 @@ impl<'a> Run<'a> {
         let engine = self.engine;
         let mut unsynced = Vec::new();
         for version in taken.versions.drain(..) {
-            // Where that agent failed to whom it fell, this one makes it.
             let mut stood = version.was_pushed;
             if let Some(draft) = version.draft {
                 stood = false;
                 engine.versions.name(draft)?;
-            } else if let Some(draft) = engine.versions.draft(&version.baseline)? {
+            } else if !version.checked
+                && let Some(draft) = engine.versions.draft(&version.baseline)?
+            {
+                // The agent that was to write it has failed.
                 stood = false;
                 draft.content().sync()?;
                 engine.versions.name(draft)?;
@@ -248,11 +250,12 @@ impl<'a> Run<'a> {
     }
 
     fn version(&self, version: &Arc<Baseline>, history: &History) -> Result<Version, Error> {
-        let first = self.shared().drafted.insert(version.digest());
-        let draft = first.then(|| self.engine.versions.draft(version));
+        let checked = self.shared().drafted.insert(version.digest());
+        let draft = checked.then(|| self.engine.versions.draft(version));
         Ok(Version {
             baseline: Arc::clone(version),
             draft: draft.transpose()?.flatten(),
+            checked,
             was_pushed: history.pushed.contains(&version.digest()),
         })
     }
@@ -361,6 +364,9 @@ struct Version {
     baseline: Arc<Baseline>,
     /// Its file, if it falls to this agent, of all that share it, to make it.
     draft: Option<Draft>,
+    /// Whether this agent's turn has compared the copy on the disk: the first of those
+    /// that share the version does.
+    checked: bool,
     /// It was pushed to this agent before, so it came to the disk then.
     was_pushed: bool,
 }

@@ -187,52 +187,6 @@ fn the_newest_of_each_agent_stays_also_in_a_shared_folder() {
 }
 
 #[test]
-fn what_is_pinned_stays_until_it_is_unpinned() {
-    let (world, entry, _) = aged();
-    let pins = world.archive().join(".shepherd/pins");
-    fs::write(&pins, "# kept for the auditors\ngone/2020-01-01_0000.md").unwrap();
-    let engine = world.engine();
-    let one = [entry.clone()];
-    assert_eq!(engine.pin(&one, true).unwrap(), one);
-    assert_eq!(engine.pin(&one, true).unwrap(), Vec::<PathBuf>::new());
-    let text = fs::read_to_string(&pins).unwrap();
-    let kept = "# kept for the auditors\ngone/2020-01-01_0000.md\n";
-    assert_eq!(text, format!("{kept}{}\n", entry.display()));
-    assert_eq!(world.reset().report.retired, Vec::<PathBuf>::new());
-    let listed = world.engine().entries(&[]).unwrap();
-    let of = |path: &Path| listed.iter().find(|it| it.entry.path == path).unwrap();
-    assert_eq!(
-        (of(&entry).pinned, of(&entry).recorded, of(&entry).needed),
-        (true, true, false)
-    );
-    assert!(listed[1].needed && !listed[1].pinned);
-    // By its whole path, too.
-    let whole = world.archive().join(&entry);
-    assert_eq!(engine.pin(&[whole], false).unwrap(), one);
-    assert_eq!(fs::read_to_string(&pins).unwrap(), kept);
-    assert_eq!(world.reset().report.retired, one);
-    // What is gone can be unpinned, and not pinned.
-    let gone = [PathBuf::from("gone/2020-01-01_0000.md")];
-    assert_eq!(engine.pin(&gone, false).unwrap(), gone);
-    for path in [
-        "gone/2020-01-01_0000.md",
-        "../agents/scout/MEMORY.md",
-        "scout",
-        "/etc/passwd",
-    ] {
-        let error = engine.pin(&[path.into()], true).unwrap_err();
-        assert_eq!(error.kind(), Kind::User, "{error}");
-    }
-    // All or none.
-    let newest = PathBuf::from("scout").join(world.entries("scout").pop().unwrap());
-    engine.pin(&[newest, "nothing".into()], true).unwrap_err();
-    assert_eq!(
-        fs::read_to_string(&pins).unwrap(),
-        "# kept for the auditors\n"
-    );
-}
-
-#[test]
 fn nothing_is_deleted_while_pins_cannot_be_read() {
     let (world, entry, _) = aged();
     fs::create_dir(world.archive().join(".shepherd/pins")).unwrap();

@@ -1,0 +1,152 @@
+//! Entries that retention never deletes, because somebody said so.
+
+use super::retention::aged;
+use super::*;
+use memory_shepherd::engine::Act;
+
+fn pins(world: &World) -> PathBuf {
+    world.archive().join(".shepherd/pins")
+}
+
+/// Forms in which an entry may be typed.
+fn spellings(world: &World, entry: &Path) -> Vec<PathBuf> {
+    let name = entry.file_name().unwrap().to_str().unwrap();
+    let archive = world.archive();
+    let link = world.root.join("link");
+    let _ = std::os::unix::fs::symlink(&archive, &link);
+    let folder_link = world.root.join("scout-link");
+    let _ = std::os::unix::fs::symlink(archive.join("scout"), &folder_link);
+    let entry_link = world.root.join("entry-link");
+    let _ = std::os::unix::fs::symlink(archive.join(entry), &entry_link);
+    vec![
+        entry.to_path_buf(),
+        format!("scout//{name}").into(),
+        format!("./scout/./{name}").into(),
+        format!("scout/{name}/").into(),
+        format!("scout/../scout/{name}").into(),
+        format!("{}//scout//{name}", archive.display()).into(),
+        format!("{}/../archives/scout/{name}", archive.display()).into(),
+        link.join(entry),
+        folder_link.join(name),
+        entry_link,
+    ]
+}
+
+/// What the next reset of the whole fleet would delete.
+fn expiring(world: &World) -> Vec<PathBuf> {
+    let plan = world.engine().plan_reset(&["scout".to_string()], false);
+    plan.unwrap().retention.unwrap().entries
+}
+
+#[test]
+fn pin_holds_in_whatever_form_it_was_typed() {
+    let (world, entry, _) = aged();
+    let engine = world.engine();
+    let one = [entry.clone()];
+    assert_eq!(expiring(&world), one);
+    for typed in spellings(&world, &entry) {
+        let typed = [typed];
+        assert_eq!(engine.pin(&typed, true).unwrap(), one, "{typed:?}");
+        assert_eq!(engine.pin(&typed, true).unwrap(), Vec::<PathBuf>::new());
+        let listed = world.engine().entries(&[]).unwrap();
+        assert!(listed.iter().any(|it| it.pinned && it.entry.path == entry));
+        assert_eq!(expiring(&world), Vec::<PathBuf>::new(), "{typed:?}");
+        assert_eq!(engine.pin(&typed, false).unwrap(), one, "{typed:?}");
+        assert_eq!(fs::read(pins(&world)).unwrap(), b"", "{typed:?}");
+    }
+}
+
+#[test]
+fn pin_line_of_an_earlier_version_holds() {
+    let (world, entry, _) = aged();
+    let name = entry.file_name().unwrap().to_str().unwrap();
+    let archive = world.archive();
+    for line in [
+        format!("scout//{name}"),
+        format!("scout/./{name}"),
+        format!("scout/{name}/"),
+        format!("{}/scout//{name}", archive.display()),
+    ] {
+        fs::write(pins(&world), format!("# a note\n{line}\n")).unwrap();
+        assert_eq!(expiring(&world), Vec::<PathBuf>::new(), "{line}");
+        let one = [entry.clone()];
+        assert_eq!(
+            world.engine().pin(&one, true).unwrap(),
+            Vec::<PathBuf>::new()
+        );
+        assert_eq!(world.engine().pin(&one, false).unwrap(), one, "{line}");
+        assert_eq!(fs::read(pins(&world)).unwrap(), b"# a note\n");
+    }
+}
+
+#[test]
+fn pins_are_recorded_in_the_ledger() {
+    let (world, entry, _) = aged();
+    let engine = world.engine();
+    let typed = [PathBuf::from(format!("./{}/", entry.display()))];
+    let before = world.records().len();
+    engine.pin(&typed, true).unwrap();
+    // Nothing changes, so nothing is recorded.
+    engine.pin(&typed, true).unwrap();
+    engine.pin(&typed, false).unwrap();
+    let records = world.records();
+    let told: Vec<(Act, &[PathBuf])> = records[before..]
+        .iter()
+        .map(|record| (record.what.act, record.what.pins.as_slice()))
+        .collect();
+    let one = [entry];
+    assert_eq!(told, [(Act::Pin, &one[..]), (Act::Unpin, &one[..])]);
+    assert_eq!(records[before].what.user, "tester");
+    assert_eq!(findings(&world), []);
+    // It is no run of the agent.
+    assert_eq!(world.observe("scout").last.unwrap().act, Act::Reset);
+}
+
+#[test]
+fn pinned_entry_stays_until_it_is_unpinned() {
+    let (world, entry, _) = aged();
+    fs::write(
+        pins(&world),
+        "# kept for the auditors\ngone/2020-01-01_0000.md",
+    )
+    .unwrap();
+    let engine = world.engine();
+    let one = [entry.clone()];
+    assert_eq!(engine.pin(&one, true).unwrap(), one);
+    assert_eq!(engine.pin(&one, true).unwrap(), Vec::<PathBuf>::new());
+    let text = fs::read_to_string(pins(&world)).unwrap();
+    let kept = "# kept for the auditors\ngone/2020-01-01_0000.md\n";
+    assert_eq!(text, format!("{kept}{}\n", entry.display()));
+    assert_eq!(world.reset().report.retired, Vec::<PathBuf>::new());
+    let listed = world.engine().entries(&[]).unwrap();
+    let of = |path: &Path| listed.iter().find(|it| it.entry.path == path).unwrap();
+    assert_eq!(
+        (of(&entry).pinned, of(&entry).recorded, of(&entry).needed),
+        (true, true, false)
+    );
+    assert!(listed[1].needed && !listed[1].pinned);
+    // By its whole path, too.
+    let whole = world.archive().join(&entry);
+    assert_eq!(engine.pin(&[whole], false).unwrap(), one);
+    assert_eq!(fs::read_to_string(pins(&world)).unwrap(), kept);
+    assert_eq!(world.reset().report.retired, one);
+    // What is gone can be unpinned, and not pinned.
+    let gone = [PathBuf::from("gone/2020-01-01_0000.md")];
+    assert_eq!(engine.pin(&gone, false).unwrap(), gone);
+    for path in [
+        "gone/2020-01-01_0000.md",
+        "../agents/scout/MEMORY.md",
+        "scout",
+        "/etc/passwd",
+    ] {
+        let error = engine.pin(&[path.into()], true).unwrap_err();
+        assert_eq!(error.kind(), Kind::User, "{error}");
+    }
+    // All or none.
+    let newest = PathBuf::from("scout").join(world.entries("scout").pop().unwrap());
+    engine.pin(&[newest, "nothing".into()], true).unwrap_err();
+    assert_eq!(
+        fs::read_to_string(pins(&world)).unwrap(),
+        "# kept for the auditors\n"
+    );
+}
