@@ -13,6 +13,7 @@ mod ledger;
 mod lock;
 mod log;
 pub mod memory;
+mod misplaced;
 mod observe;
 mod past;
 mod plan;

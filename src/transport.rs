@@ -244,6 +244,15 @@ pub trait Folder: Send {
     /// [`Cause::Moved`] without anything being lost.
     fn swap(&self, staged: &str, new: Identity) -> Result<Swapped, TransportError>;
 
+    /// Gives the object at `kept`, which a swap displaced, the memory's name again.
+    /// Whatever stands there takes the place of the object, as [`Folder::swap`] says
+    /// of a staged file. Only on this machine.
+    fn put_back(&self, kept: &str) -> Result<Swapped, TransportError> {
+        let message = format!("{kept} can only be put back by hand");
+        let error = Error::new(Kind::Conflict, message);
+        Err(TransportError::new(Cause::Caller, error))
+    }
+
     /// Takes the memory away to [`Folder::new_name`] of `staged`, which is free,
     /// leaving none.
     fn take_away(&self, staged: &str) -> Result<(), TransportError>;

@@ -6,8 +6,9 @@ use serde::Serialize;
 
 use super::output::{Document, Page, Role, count};
 use super::{Context, Ended};
-use crate::config::{self, Diagnostic, Entry, Level, Origin, Problems};
-use crate::error::Kind;
+use crate::config::{self, Agent, Diagnostic, Entry, Level, Origin, Problems};
+use crate::engine::Engine;
+use crate::error::{Error, Kind};
 
 /// What `config check` answers.
 #[derive(Serialize)]
@@ -72,6 +73,24 @@ impl Document for Show {
     }
 }
 
+/// Agents whose memory is a directory by mistake. They are refused one by one, so that
+/// none keeps the others from being reset; here each is an error.
+fn misplaced(engine: &Engine) -> Vec<Diagnostic> {
+    let diagnostic = |(agent, error): (&Agent, Error)| Diagnostic {
+        level: Level::Error,
+        file: engine.config().path.clone(),
+        line: match engine.config().origin(&agent.name, "memory_file") {
+            Origin::Line(line) => Some(line),
+            Origin::Default => None,
+        },
+        text: format!("memory_file = {}", agent.place.memory().display()),
+        message: format!("{}: {}", agent.name, error.message()),
+        hint: error.hints().first().cloned(),
+    };
+    let found = engine.misplaced_memories();
+    found.into_iter().map(diagnostic).collect()
+}
+
 impl Context<'_> {
     pub(super) fn config_check(&mut self) -> Ended {
         let located = config::locate(self.flag.as_deref(), &self.world.env)?;
@@ -79,7 +98,14 @@ impl Context<'_> {
             self.out.warning(note);
         }
         let (agents, diagnostics) = match config::load(&located.path, &self.world.env) {
-            Ok(config) => (Some(config.agents.len()), config.warnings),
+            Ok(config) => {
+                let mut diagnostics = config.warnings.clone();
+                let agents = config.agents.len();
+                // A group that this machine lacks keeps commands from running, not this.
+                let engine = self.engine(config);
+                diagnostics.extend(engine.iter().flat_map(misplaced));
+                (Some(agents), diagnostics)
+            }
             Err(Problems(diagnostics)) => (None, diagnostics),
         };
         let count = |level| diagnostics.iter().filter(|it| it.level == level).count();

@@ -152,6 +152,9 @@ impl Context<'_> {
             about_baselines(&mut report, &config);
             match self.engine(config) {
                 Ok(engine) => {
+                    for (agent, error) in engine.misplaced_memories() {
+                        report.error(&error.context(&agent.name));
+                    }
                     about_the_archive(&mut report, &engine, self.world);
                     hosts::about_hosts(&mut report, &engine, self.world.env.uid);
                 }

@@ -118,6 +118,7 @@ fn installs(step: &Step) -> String {
         Action::Replace => format!("installs {what}"),
         Action::Create => format!("creates the file with {what}"),
         Action::Remove => "removes the file".to_string(),
+        Action::PutBack => "puts back what was kept".to_string(),
     }
 }
 

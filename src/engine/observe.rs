@@ -459,6 +459,11 @@ impl Engine {
             }
             Ok(Look::Odd(odd)) => {
                 conditions.push((State::Error, format!("{odd} stands in its place")));
+                if odd == Odd::Directory
+                    && let Some(error) = self.directory_refusal(agent, &subject.history)
+                {
+                    blocks.push(Block::of(&error));
+                }
                 seen.odd = Some(odd);
             }
             Ok(Look::File(verdict, bytes)) => {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::Read;
 
 use super::ledger::{Event, Record, Records, Standing};
-use super::undo;
+use super::undo::{self, Replacement};
 use super::{Engine, WINDOW};
 use crate::config::Agent;
 use crate::digest::Digest;
@@ -101,8 +101,12 @@ impl Engine {
             Ok(source) => source,
             Err(error) => return Side::Gone(error.to_string()),
         };
-        let Some(parts) = source.parts else {
-            return Side::Absent;
+        let parts = match source.replacement {
+            Replacement::Nothing => return Side::Absent,
+            Replacement::File(parts) => parts,
+            Replacement::Kept(name) => {
+                return Side::Gone(format!("it is kept beside the memory, as {name}"));
+            }
         };
         let size = match source.standing {
             Standing::File { size, .. } => size,

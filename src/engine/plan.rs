@@ -13,13 +13,14 @@ use super::ledger::{Act, Standing};
 use super::memory::{Boundary, Rule};
 use super::observe::{Protection, Seen, host, shares, way};
 use super::state::State;
-use super::{Engine, Record, Records, Retention, undo, weaker};
+use super::undo::{self, Replacement};
+use super::{Engine, Record, Records, Retention, weaker};
 use crate::archive::EntryKind;
 use crate::baseline::Shelf;
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::error::{Error, Kind, Result};
-use crate::transport::Outlook;
+use crate::transport::{Odd, Outlook};
 
 /// Why there is nothing to do.
 pub(super) const EQUAL: &str = "already equal to its baseline";
@@ -41,6 +42,8 @@ pub enum Action {
     Create,
     /// Archive what is there and leave no file: the undo of a creation.
     Remove,
+    /// Archive what is there and put back what an earlier run displaced and kept.
+    PutBack,
 }
 
 /// What a step is bound to. Scratch that the agent adds meanwhile is not part
@@ -455,10 +458,15 @@ impl Engine {
             Outlook::InPlace => notes.push(IN_PLACE.to_string()),
             Outlook::Refused(error) => return Err(error),
         }
-        if let Some(odd) = &seen.odd {
-            notes.push(format!(
+        match &seen.odd {
+            Some(Odd::Directory) => notes.push(
+                "a directory stands in its place: it is displaced, and kept beside the memory"
+                    .to_string(),
+            ),
+            Some(odd) => notes.push(format!(
                 "{odd} stands in its place: it is described, then displaced"
-            ));
+            )),
+            None => {}
         }
         if let Some(boundary) = boundary.filter(|boundary| boundary.line > 0) {
             notes.push(format!(
@@ -585,11 +593,17 @@ impl Engine {
                 lines: content.lines,
             }),
             (None, Action::Create) => Some(Standing::Absent),
-            (None, _) => None,
+            (None, _) => seen.odd.clone().map(Standing::Odd),
         };
         let written_since = undo::written_since(records, agent, now.as_ref());
-        match source.standing {
-            Standing::File { size, .. } => step.new_size = size,
+        match (&source.replacement, source.standing) {
+            (Replacement::Kept(name), standing) => {
+                step.action = Action::PutBack;
+                if let Standing::Odd(odd) = standing {
+                    step.notes.push(format!("puts back {odd}, kept as {name}"));
+                }
+            }
+            (_, Standing::File { size, .. }) => step.new_size = size,
             _ => step.action = Action::Remove,
         }
         // Undo goes by what it puts back, not by what it finds.

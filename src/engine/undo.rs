@@ -5,7 +5,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::io::{Cursor, Read, Seek, SeekFrom};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Engine;
@@ -97,6 +97,7 @@ pub(super) fn written_since(records: &Records, agent: &Agent, now: Option<&Stand
     let last = latest.find(|record| record.what.changed() && filter.accepts(&record.what));
     match (last.and_then(|record| record.what.after.as_ref()), now) {
         (Some(Standing::Absent), Some(Standing::Absent)) => false,
+        (Some(Standing::Odd(left)), Some(Standing::Odd(now))) => left != now,
         (Some(left), Some(now)) => left.digest().is_none() || left.digest() != now.digest(),
         _ => true,
     }
@@ -180,10 +181,20 @@ impl Parts {
     }
 }
 
+/// What takes the memory's place.
+pub(super) enum Replacement {
+    /// Nothing: the memory is removed.
+    Nothing,
+    /// A new file.
+    File(Parts),
+    /// What an earlier run displaced and kept beside the memory under this name.
+    Kept(String),
+}
+
 /// What stood there before a run.
 pub(super) struct Source {
-    /// Its content; none when nothing stood there.
-    pub parts: Option<Parts>,
+    /// What is put there.
+    pub replacement: Replacement,
     /// The same for the ledger.
     pub standing: Standing,
     /// Its owner, mode and extended attributes.
@@ -234,20 +245,13 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
     // What a writer that kept the displaced file open added is in the record of
     // the run that settled it.
     let records = engine.records()?;
-    let of_run = records.of_run(&event.run).map(|record| &record.what);
-    let repairs = of_run.filter(|repair| {
-        repair.act == Act::Repair
-            && repair.agent == event.agent
-            && (&repair.before, &repair.after) == (&event.before, &event.after)
-    });
-    let late = std::iter::once(event)
-        .chain(repairs)
+    let late = with_repairs(event, &records)
         .flat_map(|event| &event.late)
         .rfind(|written| written.kind == EntryKind::Late);
     let before = match &event.before {
         Some(Standing::Absent) => {
             return Ok(Source {
-                parts: None,
+                replacement: Replacement::Nothing,
                 standing: Standing::Absent,
                 attributes: None,
                 version: None,
@@ -259,9 +263,7 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
             Some(late) => late.digest,
             None => return refuse("somebody has had a lease on it ever since".to_string()),
         },
-        Some(Standing::Odd(odd)) => {
-            return refuse(format!("before it stood {odd}, which was not kept"));
-        }
+        Some(Standing::Odd(odd)) => return kept(engine, agent, event, &records, odd),
         None => return refuse("the ledger does not say what stood there before".to_string()),
     };
     let version = match event.boundary.map(|boundary| boundary.rule) {
@@ -321,7 +323,7 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
         let (standing, _) = parts.measure(engine).map_err(because)?;
         if standing.digest() == Some(expected) {
             return Ok(Source {
-                parts: Some(parts),
+                replacement: Replacement::File(parts),
                 standing,
                 attributes: event.attributes.clone(),
                 version,
@@ -336,6 +338,99 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
         ),
     )
     .hint("`memory-shepherd log` names the entry; something changed it"))
+}
+
+/// An event, and what was recorded later of what its run displaced.
+fn with_repairs<'a>(
+    event: &'a Event,
+    records: &'a Records,
+) -> impl DoubleEndedIterator<Item = &'a Event> {
+    let of_run = records.of_run(&event.run).map(|record| &record.what);
+    let repairs = of_run.filter(|repair| {
+        repair.act == Act::Repair
+            && repair.agent == event.agent
+            && (&repair.before, &repair.after) == (&event.before, &event.after)
+    });
+    std::iter::once(event).chain(repairs)
+}
+
+/// The names under which a run kept what it displaced. Where an undo put it back, and
+/// that was taken back, it was kept again, under a name that comes first.
+fn kept_names<'a>(event: &'a Event, records: &'a Records) -> Vec<&'a str> {
+    let of_agent = || {
+        records
+            .of_agent(&event.agent)
+            .map(|record| &record.what)
+            .rev()
+    };
+    let undone_by = |run: &'a str| {
+        let undoes = move |it: &&Event| it.undoes.as_deref() == Some(run);
+        of_agent().filter(undoes)
+    };
+    let again = undone_by(&event.run).flat_map(|undo| undone_by(&undo.run));
+    again
+        .chain(std::iter::once(event))
+        .flat_map(|event| with_repairs(event, records))
+        .flat_map(|event| &event.kept)
+        .map(String::as_str)
+        .collect()
+}
+
+/// Finds what stood there before a run and was displaced unread.
+fn kept(
+    engine: &Engine,
+    agent: &Agent,
+    event: &Event,
+    records: &Records,
+    odd: &Odd,
+) -> Result<Source> {
+    let refuse = |why: &str, hint: &str| {
+        let message = format!(
+            "run {} cannot be undone: before it stood {odd}, which {why}",
+            event.run
+        );
+        let error = Error::new(Kind::Conflict, message);
+        Err(if hint.is_empty() {
+            error
+        } else {
+            error.hint(hint)
+        })
+    };
+    let directory = agent.place.memory().parent().unwrap_or(Path::new("/"));
+    let names = kept_names(event, records);
+    let Some(newest) = names.first() else {
+        return match odd {
+            // Earlier versions did not record its name.
+            Odd::Directory => refuse(
+                "was kept beside the memory under a name that begins with .shepherd-",
+                "the notes of that run in `memory-shepherd log` name it; move it back by hand",
+            ),
+            _ => refuse("was described and not kept", ""),
+        };
+    };
+    let path = directory.join(newest);
+    let path = path.display();
+    if let Some(host) = agent.place.host() {
+        let hint = format!("move it back by hand, on {}", host.name);
+        return refuse(&format!("is kept as {path}"), &hint);
+    }
+    let folder = engine.open(agent)?;
+    let mut standing = None;
+    for name in names {
+        if folder.stands(name)? {
+            standing = Some(name);
+            break;
+        }
+    }
+    let Some(name) = standing else {
+        return refuse(&format!("was kept as {path} and is no longer there"), "");
+    };
+    Ok(Source {
+        replacement: Replacement::Kept(name.to_string()),
+        standing: Standing::Odd(odd.clone()),
+        attributes: None,
+        version: None,
+    })
 }
 
 /// The part of a version that stood above the scratch. The separator may have

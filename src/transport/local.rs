@@ -573,6 +573,12 @@ impl Folder for LocalFolder {
         }
     }
 
+    fn put_back(&self, kept: &str) -> Result<Swapped, TransportError> {
+        let object = self.identity(OsStr::new(kept))?;
+        let object = object.ok_or_else(|| moved(&self.at(kept)))?;
+        self.swap(kept, object)
+    }
+
     fn take_away(&self, aside: &str) -> Result<(), TransportError> {
         match self.move_aside(OsStr::new(aside)) {
             Ok(()) => {

@@ -272,6 +272,8 @@ fn a_folder_at_the_memorys_name_is_kept_beside_it_and_its_content_untouched() {
     let Some(scene) = Scene::new(false) else {
         return;
     };
+    // Without a record of a file the config would be wrong.
+    assert_eq!(scene.reset().code, Some(0));
     fs::remove_file(scene.memory()).unwrap();
     fs::create_dir(scene.memory()).unwrap();
     fs::hard_link(scene.secret(), scene.memory().join("secret")).unwrap();

@@ -227,6 +227,10 @@ fn a_link_is_described_and_displaced_and_its_target_untouched() {
 #[test]
 fn a_fifo_and_a_folder_are_displaced_and_the_folder_is_kept() {
     let world = World::new(&["fifo", "folder"]);
+    // Nobody takes the folder for a mistake in the config.
+    assert_eq!(world.reset().report.kind(), None);
+    fs::remove_file(world.memory("fifo")).unwrap();
+    fs::remove_file(world.memory("folder")).unwrap();
     fifo(&world.memory("fifo"));
     fs::create_dir(world.memory("folder")).unwrap();
     fs::write(world.memory("folder").join("inside"), "kept").unwrap();

@@ -42,6 +42,7 @@ mod fixture;
 mod fleet;
 mod fuzz;
 mod hostile;
+mod kept;
 mod ledger;
 mod limits;
 mod original;

@@ -552,6 +552,10 @@ impl Folder for InterposedFolder {
         self.wrap("swap", || self.inner.swap(staged, new))
     }
 
+    fn put_back(&self, kept: &str) -> Result<Swapped, TransportError> {
+        self.wrap("put_back", || self.inner.put_back(kept))
+    }
+
     fn take_away(&self, aside: &str) -> Result<(), TransportError> {
         self.wrap("take_away", || self.inner.take_away(aside))
     }

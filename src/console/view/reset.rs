@@ -266,6 +266,7 @@ fn plan_row(canvas: &mut Canvas<'_>, y: u16, number: usize, step: &PlanStep, col
     let content = step.bound.content.short(4);
     let restore = match (step.action, &step.undo) {
         (Action::Remove, _) => "remove the file".to_string(),
+        (Action::PutBack, _) => "put back what was kept".to_string(),
         (Action::Create, None) => format!("create, {} sha {content}", size(step.new_size)),
         (_, Some(undo)) => format!("{} from before {}", size(step.new_size), undo.run),
         _ => format!("{} sha {content} ok", size(step.new_size)),

@@ -20,6 +20,7 @@ use crate::archive::{Archive, Written};
 use crate::digest::Digest;
 use crate::durable;
 use crate::engine::EARLIER;
+use crate::engine::address::RecordedAddress;
 use crate::engine::observe::LastRun;
 use crate::error::{PathContext, Result};
 
@@ -28,7 +29,7 @@ const NAME: &str = "ledger.index";
 const UNFINISHED: &str = "ledger.index.new";
 
 /// An index of another form is none.
-const FORM: u32 = 1;
+const FORM: u32 = 2;
 
 /// Up to so many records beyond an index it is not worth writing.
 const SLACK: u64 = 256;
@@ -43,6 +44,9 @@ pub struct History {
     /// The last record, if it archived something and did not change the memory;
     /// seldom there, and large.
     pub tried: Option<Box<Tried>>,
+    /// Where the memory was that the last record found or left as a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<Box<RecordedAddress>>,
 }
 
 /// A run that archived a memory and then failed.
@@ -64,6 +68,10 @@ impl History {
             self.pushed.retain(|digest| *digest != pushed);
             self.pushed.insert(0, pushed);
             self.pushed.truncate(EARLIER);
+        }
+        let standings = event.before.iter().chain(&event.after);
+        if standings.into_iter().any(|it| it.digest().is_some()) {
+            self.file = Some(Box::new(RecordedAddress::of_event(event)));
         }
         if matches!(event.act, Act::Reset | Act::Undo) {
             self.last = Some(LastRun {

@@ -16,7 +16,7 @@ use crate::engine::judge::{Judgement, Reading, judge, lines, window};
 use crate::engine::ledger::{Event, Standing};
 use crate::engine::memory::Baseline;
 use crate::engine::plan::{Bound, Memory, Step, UndoMode};
-use crate::engine::undo::{self, Part, Parts, Source};
+use crate::engine::undo::{self, Part, Parts, Replacement, Source};
 use crate::engine::{Engine, History};
 use crate::error::{Error, Kind, Result};
 use crate::transport::{Attributes, Cause, Folder, Object, Odd, Unsynced};
@@ -80,6 +80,11 @@ impl<'a> Run<'a> {
                     object = Object::Odd(Odd::Leased);
                 }
             }
+        }
+        if object == Object::Odd(Odd::Directory)
+            && let Some(error) = engine.directory_refusal(agent, &history)
+        {
+            return Err(error.into());
         }
         let mut inode = 0;
         match &object {
@@ -162,7 +167,8 @@ impl<'a> Run<'a> {
             at: now,
         };
         if object == Object::Absent {
-            return Ok(taken.source.parts.is_some().then_some(taken));
+            let nothing = matches!(taken.source.replacement, Replacement::Nothing);
+            return Ok((!nothing).then_some(taken));
         }
         event.boundary = judgement.boundary;
         if let Some(version) = &judgement.version {
@@ -237,7 +243,9 @@ impl<'a> Run<'a> {
             return Ok(unsynced);
         };
         self.said_archived(agent, written, taken.scratch_lines);
-        if let (Some(skip), Some(parts)) = (taken.append, &mut taken.source.parts) {
+        if let (Some(skip), Replacement::File(parts)) =
+            (taken.append, &mut taken.source.replacement)
+        {
             let (_, whole_lines) = parts.measure(engine)?;
             if !whole_lines {
                 parts.0.push(Part::Bytes(Arc::new(b"\n".to_vec())));
@@ -265,7 +273,7 @@ impl<'a> Run<'a> {
         let Some(undo) = &step.undo else {
             let bytes = current.bytes();
             return Ok(Source {
-                parts: Some(Parts(vec![Part::Baseline(Arc::clone(current))])),
+                replacement: Replacement::File(Parts(vec![Part::Baseline(Arc::clone(current))])),
                 standing: Standing::File {
                     sha256: current.digest(),
                     size: bytes.len() as u64,

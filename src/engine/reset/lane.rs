@@ -536,8 +536,9 @@ impl<'r, 'a> Lane<'r, 'a> {
         event.outcome = Outcome::Ok;
         event.duration_ms = millis(turn.began, self.run.engine.clock().instant());
         event.note = (!notes.is_empty()).then(|| notes.join("; "));
-        let verb = match (event.act, event.after == Some(Standing::Absent)) {
-            (_, true) => "Removed the created memory of",
+        let verb = match (event.act, &event.after) {
+            (_, Some(Standing::Absent)) => "Removed the created memory of",
+            (_, Some(Standing::Odd(_))) => "Put back what stood in place of the memory of",
             (Act::Undo, _) => "Restored the memory of",
             _ => "Reset",
         };

@@ -350,6 +350,9 @@ impl Run<'_> {
     pub(super) fn read_back(&self, folder: &dyn Folder, event: &Event) -> Result<Back, Error> {
         let same = match event.after {
             Some(Standing::File { sha256, size, .. }) => folder.begins_with(sha256, size),
+            Some(Standing::Odd(ref odd)) => folder
+                .look()
+                .map(|object| object == Object::Odd(odd.clone())),
             _ => folder.look().map(|object| object == Object::Absent),
         };
         match same {
@@ -625,6 +628,9 @@ impl Run<'_> {
         remote: bool,
     ) -> Result<Option<Method>, Error> {
         let stands = folder.look()?;
+        if let Some(Standing::Odd(odd)) = &event.after {
+            return Ok((stands == Object::Odd(odd.clone())).then_some(Method::Exchange));
+        }
         let new_name = folder.new_name(staged);
         let new = event.after.as_ref().and_then(Standing::digest);
         let asides = || -> Result<bool, Error> {

@@ -14,7 +14,7 @@ use crate::engine::ledger::{Event, Standing};
 use crate::engine::lock::{self, Holder, Lock};
 use crate::engine::observe::way;
 use crate::engine::plan::Step;
-use crate::engine::undo::Parts;
+use crate::engine::undo::{Parts, Replacement};
 use crate::engine::weaker;
 use crate::error::Error;
 use crate::transport::{Cause, Folder, Identity, Method, Swapped, TransportError, Unsynced};
@@ -181,7 +181,10 @@ impl<'a> Run<'a> {
             memory: turn.agent.place.memory().to_path_buf(),
             way: way(turn.agent),
             folder: turn.folder.identity()?,
-            staged: durable::random_name()?,
+            staged: match &taken.source.replacement {
+                Replacement::Kept(kept) => kept.clone(),
+                _ => durable::random_name()?,
+            },
             inode: taken.inode,
             known: before.filter_map(Standing::digest).collect(),
         };
@@ -208,7 +211,7 @@ impl<'a> Run<'a> {
     ) -> Result<(Archived, Option<Identity>), Trouble> {
         turn.event.entry = archived.entry.take();
         let Archived { taken, staged, .. } = &archived;
-        let Some(parts) = &taken.source.parts else {
+        let Replacement::File(parts) = &taken.source.replacement else {
             return Ok((archived, None));
         };
         let kept = taken
@@ -238,7 +241,8 @@ impl<'a> Run<'a> {
         Ok((archived, Some(new)))
     }
 
-    /// Puts the new file in the memory's place, or takes the memory away.
+    /// Puts the new file, or what was kept, in the memory's place, or takes the memory
+    /// away.
     pub(super) fn swap(
         &self,
         turn: &mut Turn<'a>,
@@ -246,15 +250,16 @@ impl<'a> Run<'a> {
         new: Option<Identity>,
     ) -> Result<(Archived, Swapped), Trouble> {
         self.at(&turn.agent.name, Stage::Swap);
-        let swapped = match new {
-            None => {
+        let swapped = match (new, &archived.taken.source.replacement) {
+            (None, Replacement::Kept(kept)) => turn.folder.put_back(kept)?,
+            (None, _) => {
                 turn.folder.take_away(&archived.staged)?;
                 Swapped {
                     method: Method::Remove,
                     displaced: vec![turn.folder.new_name(&archived.staged)],
                 }
             }
-            Some(new) => {
+            (Some(new), _) => {
                 turn.folder.link(&archived.staged)?;
                 turn.folder.swap(&archived.staged, new)?
             }

@@ -152,6 +152,36 @@ fn is_6_for_refusals() {
         .warns("is missing");
 }
 
+/// A typo in `memory_file` moves no workspace away.
+#[test]
+fn is_6_for_a_directory_as_memory() {
+    let site = busy();
+    let config = site.read("memory-shepherd.conf");
+    let path = "agents/code-reviewer/MEMORY.md";
+    site.write(
+        "memory-shepherd.conf",
+        config.replace(path, "agents/code-reviewer"),
+    );
+    let before = site.read(REVIEWER);
+    for arguments in [
+        &["reset", "code-reviewer"][..],
+        &["reset", "--all"],
+        &["reset", "--all", "--dry-run"],
+    ] {
+        let ran = site.ran(site.command().args(arguments)).code(6);
+        let said = "agents/code-reviewer is a directory, and no record says";
+        let text = format!("{}{}", ran.out, ran.err);
+        assert!(text.contains(said), "{text}");
+        let _ = ran.warns("hint: add the name of the file");
+    }
+    assert_eq!(site.read(REVIEWER), before);
+    assert_eq!(site.read(MONITOR), Site::baseline("monitor-bot"));
+    let check = site.run(["config", "check"]).code(2);
+    let _ = check.says("memory-shepherd.conf:8: error: code-reviewer: ");
+    let _ = site.run(["doctor"]).code(1).says("FAIL  code-reviewer: ");
+    let _ = site.run(["status"]).code(3);
+}
+
 #[test]
 fn is_the_most_serious_of_several() {
     let site = busy();

@@ -1,0 +1,45 @@
+//! A directory in place of a memory: the agent's doing where a file stood there before,
+//! else a mistake in the configuration.
+
+use super::{Engine, History};
+use crate::config::{Agent, Place};
+use crate::error::{Error, Kind};
+
+impl Engine {
+    /// Agents of this machine whose memory is a directory and, as far as the ledger says,
+    /// never was a file, each with the reason why it is not reset.
+    pub fn misplaced_memories(&self) -> Vec<(&Agent, Error)> {
+        let agents = self.config().agents.iter();
+        let directories = agents.filter(|agent| match &agent.place {
+            Place::Local { memory } => {
+                std::fs::symlink_metadata(memory).is_ok_and(|meta| meta.is_dir())
+            }
+            Place::Remote { .. } => false,
+        });
+        directories
+            .filter_map(|agent| {
+                let history = self.history(&agent.name).unwrap_or_default();
+                Some((agent, self.directory_refusal(agent, &history)?))
+            })
+            .collect()
+    }
+
+    /// Why a directory in place of a memory is not displaced: no earlier run found or
+    /// left a file there.
+    pub(super) fn directory_refusal(&self, agent: &Agent, history: &History) -> Option<Error> {
+        if history.file.as_ref().is_some_and(|file| file.fits(agent)) {
+            return None;
+        }
+        let memory = agent.place.memory().display();
+        let message =
+            format!("{memory} is a directory, and no record says that a file ever stood there");
+        let key = match &agent.place {
+            Place::Local { .. } => "memory_file",
+            Place::Remote { .. } => "remote_memory",
+        };
+        let hint = format!(
+            "add the name of the file to {key}; if the path is right, move the directory away"
+        );
+        Some(Error::new(Kind::Conflict, message).hint(hint))
+    }
+}

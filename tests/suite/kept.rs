@@ -1,0 +1,157 @@
+//! A directory in place of a memory: refused as a mistake in the config, or displaced,
+//! kept beside the memory, and put back by an undo.
+
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use memory_shepherd::engine::{Action, Outcome, Standing, UndoMode, UndoTarget};
+use memory_shepherd::error::Kind;
+use memory_shepherd::transport::Odd;
+
+use super::world::{BASELINE, Interposer, World, apply};
+
+fn scout() -> [String; 1] {
+    ["scout".to_string()]
+}
+
+/// Puts a directory with a file in it in place of whatever stands there.
+fn put_directory(world: &World) {
+    // Nothing stands there at first.
+    let _ = fs::remove_file(world.memory("scout"));
+    fs::create_dir(world.memory("scout")).unwrap();
+    fs::write(world.memory("scout").join("inside"), "notes").unwrap();
+}
+
+/// A memory that was a file, then a directory, and was reset both times; with the name
+/// that the directory is kept under.
+fn displaced() -> (World, String) {
+    let world = World::new(&["scout"]);
+    world.reset().ok();
+    put_directory(&world);
+    world.reset().ended(Outcome::Ok);
+    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    let kept = world.records().pop().unwrap().what.kept;
+    let [kept] = kept.try_into().unwrap();
+    assert_eq!(world.litter("scout"), [format!("{kept}/inside")]);
+    (world, kept)
+}
+
+#[track_caller]
+fn is_put_back(world: &World) {
+    let inside = world.memory("scout").join("inside");
+    assert_eq!(fs::read(inside).unwrap(), b"notes");
+    assert_eq!(world.litter("scout"), [""; 0]);
+    assert_eq!(world.pending(), [""; 0]);
+}
+
+#[test]
+fn directory_without_a_record_of_a_file_is_refused() {
+    let world = World::new(&["scout"]);
+    put_directory(&world);
+    let block = world.observe("scout").block.unwrap();
+    assert_eq!(block.kind, Kind::Conflict);
+    let ran = world.reset();
+    assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Conflict));
+    // As timers do it, who make no plan.
+    let engine = world.engine();
+    let plan = engine.plan_unseen(&scout(), false).unwrap();
+    let report = engine.apply(&plan, false, &false.into(), &mut |_| ());
+    assert_eq!(report.kind(), Some(Kind::Conflict));
+    is_put_back(&world);
+}
+
+#[test]
+fn record_about_another_memory_allows_no_directory() {
+    let mut world = World::new(&["scout"]);
+    world.add("scout", "memory_file = agents/scout/OTHER.md\n");
+    world.reset().ok();
+    fs::remove_file(world.folder("scout").join("OTHER.md")).unwrap();
+    world.add("scout", "");
+    put_directory(&world);
+    world.reset().ended(Outcome::Refused);
+    is_put_back(&world);
+}
+
+#[test]
+fn kept_directory_is_put_back_by_undo() {
+    let (world, kept) = displaced();
+    let target = UndoTarget::Agents(scout().to_vec());
+    let engine = world.engine();
+    let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+    assert_eq!(plan.steps[0].action, Action::PutBack);
+    assert!(plan.steps[0].notes.join("; ").contains(&kept));
+    apply(&engine, &plan).ok();
+    is_put_back(&world);
+    let last = world.records().pop().unwrap().what;
+    assert_eq!(last.after, Some(Standing::Odd(Odd::Directory)));
+    // And once more, there and back.
+    world.redo("scout").ended(Outcome::Ok);
+    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    world.undo("scout", UndoMode::Refuse).ok();
+    is_put_back(&world);
+}
+
+#[test]
+fn notes_are_archived_before_a_directory_is_put_back() {
+    let (world, _) = displaced();
+    world.write_scratch("scout", "- since\n");
+    world
+        .undo("scout", UndoMode::Refuse)
+        .ended(Outcome::Refused);
+    world.undo("scout", UndoMode::Overwrite).ok();
+    is_put_back(&world);
+    assert!(world.holds("scout", b"- since\n"));
+}
+
+#[test]
+fn undo_says_when_the_kept_directory_is_gone() {
+    let (world, kept) = displaced();
+    fs::rename(world.folder("scout").join(&kept), world.root.join("moved")).unwrap();
+    let ran = world.undo("scout", UndoMode::Refuse);
+    assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Conflict));
+    assert!(ran.note().contains(&kept), "{}", ran.note());
+    assert!(ran.note().contains("is no longer there"), "{}", ran.note());
+    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+}
+
+/// Wherever an undo ends, the next one puts the directory back.
+#[test]
+fn directory_is_put_back_after_a_crash_at_any_point() {
+    let mut crashed = 0;
+    for point in 0.. {
+        let (world, _) = displaced();
+        let passed = AtomicUsize::new(0);
+        let transport = Interposer::new(world.local(), move |_| {
+            if passed.fetch_add(1, Ordering::Relaxed) == point {
+                resume_unwind(Box::new("crash"));
+            }
+            Ok(())
+        });
+        let engine = world.engine_on(transport as Arc<_>);
+        let target = UndoTarget::Agents(scout().to_vec());
+        let undo = || {
+            let plan = engine.plan_undo(&target, UndoMode::Refuse, false);
+            apply(&engine, &plan.unwrap());
+        };
+        if catch_unwind(AssertUnwindSafe(undo)).is_ok() {
+            break;
+        }
+        crashed += 1;
+        // The first settles what the crash left; where that was after the exchange,
+        // there is nothing more to undo but the reset before.
+        if world.memory("scout").is_file() {
+            world.undo("scout", UndoMode::Refuse).ended(Outcome::Ok);
+        } else {
+            let engine = world.engine();
+            let plan = engine.plan_reset(&scout(), false).unwrap();
+            assert!(plan.skipped.is_empty(), "{plan:?}");
+            world.reset().ended(Outcome::Ok);
+            world.undo("scout", UndoMode::Refuse).ended(Outcome::Ok);
+        }
+        is_put_back(&world);
+    }
+    assert!(crashed > 5, "{crashed}");
+    println!("{crashed} points");
+}
