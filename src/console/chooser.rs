@@ -1,9 +1,10 @@
 //! What help and palette offer, and which of it a few letters choose.
 
-use super::command::{self, Category, Command};
+use super::command::{self, Category, Command, Context};
 use super::filter;
-use super::model::{Chooser, Item, Model, Overlay, Sort, twin};
+use super::model::{Chooser, Item, Model, Overlay, Row, Sort, twin};
 use super::theme;
+use crate::engine::State;
 
 /// One line of a chooser.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,20 +33,37 @@ pub fn choices(model: &Model, overlay: &Overlay) -> Vec<Choice> {
                 .map(|spec| of_command(model, spec.command))
                 .collect();
             choices.sort_by_key(|choice| choice.category);
-            let found = |choice: &Choice| {
-                let text = format!("{} {} {}", choice.id, choice.keys, choice.title).to_lowercase();
-                chooser
-                    .query
-                    .to_lowercase()
-                    .split_whitespace()
-                    .all(|word| text.contains(word))
-            };
-            choices.retain(found);
+            let text = |it: &Choice| format!("{} {} {}", it.id, it.keys, it.title);
+            choices.retain(|choice| has_words(&text(choice), &chooser.query));
             choices
         }
         Overlay::Palette(chooser) => palette(model, chooser),
         Overlay::Unlock | Overlay::Question(_) | Overlay::Seal(_) => Vec::new(),
     }
+}
+
+/// The states that help explains: those that are on the screen below it, as far as
+/// they fit what is searched for.
+pub fn legend(model: &Model, chooser: &Chooser) -> Vec<State> {
+    let shown = match model.context() {
+        Context::Fleet | Context::Plan => State::ALL.to_vec(),
+        Context::Agent => model
+            .row(&model.agent.name)
+            .map(Row::state)
+            .into_iter()
+            .collect(),
+        _ => Vec::new(),
+    };
+    let text = |state: &State| format!("{state} {}", state.meaning());
+    let mut shown = shown;
+    shown.retain(|state| has_words(&text(state), &chooser.query));
+    shown
+}
+
+/// Whether a text has all words of a query.
+fn has_words(text: &str, query: &str) -> bool {
+    let (text, query) = (text.to_lowercase(), query.to_lowercase());
+    query.split_whitespace().all(|word| text.contains(word))
 }
 
 /// The row under the cursor: where the item is now that the cursor came to, if it is

@@ -250,7 +250,7 @@ table! {
     GoLog         "log"           "log"         Move    &[Any], ["7"], "The log";
     GoHosts       "hosts"         ""            Move    &[Any], ["8"], "The hosts: how they stand, and why";
     ReadOnly      "read-only"     ""            Program &[Any], ["!"], "Switch read-only on; or, after y, off, for 30 minutes also where agents are protected";
-    HostAway      "host"          "host"        Program &[Any], ["D"], "In the demo alone: make its host go away, or come back";
+    HostAway      "host"          "demo host"   Program &[Any], ["D"], "In the demo alone: make its host go away, or come back";
     Redraw        "redraw"        ""            Program &[Any], ["^l"], "Draw the whole screen again";
     Suspend       "suspend"       ""            Program &[Any], ["^z"], "Back to the shell; fg returns";
     Quit          "quit"          ""            Program &[Any], ["^c"], "Quit; during a run: finish the agent in hand, do not start the rest";
@@ -294,7 +294,7 @@ pub fn opens_a_plan(command: Command) -> bool {
 /// The commands that the screen offers: those that hold in its context. What only
 /// the demo has is not offered elsewhere.
 pub fn offered(model: &Model) -> impl Iterator<Item = &'static Spec> {
-    let demo = model.host_away.is_some();
+    let demo = model.is_demo();
     let context = model.context();
     let keymap = &model.preferences.keymap;
     // What holds everywhere is hidden where the context has another use for its keys.
@@ -454,10 +454,7 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
         ),
         Command::TryNow => need(model.hosts.current().is_some(), NO_HOSTS),
         Command::Last => need(model.previous.is_some(), "there was no other screen yet"),
-        Command::HostAway => need(
-            model.host_away.is_some(),
-            "only the demo has one to play with",
-        ),
+        Command::HostAway => need(model.is_demo(), "only the demo has one to play with"),
         Command::ReadOnly => need(
             !model.read_only.forced,
             "started with --read-only; leave and start without it",

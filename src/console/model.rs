@@ -442,6 +442,11 @@ impl Model {
         self.dirty = true;
     }
 
+    /// Whether this is the example fleet.
+    pub fn is_demo(&self) -> bool {
+        self.host_away.is_some()
+    }
+
     /// Whether the terminal has no room for any screen.
     pub fn is_too_small(&self) -> bool {
         self.size.0 < SMALLEST.0 || self.size.1 < SMALLEST.1
@@ -560,10 +565,24 @@ impl Model {
             .as_ref()
             .is_none_or(|name| !self.order.contains(name));
         if gone || !self.cursor_moved {
-            self.cursor = self.order.first().cloned();
+            self.cursor = self.first_agent().cloned();
             self.strip.clone_from(&self.cursor);
         }
         self.keep_cursor_visible();
+    }
+
+    /// The agent that the cursor begins on: the first of the order. In the demo, where
+    /// somebody tries out keys, the first that these do something to.
+    fn first_agent(&self) -> Option<&String> {
+        let is_blocked = |name: &&String| {
+            let seen = self.row(name).and_then(|row| row.seen.as_ref());
+            seen.is_some_and(|seen| seen.block.is_some())
+        };
+        let first = self.order.first();
+        match self.is_demo() {
+            true => self.order.iter().find(|name| !is_blocked(name)).or(first),
+            false => first,
+        }
     }
 
     fn shows(&self, row: &Row) -> bool {
@@ -598,16 +617,16 @@ impl Model {
     /// Rows of the fleet that fit.
     pub fn list_height(&self) -> usize {
         // Two lines of header, a rule, the column heads; a rule, the strip, the
-        // hints.
+        // message, the hints.
         let errors = [&self.config_error, &self.preferences_error];
         let errors = errors.iter().filter(|it| it.is_some()).count();
-        let fixed = 6 + self.strip_height() + errors;
+        let fixed = 7 + self.strip_height() + errors;
         usize::from(self.size.1).saturating_sub(fixed).max(1)
     }
 
     /// Lines of the strip below the fleet.
     pub fn strip_height(&self) -> usize {
-        if self.size.1 >= 30 { 2 } else { 1 }
+        if self.size.1 >= 24 { 2 } else { 1 }
     }
 
     /// Lines about the host under the cursor: all that the list leaves.

@@ -15,7 +15,7 @@ use ratatui::style::Style;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use super::command::{self, Command, Context};
+use super::command::{self, Category, Command, Context};
 use super::keymap::written;
 use super::model::{Level, Model, Prompt, SMALLEST, Screen};
 use super::theme::{Role, Theme, of_state};
@@ -42,6 +42,11 @@ pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
     }
     // A text that has the screen for itself has its own last line.
     let full = model.screen == Screen::Agent && model.agent.full && !model.agent.is_list();
+    if !full {
+        let y = model.size.1 - 2;
+        let room = model.size.0 - 2;
+        message(model, &mut canvas, (1, y), room);
+    }
     if !full || model.prompt.is_some() {
         hints(model, &mut canvas);
     }
@@ -101,17 +106,61 @@ fn hints(model: &Model, canvas: &mut Canvas<'_>) {
     }
     let help = format!("{} help", model.key(Command::Help));
     let end = width.saturating_sub(help.width() as u16 + 1);
-    let room = asked(model, canvas, end);
+    let mut room = asked(model, canvas, end);
     let mut x = 1;
-    let mut specs: Vec<_> = command::offered(model).collect();
-    specs.retain(|spec| !spec.hint.is_empty());
-    // What only the demo has is what one would not find by oneself.
-    specs.sort_by_key(|spec| spec.command != Command::HostAway);
-    for spec in specs {
-        if matches!(spec.command, Command::Help) || !fits_stage(spec.command, model) {
-            continue;
+    let mut hints = offered_hints(model);
+    // What only the demo has stands last, and in any case.
+    if let Some(last) = hints.pop_if(|hint| hint.command == Command::HostAway) {
+        room = room.saturating_sub(last.width());
+        last.put(model, canvas, room, y);
+    }
+    for hint in hints {
+        if x + hint.width() <= room {
+            x = hint.put(model, canvas, x, y);
         }
-        let keymap = &model.preferences.keymap;
+    }
+    let x = canvas.put(end, y, help.trim_end_matches(" help"), Role::Key);
+    canvas.put(x, y, " help", Role::Text);
+}
+
+/// What a key does, in the last line.
+struct Hint {
+    command: Command,
+    keys: String,
+    text: &'static str,
+}
+
+impl Hint {
+    /// Cells that it takes, with the blanks behind it.
+    fn width(&self) -> u16 {
+        (self.keys.width() + self.text.width() + 3) as u16
+    }
+
+    /// Returns the column behind it.
+    fn put(&self, model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) -> u16 {
+        let (key, text) = match command::enabled(self.command, model) {
+            Ok(()) => (Role::Key, Role::Text),
+            Err(_) => (Role::Disabled, Role::Disabled),
+        };
+        let after = canvas.put(x, y, &self.keys, key);
+        canvas.put(after + 1, y, self.text, text) + 2
+    }
+}
+
+/// The hints of a screen, what matters most first.
+fn offered_hints(model: &Model) -> Vec<Hint> {
+    let context = model.context();
+    let keymap = &model.preferences.keymap;
+    let mut specs: Vec<_> = command::offered(model)
+        .filter(|spec| !spec.hint.is_empty() && spec.command != Command::Help)
+        .filter(|spec| fits_stage(spec.command, model))
+        .collect();
+    // At a plan and at a result what acts comes before what only looks.
+    specs.sort_by_key(|spec| {
+        let looks = spec.category != Category::Act && context != Context::Fleet;
+        (spec.command == Command::HostAway, looks)
+    });
+    let hint = |spec: &command::Spec| {
         // What goes on and back is one hint.
         let back = match spec.command {
             Command::NextHunk => Some(Command::PreviousHunk),
@@ -121,29 +170,19 @@ fn hints(model: &Model, canvas: &mut Canvas<'_>) {
         let both = [Some(spec.command), back].into_iter().flatten();
         let keys = both.filter_map(|command| keymap.keys(command).first());
         let keys: Vec<String> = keys.map(|keys| written(keys)).collect();
-        // A command without a key is in help and palette.
-        if keys.is_empty() {
-            continue;
+        Hint {
+            command: spec.command,
+            keys: keys.join(" "),
+            text: match (spec.command, context) {
+                (Command::Back, Context::Fleet) => "quit",
+                _ => spec.hint,
+            },
         }
-        let key = keys.join(" ");
-        let length = (key.width() + spec.hint.width() + 3) as u16;
-        if x + length > room {
-            continue;
-        }
-        let role = match command::enabled(spec.command, model) {
-            Ok(()) => Role::Text,
-            Err(_) => Role::Disabled,
-        };
-        let after = canvas.put(
-            x,
-            y,
-            &key,
-            if role == Role::Text { Role::Key } else { role },
-        );
-        x = canvas.put(after + 1, y, spec.hint, role) + 2;
-    }
-    let x = canvas.put(end, y, help.trim_end_matches(" help"), Role::Key);
-    canvas.put(x, y, " help", Role::Text);
+    };
+    let mut hints: Vec<Hint> = specs.into_iter().map(hint).collect();
+    // A command without a key is in help and palette.
+    hints.retain(|hint| !hint.keys.is_empty());
+    hints
 }
 
 /// What hosts ask, in the last line before `end`: it stays there until it is
@@ -169,6 +208,9 @@ fn asked(model: &Model, canvas: &mut Canvas<'_>, end: u16) -> u16 {
 /// Whether a hint belongs to what is asked right now.
 fn fits_stage(command: Command, model: &Model) -> bool {
     use super::model::{Form, Stage};
+    if command == Command::HostAway {
+        return matches!(model.context(), Context::Fleet | Context::Hosts);
+    }
     if model.context() == Context::Agent {
         let texts = matches!(
             command,
@@ -191,17 +233,15 @@ fn fits_stage(command: Command, model: &Model) -> bool {
         Command::Confirm => view.form == Form::Key,
         Command::Append | Command::Overwrite => view.has_newer_notes(),
         // Everything that is typed goes into the confirmation.
-        Command::Palette | Command::GoLog | Command::HostAway => {
-            !matches!(view.form, Form::Typed(_))
-        }
+        Command::Palette | Command::GoLog => !matches!(view.form, Form::Typed(_)),
         _ => true,
     }
 }
 
-/// The message row: what was said last.
-fn message(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> bool {
+/// What was said last, in a row that nothing else is in. Returns the column behind it.
+fn message(model: &Model, canvas: &mut Canvas<'_>, (x, y): (u16, u16), room: u16) -> u16 {
     let Some(message) = &model.message else {
-        return false;
+        return x;
     };
     let role = match message.level {
         Level::Info => Role::Text,
@@ -212,13 +252,12 @@ fn message(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> bool {
         1 => String::new(),
         count => format!(" x{count}"),
     };
-    let room = usize::from(canvas.width()).saturating_sub(2 + times.width());
+    let room = usize::from(room).saturating_sub(times.width());
     let x = match untrusted::line(&message.text).width() > room {
-        true => canvas.put(1, y, &fit(&message.text, room), role),
-        false => canvas.foreign(1, y, message.text.as_bytes(), role),
+        true => canvas.put(x, y, &fit(&message.text, room), role),
+        false => canvas.foreign(x, y, message.text.as_bytes(), role),
     };
-    canvas.put(x, y, &times, Role::Dim);
-    true
+    canvas.put(x, y, &times, Role::Dim)
 }
 
 /// Cells to draw into, with what every screen needs.

@@ -87,6 +87,24 @@ impl State {
         }
     }
 
+    /// What it means, in a line.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            State::Tampered => "baseline file is not the sealed one; resets are blocked",
+            State::HostKey => "host shows another SSH key; resets are blocked",
+            State::Drifted => "agent changed the text above the separator",
+            State::NoSep => "no separator; a reset archives the whole file",
+            State::Unreach => "host did not answer; what is shown was read before",
+            State::Error => "memory or baseline is unusable as it is; WHY says why",
+            State::Missing => "no memory file; a reset creates it",
+            State::Oversize => "memory is larger than max_memory_size",
+            State::Busy => "a run holds the agent's lock; wait until it has ended",
+            State::Scratch => "rules intact, notes below the separator",
+            State::Clean => "equal to the baseline; nothing to reset",
+            State::Loading => "not read yet",
+        }
+    }
+
     /// Whether nobody needs to look at it.
     pub fn is_fine(self) -> bool {
         matches!(

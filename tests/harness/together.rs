@@ -438,9 +438,7 @@ fn while_the_console_works_a_run_is_refused_and_names_it() {
     terminal.wait_for("SCRATCH  ");
     terminal.send("X");
     terminal.wait_for("RESET PLAN");
-    terminal.wait("the reset", |terminal| {
-        terminal.send("y");
-        terminal.wait_for_quiet();
+    terminal.send_until("y", "the reset", |terminal| {
         !terminal.text().contains("RESET PLAN")
     });
     scene.wait_until_displaced("scout");
@@ -457,9 +455,7 @@ fn while_the_console_works_a_run_is_refused_and_names_it() {
 
 /// Out of whatever screen it is in.
 fn leaves(mut terminal: Terminal) {
-    terminal.wait("the end", |terminal| {
-        terminal.send("q");
-        terminal.wait_for_quiet();
+    terminal.send_until("q", "the end", |terminal| {
         !terminal.screen().alternate_screen()
     });
     assert!(terminal.wait_for_exit().success());
@@ -475,10 +471,11 @@ fn while_a_run_works_the_console_says_so_and_does_nothing() {
     drop(scene.note("scout", "- not yet\n"));
     terminal.send("X");
     terminal.wait_for_quiet();
-    for _ in 0..3 {
-        terminal.send("y");
-        terminal.wait_for_quiet();
-    }
+    let mut pressed = 0;
+    terminal.send_until("y", "keys that count", |_| {
+        pressed += 1;
+        pressed > 3
+    });
     let memory = fs::read(scene.fleet.memory("scout")).unwrap();
     assert!(
         memory.ends_with(b"- not yet\n"),

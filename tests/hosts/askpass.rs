@@ -437,10 +437,7 @@ impl Site {
 fn type_answer(terminal: &mut Terminal, answer: &str, shown: &str) {
     terminal.send("@");
     terminal.wait_for("Enter answers");
-    terminal.wait(shown, |terminal| {
-        terminal.send("\x15");
-        terminal.send(answer);
-        terminal.wait_for_quiet();
+    terminal.send_until(&format!("\x15{answer}"), shown, |terminal| {
         terminal.text().contains(&format!("> {shown}_"))
     });
 }

@@ -237,15 +237,9 @@ fn a_sealed_baseline_is_asked_about_and_then_blocks_resets() {
     site.write("baselines/.checksums", sums.stdout);
     let mut terminal = edit_with(&site, "echo '- one more' >> \"$last\"");
     terminal.wait_for("code-reviewer-MEMORY.md is sealed by .checksums");
-    // It does not listen at first.
     let answer = |terminal: &mut Terminal, key: &str| {
-        terminal.wait("an end of the question", |terminal| {
-            let asks = terminal.text().contains("is sealed by .checksums");
-            if asks {
-                terminal.send(key);
-                terminal.wait_for_quiet();
-            }
-            !asks
+        terminal.send_until(key, "an end of the question", |terminal| {
+            !terminal.text().contains("is sealed by .checksums")
         });
     };
     answer(&mut terminal, "n");

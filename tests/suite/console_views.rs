@@ -2,7 +2,7 @@
 //! sizes that matter most.
 //!
 //! `INSTA_UPDATE=always cargo test console_views` draws them anew, and
-//! `UPDATE_README=1 cargo test console_views` writes the keys into README.md.
+//! `UPDATE_README=1 cargo test readme` writes keys and states into README.md.
 
 mod agent;
 mod fleet;

@@ -211,8 +211,9 @@ fn no_screen_lets_it_out() {
         press(&mut terminal, "X");
         terminal.wait("an answer", |terminal| !terminal.text().contains("making"));
         press(&mut terminal, "j G");
-        press(&mut terminal, "Esc Esc 1");
-        terminal.wait_for("LAST RUN");
+        terminal.send_until("1", "the fleet", |terminal| {
+            terminal.text().contains("LAST RUN")
+        });
     }
     press(&mut terminal, "7");
     terminal.wait_for("LOG  ");

@@ -190,6 +190,25 @@ impl Terminal {
         })
     }
 
+    /// Sends keys until a condition holds. What is typed ahead of a plan or a question is
+    /// ignored, and the screen says so: they are sent again once keys count.
+    #[track_caller]
+    pub fn send_until(
+        &mut self,
+        keys: &str,
+        what: &str,
+        mut holds: impl FnMut(&mut Terminal) -> bool,
+    ) -> Duration {
+        self.wait(what, |terminal| {
+            terminal.send(keys);
+            terminal.wait_for_quiet();
+            terminal.wait("keys to count", |terminal| {
+                !terminal.text().contains("Keys typed ahead")
+            });
+            holds(terminal)
+        })
+    }
+
     /// Waits until the screen shows exactly this; else says where it differs.
     #[track_caller]
     pub fn wait_for_grid(&mut self, what: &str, expected: &[Vec<Seen>]) {

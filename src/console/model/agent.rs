@@ -219,12 +219,12 @@ impl Model {
     /// Rows of a text that fit.
     pub fn text_height(&self) -> usize {
         let agent = &self.agent;
-        // Two lines of header, a rule; a rule, the message, the hints. In full the
-        // state alone, and above two sides what they are.
+        // Two lines of header, a rule; a rule, the findings, the message, the hints. In
+        // full the state alone, and above two sides what they are.
         let fixed = match (agent.full && !agent.is_list(), self.has_sides()) {
             (true, _) => 1,
-            (false, true) => 7,
-            (false, false) => 6,
+            (false, true) => 8,
+            (false, false) => 7,
         };
         usize::from(self.size.1).saturating_sub(fixed).max(1)
     }
@@ -273,6 +273,6 @@ impl Model {
 
     /// Rows of the history that fit.
     pub fn history_height(&self) -> usize {
-        usize::from(self.size.1).saturating_sub(6 + CHARTS).max(1)
+        usize::from(self.size.1).saturating_sub(7 + CHARTS).max(1)
     }
 }

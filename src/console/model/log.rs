@@ -142,8 +142,8 @@ const TREND: usize = 8;
 impl Model {
     /// Rows of the log that fit.
     pub fn log_height(&self) -> usize {
-        // Two lines of header, a rule; a rule, the message, the hints.
-        usize::from(self.size.1).saturating_sub(6).max(1)
+        // Two lines of header, a rule; a rule, the row's run, the message, the hints.
+        usize::from(self.size.1).saturating_sub(7).max(1)
     }
 
     /// Works out the trends of the agents, where they are shown.

@@ -31,11 +31,9 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     } else {
         text::draw(model, canvas, 3);
     }
-    let bottom = canvas.area.height - 3;
+    // Below it the findings, the message, the hints.
+    let bottom = canvas.area.height - 4;
     canvas.rule(bottom);
-    if message(model, canvas, bottom + 1) {
-        return;
-    }
     if agent.is_list() {
         return history::about(model, canvas, bottom + 1);
     }
@@ -71,9 +69,6 @@ fn full(model: &Model, canvas: &mut Canvas<'_>) {
         return;
     }
     let y = canvas.area.height - 1;
-    if message(model, canvas, y) {
-        return;
-    }
     let agent = &model.agent;
     let name = shorten(&agent.name, usize::from(canvas.width() / 4));
     let x = canvas.put(1, y, &name, Role::Title) + 1;
@@ -96,10 +91,16 @@ fn full(model: &Model, canvas: &mut Canvas<'_>) {
     }
     let leaves = format!("{} leaves", model.key(Command::Full));
     let help = format!("{} help", model.key(Command::Help));
-    for text in [&leaves, &help, &place] {
+    for text in [&leaves, &help] {
         if usize::from(end.saturating_sub(x)) > text.width() {
             x = canvas.put(x, y, text, Role::Dim) + 2;
         }
+    }
+    let room = end.saturating_sub(x);
+    if model.message.is_some() {
+        message(model, canvas, (x, y), room);
+    } else if usize::from(room) > place.width() {
+        canvas.put(x, y, &place, Role::Dim);
     }
 }
 

@@ -3,7 +3,7 @@
 use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
-use super::{Canvas, clip, count, cut, fit, message, shorten, size, split};
+use super::{Canvas, clip, count, cut, fit, shorten, size, split};
 use crate::console::columns::{self, Column, Longest, Place};
 use crate::console::command::Command;
 use crate::console::filter;
@@ -409,14 +409,9 @@ pub(super) fn clock(model: &Model, time: DateTime<FixedOffset>) -> String {
     }
 }
 
-/// What there is to know of the agent under the cursor, and what was said last.
+/// What there is to know of the agent under the cursor, and what to do about it.
 fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let tall = model.strip_height() > 1;
-    let said = message(model, canvas, y + u16::from(tall));
-    // In one row it takes the place of the rest until the next key.
-    if said && !tall {
-        return;
-    }
     let Some(row) = model.strip.as_deref().and_then(|name| model.row(name)) else {
         return;
     };
@@ -477,7 +472,7 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     };
     canvas.put(1, y, &clip(&first, room), Role::Text);
     canvas.put(1, y, &cut(&row.name, room), of_state(row.state()));
-    if tall && !said {
+    if tall {
         match rest {
             "" if !hint.is_empty() => canvas.put(1, y + 1, &clip(&hint, room), Role::Text),
             "" => canvas.put(
@@ -493,38 +488,38 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
 
 /// What to press now.
 fn next_step(model: &Model, row: &Row, seen: &Observation) -> String {
-    let (diff, plan) = (model.key(Command::OpenDiff), model.key(Command::PlanReset));
+    let key = |command| model.key(command);
+    let (diff, plan) = (key(Command::OpenDiff), key(Command::PlanReset));
     match seen.state {
         State::Tampered => "The baseline file is not what was sealed. Nothing was changed; \
              compare it before you seal it again."
             .to_string(),
-        State::Drifted => format!(
-            "The agent changed what stands above the separator. {diff} shows the lines, \
-             {plan} plans a reset."
-        ),
-        State::NoSep => format!(
-            "No boundary was found. {diff} shows the file, {plan} plans a reset that \
-             archives all of it."
-        ),
-        State::HostKey => "The host shows another key than the one that is known. Nothing was \
-             read or sent; find out why before you trust it."
-            .to_string(),
-        State::Unreach if row.last_read().is_none() => {
-            "The host did not answer; nothing was ever seen there.".to_string()
+        State::Drifted => {
+            format!("{diff} shows the lines that the agent changed, {plan} plans a reset.")
+        }
+        State::NoSep => {
+            format!("{diff} shows the file, {plan} plans a reset that archives all of it.")
+        }
+        State::HostKey => {
+            "Nothing was read or sent. Find out why the key changed before you trust it."
+                .to_string()
         }
         State::Unreach => {
-            "The host did not answer; what is shown is the last that was seen.".to_string()
+            let known = match row.last_read() {
+                Some(_) => "these figures were read before",
+                None => "nothing was ever read there",
+            };
+            let read = key(Command::Read);
+            format!("The host did not answer; {known}. {read} tries it now.")
         }
-        State::Error => "It cannot be read as it is; nothing was changed.".to_string(),
-        State::Missing => format!(
-            "The folder is there, the file is not. {plan} plans to create it from the baseline."
-        ),
-        State::Oversize => format!(
-            "The agent has to read all of this. {plan} plans a reset that archives its notes."
-        ),
-        State::Busy => "A run holds its lock. Wait until it has ended.".to_string(),
+        State::Error => "Nothing was changed.".to_string(),
+        State::Missing => format!("{plan} plans to create it from the baseline."),
+        State::Oversize => {
+            format!("{plan} plans a reset that archives its notes, {diff} shows the diff.")
+        }
+        State::Busy => "A run holds its lock; wait until it has ended.".to_string(),
         State::Scratch => {
-            let tab = model.key(Command::NextTab);
+            let tab = key(Command::NextTab);
             format!("{diff} shows the diff, {tab} there the notes, {plan} plans a reset.")
         }
         State::Clean | State::Loading => "Nothing to do.".to_string(),

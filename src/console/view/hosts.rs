@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::fleet::fleet_name;
-use super::{Canvas, count, fit, message, shorten, size, wrap};
+use super::{Canvas, count, fit, shorten, size, wrap};
 use unicode_width::UnicodeWidthStr;
 
 use crate::console::command::NO_HOSTS;
@@ -50,7 +50,6 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     if let Some(status) = model.hosts.current() {
         details(model, canvas, bottom + 1, status);
     }
-    message(model, canvas, canvas.area.height - 2);
 }
 
 fn look(status: &HostStatus) -> (&'static str, Role) {

@@ -1,7 +1,7 @@
 //! What happened: runs of the ledger and what was said in this session.
 
 use super::fleet::{clock, fleet_name};
-use super::{Canvas, count, cut, message};
+use super::{Canvas, count, cut};
 use crate::console::command::Command;
 use crate::console::model::{Level, LogRow, Model, RUNS, age, twin};
 use crate::console::theme::Role;
@@ -80,11 +80,9 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             canvas.highlight(2, y, 11);
         }
     }
-    let bottom = canvas.area.height - 3;
+    // Below it what is known of the row, the message, the hints.
+    let bottom = canvas.area.height - 4;
     canvas.rule(bottom);
-    if message(model, canvas, bottom + 1) {
-        return;
-    }
     if let Some(LogRow::Run(run)) = rows.get(model.log.cursor) {
         let who = run.events.first().map_or(String::new(), |event| {
             let trigger = event.trigger.word();

@@ -8,7 +8,8 @@ use crate::console::chooser::{self, Choice, choices};
 use crate::console::command::{self, Command};
 use crate::console::keymap::written;
 use crate::console::model::{Chooser, Model, Overlay, SealQuestion};
-use crate::console::theme::Role;
+use crate::console::theme::{Role, of_state};
+use crate::engine::State;
 use crate::untrusted;
 
 pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
@@ -32,11 +33,18 @@ pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
                 key(Command::Up),
                 key(Command::Search)
             );
-            list(canvas, &title, chooser, &choices(model, overlay), true);
+            let states = chooser::legend(model, chooser);
+            list(
+                canvas,
+                &title,
+                chooser,
+                &choices(model, overlay),
+                Some(&states),
+            );
         }
         Overlay::Palette(chooser) => {
             let title = "Commands   type a few letters, Enter runs, Esc leaves";
-            list(canvas, title, chooser, &choices(model, overlay), false);
+            list(canvas, title, chooser, &choices(model, overlay), None);
         }
     }
 }
@@ -106,8 +114,15 @@ fn seal(model: &Model, canvas: &mut Canvas<'_>, asked: &SealQuestion) {
 }
 
 /// A list over the whole screen but its first line, so that the fleet's name
-/// stays in sight.
-fn list(canvas: &mut Canvas<'_>, title: &str, chooser: &Chooser, choices: &[Choice], headed: bool) {
+/// stays in sight. Help has headings, and explains some states first.
+fn list(
+    canvas: &mut Canvas<'_>,
+    title: &str,
+    chooser: &Chooser,
+    choices: &[Choice],
+    help: Option<&[State]>,
+) {
+    let headed = help.is_some();
     let area = Rect::new(0, 1, canvas.area.width, canvas.area.height - 1);
     canvas.clear(area);
     canvas.rule(1);
@@ -129,6 +144,9 @@ fn list(canvas: &mut Canvas<'_>, title: &str, chooser: &Chooser, choices: &[Choi
     }
     // Rows with their headings, so that scrolling counts both.
     let mut rows: Vec<Row<'_>> = Vec::new();
+    let states = help.unwrap_or_default();
+    rows.extend((!states.is_empty()).then_some(Row::Head("States")));
+    rows.extend(states.iter().map(|state| Row::State(*state)));
     let mut category = None;
     for (index, choice) in choices.iter().enumerate() {
         if headed && choice.category != category {
@@ -157,6 +175,12 @@ fn list(canvas: &mut Canvas<'_>, title: &str, chooser: &Chooser, choices: &[Choi
             Row::Head(title) => {
                 canvas.put(1, y, title, Role::Heading);
             }
+            Row::State(state) => {
+                canvas.put(3, y, state.glyph().trim_end(), of_state(*state));
+                let x = canvas.put(6, y, state.word(), of_state(*state)).max(18);
+                let room = usize::from(area.width.saturating_sub(x + 2));
+                canvas.put(x + 1, y, &cut(state.meaning(), room), Role::Text);
+            }
             Row::Choice(index, choice) => {
                 choice_row(canvas, y, choice, Some(*index) == here, headed)
             }
@@ -166,6 +190,7 @@ fn list(canvas: &mut Canvas<'_>, title: &str, chooser: &Chooser, choices: &[Choi
 
 enum Row<'a> {
     Head(&'static str),
+    State(State),
     Choice(usize, &'a Choice),
 }
 

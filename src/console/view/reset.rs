@@ -3,7 +3,7 @@
 use unicode_width::UnicodeWidthStr;
 
 use super::fleet::{clock, fleet_name};
-use super::{Canvas, IGNORES_KEYS, clip, count, cut, fit, message, shorten, size, wrap};
+use super::{Canvas, IGNORES_KEYS, clip, count, cut, fit, shorten, size, wrap};
 use crate::console::command::Command;
 use crate::console::model::{
     Form, Model, PlanView, Request, ResultView, Row, RunView, SMALLEST, Stage, twin,
@@ -12,8 +12,14 @@ use crate::console::theme::{Role, of_outcome, of_state};
 use crate::engine::{Act, Action, Outcome, Plan, Stage as Step, Step as PlanStep, UndoTarget};
 use crate::untrusted;
 
-/// Lines below the list: a rule, three lines, and the hints.
-const FOOT: u16 = 5;
+/// Lines below the list of a plan: a rule, three lines, the message, the hints.
+const PLAN_FOOT: u16 = 6;
+
+/// Lines below a run: a rule, a line, the message, the hints.
+const RUN_FOOT: u16 = 4;
+
+/// Lines below a result: the same, and a line about the agent under the cursor.
+const RESULT_FOOT: u16 = 5;
 
 /// Agents of a plan that are in sight whatever else there is to be told.
 const LEAST: usize = 3;
@@ -34,7 +40,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             canvas.put(0, 0, title(request), Role::Title);
             canvas.rule(1);
             canvas.put(1, 3, "looking at the agents …", Role::Dim);
-            ignores_keys(model, canvas, canvas.area.height - FOOT + 3);
+            ignores_keys(model, canvas, canvas.area.height - PLAN_FOOT + 3);
         }
         Stage::Plan(view) => plan(model, view, canvas),
         Stage::Run(view) => run(model, view, canvas),
@@ -58,7 +64,7 @@ fn first(cursor: usize, count: usize, height: usize) -> usize {
 }
 
 fn list_height(canvas: &Canvas<'_>) -> usize {
-    usize::from(canvas.area.height.max(SMALLEST.1) - FOOT - 3)
+    usize::from(canvas.area.height.max(SMALLEST.1) - PLAN_FOOT - 3)
 }
 
 fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
@@ -118,13 +124,12 @@ fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
             }
         }
     }
-    let y = canvas.area.height - FOOT;
+    let y = canvas.area.height - PLAN_FOOT;
     canvas.rule(y - (foot.len() as u16).saturating_sub(1));
     for ((text, role), y) in foot.iter().rev().zip((0..=y + 1).rev()) {
         canvas.put(1, y, text, *role);
     }
-    // What was said stands beside what has to be typed, not in its place.
-    if !message(model, canvas, y + 2) && !plan.steps.is_empty() {
+    if !plan.steps.is_empty() {
         let command = cut(
             &twin::of_plan(model, view),
             usize::from(canvas.width()).saturating_sub(12),
@@ -401,7 +406,7 @@ fn run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
         role,
     );
     canvas.rule(1);
-    let height = list_height(canvas) + 1;
+    let height = usize::from(canvas.area.height - RUN_FOOT - 2);
     // The agent in hand stays in sight.
     let active = view
         .plan
@@ -431,7 +436,7 @@ fn run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
             None => steps(canvas, x, y, stage.copied()),
         }
     }
-    let y = canvas.area.height - FOOT;
+    let y = canvas.area.height - RUN_FOOT;
     canvas.rule(y);
     let before = match view.cancelled {
         true => "Stopping".to_string(),
@@ -494,7 +499,7 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
     );
     canvas.rule(1);
     let told = told(model, view, canvas);
-    let foot = FOOT + (told.len() as u16).saturating_sub(1);
+    let foot = RESULT_FOOT + (told.len() as u16).saturating_sub(1);
     let height = usize::from((canvas.area.height - 2).saturating_sub(foot)).max(1);
     let from = first(model.reset.cursor, view.lines.len(), height);
     for (index, line) in view.lines.iter().enumerate().skip(from).take(height) {
@@ -543,7 +548,6 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
     for (line, y) in told.iter().zip(y + 2..) {
         canvas.put(1, y, line, Role::Text);
     }
-    message(model, canvas, canvas.area.height - 2);
 }
 
 /// Everything that is told of the agent under the cursor, in lines.

@@ -51,6 +51,31 @@ fn any_key_makes_the_cursor_the_operators_and_so_does_a_moment_of_rest() {
 }
 
 #[test]
+fn demo_cursor_begins_where_its_keys_lead_somewhere() {
+    let agents = [
+        ("alpha", State::Clean),
+        ("bravo", State::Busy),
+        ("charlie", State::Drifted),
+        ("delta", State::Tampered),
+    ];
+    let first = |is_demo: bool| {
+        let mut console = unread(&agents.map(|(name, _)| name), (80, 24));
+        console.model.host_away = is_demo.then_some(false);
+        console.observe(agents.map(|(name, state)| seen(name, state)).to_vec());
+        cursor(&console).to_string()
+    };
+    assert_eq!([first(true), first(false)], ["charlie", "delta"]);
+    // Where all are blocked it is the worst.
+    let mut console = unread(&["alpha", "bravo"], (80, 24));
+    console.model.host_away = Some(false);
+    console.observe(vec![
+        seen("alpha", State::Busy),
+        seen("bravo", State::Tampered),
+    ]);
+    assert_eq!(cursor(&console), "bravo");
+}
+
+#[test]
 fn cursor_and_marks_follow_names_through_refresh_sort_and_filter() {
     let mut console = four();
     console.press("j Space");

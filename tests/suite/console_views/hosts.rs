@@ -150,12 +150,26 @@ fn hosts_of_one_name_are_told_apart() {
 }
 
 #[test]
-fn the_demo_offers_its_key_where_it_is_narrow_too() {
+fn the_demo_offers_its_key_last_where_it_is_narrow_too() {
     let mut console = herd();
     console.model.host_away = Some(false);
     console.send(Msg::Resize(80, 24));
-    let shown = drawn(&console, "terminal");
-    assert!(shown.lines().last().unwrap().contains("D host"), "{shown}");
+    let hints = |console: &Console| {
+        let shown = drawn(console, "terminal");
+        shown.lines().last().unwrap().trim().to_string()
+    };
+    let fleet = hints(&console);
+    assert!(fleet.starts_with("d diff  X reset plan"), "{fleet}");
+    assert!(fleet.contains(" D demo host"), "{fleet}");
+    console.press("8");
+    let hosts = hints(&console);
+    assert!(hosts.ends_with("D demo host  ? help"), "{hosts}");
+    assert!(!hosts.starts_with('D'), "{hosts}");
+    for keys in ["1 d", "1 X", "1 7"] {
+        console.press(keys);
+        let others = hints(&console);
+        assert!(!others.contains("D demo host"), "{keys}: {others}");
+    }
 }
 
 #[test]

@@ -6,11 +6,11 @@ use std::time::Duration;
 use memory_shepherd::baseline::Inspected;
 use memory_shepherd::console::model::{Edit, Level};
 use memory_shepherd::console::update::Msg;
-use memory_shepherd::engine::{Outcome, Reach};
+use memory_shepherd::engine::{Outcome, Reach, State};
 
 use super::agent::{BASELINE, reading};
-use super::{Console, drawn, herd, picture, picture_of, prefer};
-use crate::console_fleet::{host, run, unread};
+use super::{Console, SIZES, drawn, herd, picture, picture_of, prefer};
+use crate::console_fleet::{host, plan, run, unread};
 
 #[test]
 fn keys_that_can_follow() {
@@ -122,8 +122,8 @@ fn unlock() {
 }
 
 #[test]
-fn a_message_stays_until_the_next_key_also_where_it_has_one_row() {
-    for size in [(80, 24), (120, 36)] {
+fn a_message_stays_until_the_next_key() {
+    for size in SIZES {
         let mut console = herd();
         console.send(Msg::Resize(size.0, size.1));
         console.send(Msg::Note(Level::Error, "something is wrong".to_string()));
@@ -132,6 +132,76 @@ fn a_message_stays_until_the_next_key_also_where_it_has_one_row() {
         assert!(shows(&console), "{size:?}");
         console.press("j");
         assert!(!shows(&console), "{size:?}");
+    }
+}
+
+#[test]
+fn message_hides_nothing_on_any_screen() {
+    let planned = |console: &mut Console| {
+        console.plan("X", plan(&[("code-reviewer", State::Drifted)]));
+        console.pass(Duration::from_secs(2));
+    };
+    let screens: [(&str, &dyn Fn(&mut Console)); 7] = [
+        ("fleet", &|_| {}),
+        ("agent", &|console| {
+            reading(console, "docs-writer", BASELINE, Some(BASELINE))
+        }),
+        ("history", &|console| drop(console.press("d S-Tab"))),
+        ("plan", &planned),
+        ("run", &|console| {
+            planned(console);
+            console.type_line("reset 1");
+            console.press("Enter");
+        }),
+        ("log", &|console| drop(console.press("7"))),
+        ("hosts", &|console| drop(console.press("8"))),
+    ];
+    for size in SIZES.into_iter().chain([(60, 15)]) {
+        for (screen, open) in &screens {
+            let mut console = herd();
+            console.send(Msg::Resize(size.0, size.1));
+            open(&mut console);
+            console.model.message = None;
+            let before = drawn(&console, "terminal");
+            console.model.hint("something is wrong");
+            let after = drawn(&console, "terminal");
+            let changed = before
+                .lines()
+                .zip(after.lines())
+                .filter(|(old, new)| old != new);
+            let changed: Vec<_> = changed.collect();
+            assert_eq!(
+                changed,
+                [("", " something is wrong")],
+                "{screen} at {size:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn help_explains_the_states() {
+    for size in SIZES {
+        let mut console = herd();
+        console.send(Msg::Resize(size.0, size.1));
+        console.press("?");
+        let shown = drawn(&console, "terminal");
+        for state in State::ALL {
+            assert!(shown.contains(state.meaning()), "{state}: {shown}");
+        }
+        assert!(shown.contains("Act\n"), "the keys begin in sight: {shown}");
+        console.press("/");
+        console.type_line("sealed tampered");
+        let shown = drawn(&console, "terminal");
+        assert!(shown.contains(State::Tampered.meaning()), "{shown}");
+        assert!(!shown.contains(State::Drifted.meaning()), "{shown}");
+        // Of an agent its own state is explained.
+        console.press("Esc Esc");
+        reading(&mut console, "docs-writer", BASELINE, Some(BASELINE));
+        console.press("?");
+        let shown = drawn(&console, "terminal");
+        assert!(shown.contains(State::Scratch.meaning()), "{shown}");
+        assert!(!shown.contains(State::Drifted.meaning()), "{shown}");
     }
 }
 

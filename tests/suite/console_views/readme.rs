@@ -1,13 +1,11 @@
-//! The keys of the README.
+//! The tables of the README: keys and states.
 
 use std::fs;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use memory_shepherd::console::command::{self, TABLE};
-
-const BEGIN: &str = "<!-- keys -->";
-
-const END: &str = "<!-- /keys -->";
+use memory_shepherd::engine::State;
 
 /// The key table of the README, from the table of commands.
 fn keys() -> String {
@@ -26,28 +24,55 @@ fn keys() -> String {
     text
 }
 
-#[test]
-fn the_readme_lists_the_keys() {
+/// The table of states, the worst first.
+fn states() -> String {
+    let mut text = "| | State | What it means |\n|---|---|---|\n".to_string();
+    for state in State::ALL {
+        let sign = match state.glyph().trim_end() {
+            "" => String::new(),
+            sign => format!("`{sign}`"),
+        };
+        text.push_str(&format!("| {sign} | {state} | {} |\n", state.meaning()));
+    }
+    text
+}
+
+/// The tests that write the file take turns.
+static README: Mutex<()> = Mutex::new(());
+
+/// Compares what stands between two marks of README.md with a table, or writes it.
+#[track_caller]
+fn has_table(name: &str, table: &str) {
+    let _turn = README.lock().unwrap_or_else(PoisonError::into_inner);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let Ok(readme) = fs::read_to_string(&path) else {
-        panic!("there is no README.md to list the keys in");
-    };
-    let parts = readme.split_once(BEGIN).and_then(|(before, rest)| {
-        let (now, after) = rest.split_once(END)?;
+    let readme = fs::read_to_string(&path).expect("README.md");
+    let (begin, end) = (format!("<!-- {name} -->"), format!("<!-- /{name} -->"));
+    let parts = readme.split_once(&begin).and_then(|(before, rest)| {
+        let (now, after) = rest.split_once(&end)?;
         Some((before, now, after))
     });
     let Some((before, now, after)) = parts else {
-        panic!("README.md has no {BEGIN} … {END}");
+        panic!("README.md has no {begin} … {end}");
     };
-    let wanted = format!("\n{}", keys());
+    let wanted = format!("\n{table}");
     if std::env::var_os("UPDATE_README").is_some() {
-        let text = format!("{before}{BEGIN}{wanted}{END}{after}");
+        let text = format!("{before}{begin}{wanted}{end}{after}");
         fs::write(path, text).unwrap();
         return;
     }
     assert!(
         now == wanted,
-        "the keys in README.md are not those of the commands;\n\
-         UPDATE_README=1 cargo test the_readme_lists_the_keys writes them"
+        "the {name} in README.md are not those of the program;\n\
+         UPDATE_README=1 cargo test readme writes them"
     );
+}
+
+#[test]
+fn the_readme_lists_the_keys() {
+    has_table("keys", &keys());
+}
+
+#[test]
+fn readme_explains_every_state() {
+    has_table("states", &states());
 }
