@@ -303,6 +303,8 @@ pub struct General {
     pub require_seal: RequireSeal,
     /// An OpenSSH allowed-signers file.
     pub seal_signers: Option<PathBuf>,
+    /// Seconds until a file system that is not the archive's counts as not answering.
+    pub local_timeout: u32,
     /// Seconds until a remote host counts as not answering.
     pub remote_timeout: u32,
     /// Seconds between two looks at a remote memory.

@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use crate::clock::Clock;
 use crate::digest::hex;
 use crate::error::{Error, Kind, PathContext, Result};
+use crate::file_systems::FileSystem;
 use crate::sys;
 
 /// How a path is walked without following links.
@@ -172,6 +173,8 @@ pub fn sync_name(path: &Path) -> Result<()> {
 pub struct Unsynced {
     object: Arc<dyn AsFd + Send + Sync>,
     path: PathBuf,
+    /// What it may wait for, where that is bounded.
+    system: Option<Arc<FileSystem>>,
 }
 
 impl Unsynced {
@@ -180,6 +183,16 @@ impl Unsynced {
         Unsynced {
             object,
             path: path.to_path_buf(),
+            system: None,
+        }
+    }
+
+    /// The same on a file system that may hang: syncing it fails then.
+    #[must_use]
+    pub fn through(self, system: &Arc<FileSystem>) -> Unsynced {
+        Unsynced {
+            system: Some(Arc::clone(system)),
+            ..self
         }
     }
 
@@ -188,7 +201,10 @@ impl Unsynced {
     /// # Errors
     /// What the system answered, which is final.
     pub fn sync(&self) -> Result<()> {
-        fs::fsync(&*self.object).path("sync", &self.path)
+        match &self.system {
+            None => fs::fsync(&*self.object).path("sync", &self.path),
+            Some(_) => sync_all([self.clone()]),
+        }
     }
 }
 
@@ -209,6 +225,49 @@ fn is_synced_as_a_whole(kind: i64) -> bool {
     [EXT4, XFS, BTRFS, F2FS, TMPFS].contains(&kind)
 }
 
+/// What has to be on the disk before a run goes on, of many agents at once.
+#[derive(Default)]
+pub struct Flush {
+    /// Each with the number of the agent whose it is.
+    wanted: Vec<(usize, Unsynced)>,
+}
+
+impl Flush {
+    /// Adds what `owner` changed.
+    pub fn add(&mut self, owner: usize, changed: impl IntoIterator<Item = Unsynced>) {
+        let changed = changed.into_iter();
+        self.wanted
+            .extend(changed.map(|unsynced| (owner, unsynced)));
+    }
+
+    /// Puts everything on the disk. Answers whose is not, and why.
+    pub fn commit(self) -> Vec<(usize, Error)> {
+        let mut trusted = Vec::new();
+        let mut others: Vec<(Arc<FileSystem>, Vec<(usize, Unsynced)>)> = Vec::new();
+        for (owner, unsynced) in self.wanted {
+            let Some(system) = unsynced.system.clone() else {
+                trusted.push((owner, unsynced));
+                continue;
+            };
+            match others.iter_mut().find(|(it, _)| Arc::ptr_eq(it, &system)) {
+                Some((_, wanted)) => wanted.push((owner, unsynced)),
+                None => others.push((system, vec![(owner, unsynced)])),
+            }
+        }
+        let mut failed = sync_together(trusted);
+        for (system, wanted) in others {
+            let owners: Vec<usize> = wanted.iter().map(|(owner, _)| *owner).collect();
+            match system.call(move || sync_together(wanted)) {
+                Ok(some) => failed.extend(some),
+                Err(error) => {
+                    failed.extend(owners.into_iter().map(|owner| (owner, error.clone())));
+                }
+            }
+        }
+        failed
+    }
+}
+
 struct Wanted {
     /// The number of the agent whose it is.
     owner: usize,
@@ -220,54 +279,42 @@ struct Wanted {
     unsynced: Unsynced,
 }
 
-/// What has to be on the disk before a run goes on, of many agents at once.
-#[derive(Default)]
-pub struct Flush {
-    wanted: Vec<Wanted>,
-    failed: Vec<(usize, Error)>,
-}
-
-impl Flush {
-    /// Adds what `owner` changed.
-    pub fn add(&mut self, owner: usize, changed: impl IntoIterator<Item = Unsynced>) {
-        for unsynced in changed {
-            match fs::fstat(&*unsynced.object).path("look at", &unsynced.path) {
-                Ok(stat) => self.wanted.push(Wanted {
-                    owner,
-                    device: stat.st_dev,
-                    folder: FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
-                    unsynced,
-                }),
-                Err(error) => self.failed.push((owner, error)),
-            }
+/// Puts files and folders on the disk, many on one file system in one call. Answers
+/// whose is not, and why.
+fn sync_together(all: Vec<(usize, Unsynced)>) -> Vec<(usize, Error)> {
+    let (mut wanted, mut failed) = (Vec::with_capacity(all.len()), Vec::new());
+    for (owner, unsynced) in all {
+        match fs::fstat(&*unsynced.object).path("look at", &unsynced.path) {
+            Ok(stat) => wanted.push(Wanted {
+                owner,
+                device: stat.st_dev,
+                folder: FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
+                unsynced,
+            }),
+            Err(error) => failed.push((owner, error)),
         }
     }
-
-    /// Puts everything on the disk. Answers whose is not, and why.
-    pub fn commit(mut self) -> Vec<(usize, Error)> {
-        self.wanted.sort_by_key(|wanted| wanted.device);
-        for group in self.wanted.chunk_by(|a, b| a.device == b.device) {
-            let any = &*group[0].unsynced.object;
-            let as_a_whole = group.len() > FEW
-                && fs::fstatfs(any).is_ok_and(|system| is_synced_as_a_whole(system.f_type));
-            // Old kernels do not tell there that a journal could not be written,
-            // but where one file is concerned they do.
-            let whole = as_a_whole.then(|| fs::syncfs(any).and_then(|()| fs::fsync(any)));
-            for wanted in group {
-                let Unsynced { object, path } = &wanted.unsynced;
-                let synced = match whole {
-                    None => fs::fsync(&**object),
-                    Some(whole) if wanted.folder => whole,
-                    // Nor, before 5.8, that content could not be.
-                    Some(whole) => whole.and_then(|()| sys::written_back(object.as_fd())),
-                };
-                let failed = synced.path("sync", path).err();
-                self.failed
-                    .extend(failed.map(|error| (wanted.owner, error)));
-            }
+    wanted.sort_by_key(|wanted| wanted.device);
+    for group in wanted.chunk_by(|a, b| a.device == b.device) {
+        let any = &*group[0].unsynced.object;
+        let as_a_whole = group.len() > FEW
+            && fs::fstatfs(any).is_ok_and(|system| is_synced_as_a_whole(system.f_type));
+        // Old kernels do not tell there that a journal could not be written,
+        // but where one file is concerned they do.
+        let whole = as_a_whole.then(|| fs::syncfs(any).and_then(|()| fs::fsync(any)));
+        for wanted in group {
+            let Unsynced { object, path, .. } = &wanted.unsynced;
+            let synced = match whole {
+                None => fs::fsync(&**object),
+                Some(whole) if wanted.folder => whole,
+                // Nor, before 5.8, that content could not be.
+                Some(whole) => whole.and_then(|()| sys::written_back(object.as_fd())),
+            };
+            let error = synced.path("sync", path).err();
+            failed.extend(error.map(|error| (wanted.owner, error)));
         }
-        self.failed
     }
+    failed
 }
 
 /// Puts some files and folders on the disk.

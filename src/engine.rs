@@ -30,6 +30,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 pub use contact::HostStatus;
 pub use fleet::{Fleet, FleetEvent};
@@ -51,6 +52,8 @@ use crate::config::{Agent, Config, Place};
 use crate::digest::{Digest, Hasher};
 use crate::durable;
 use crate::error::{Error, Kind, PathContext, Result};
+use crate::file_systems::FileSystems;
+use crate::transport::bounded::Bounded;
 pub use crate::transport::{Contact, Reach, Setting};
 use crate::transport::{Folder, Object, Transport, TransportError, Transports};
 use ledger::{History, Ledger};
@@ -87,6 +90,9 @@ pub struct Engine {
     book: Mutex<Ledger>,
     /// Agents whose memory file is another's, too, with that other.
     sharing: HashMap<String, String>,
+    /// This machine's disks, and which of them may hang.
+    local: Arc<Bounded>,
+    systems: Arc<FileSystems>,
     cache: Mutex<HashMap<String, Cached>>,
     generation: AtomicU64,
 }
@@ -156,7 +162,12 @@ impl Engine {
             general.archive_mode,
             setup.archive_group,
         );
+        let limit = Duration::from_secs(general.local_timeout.into());
+        let systems = Arc::new(FileSystems::new(&general.archive_dir, limit));
+        let local = Bounded::new(setup.transports.to(None), Arc::clone(&systems));
         Engine {
+            local: Arc::new(local),
+            systems,
             versions: Versions::new(&archive),
             book: Mutex::new(Ledger::new(&archive)),
             sharing: sharing(&setup.config.agents),
@@ -189,7 +200,16 @@ impl Engine {
 
     /// The transport that an agent's memory is reached by.
     fn transport(&self, place: &Place) -> Arc<dyn Transport> {
-        self.setup.transports.to(place.host())
+        match place.host() {
+            None => Arc::clone(&self.local) as _,
+            host => self.setup.transports.to(host),
+        }
+    }
+
+    /// The file systems of this machine, for calls about an agent's directory that
+    /// no transport makes.
+    pub fn file_systems(&self) -> &Arc<FileSystems> {
+        &self.systems
     }
 
     /// Opens the folder of an agent's memory.

@@ -32,6 +32,7 @@ pub mod digest;
 mod durable;
 pub mod engine;
 pub mod error;
+pub mod file_systems;
 pub mod secret;
 mod sys;
 pub mod transport;

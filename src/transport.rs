@@ -4,12 +4,14 @@
 //! The comments on the traits are obligations. Every implementation passes one
 //! suite, `tests/suite/contract.rs`.
 
+pub mod bounded;
 mod contact;
 pub mod fake;
 pub mod local;
 pub mod sftp;
 mod xattrs;
 
+use std::any::Any;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
@@ -21,6 +23,7 @@ use crate::config::{Extension, Host};
 use crate::digest::{Digest, Hasher};
 pub use crate::durable::Unsynced;
 use crate::error::{Error, Kind};
+use crate::file_systems::FileSystem;
 pub use contact::{Ability, Contact, Reach, Setting};
 
 /// Receives the bytes of a file in order. An error it returns ends the read and
@@ -61,6 +64,12 @@ pub trait Transport: Send + Sync {
             self.open(memory)?.read(&mut take)
         };
         files.iter().enumerate().map(read).collect()
+    }
+
+    /// The file system of this machine that a call about a memory may wait for; none
+    /// where calls are not bounded. Memories with another answer do not wait for it.
+    fn file_system(&self, _memory: &Path) -> Option<Arc<FileSystem>> {
+        None
     }
 
     /// How the way there stands, without asking anybody; none where there is no
@@ -124,6 +133,10 @@ impl Transports for Only {
 /// once everything that [`Folder::unsynced`] then answers was synced, which is
 /// for the caller to do: for many folders it costs little more than for one.
 pub trait Folder: Send {
+    /// Keeps `guard`, the agent's lock, for as long as a call that was made through
+    /// this folder and failed as [`Cause::Unreachable`] may still change something.
+    fn hold(&self, _guard: Arc<dyn Any + Send + Sync>) {}
+
     /// What was changed since it was asked the last time, through this folder and
     /// by anybody before it was opened, and is perhaps not on the disk. Empty where
     /// each change is on the disk when its method returns.
@@ -500,7 +513,7 @@ pub enum Cause {
     /// on the disk: what that needs to be put right stands beside it. To try that
     /// at once would meet the same trouble, so it is for the next run.
     HalfWritten,
-    /// The host did not answer.
+    /// The host, or the file system, did not answer.
     Unreachable,
     /// The host shows another key than the one that is known, or a revoked one:
     /// nothing was read or sent.

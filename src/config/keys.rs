@@ -148,6 +148,7 @@ pub(super) const KEYS: &[KeyDoc] = &[
     key(Scope::General, "protect", PROTECT, "none", "typed: confirmed on screen by typing the agent's name; readonly: resets are refused"),
     key(Scope::General, "require_seal", SEAL, "if-present", "what a seal must be like for a baseline to be pushed"),
     key(Scope::General, "seal_signers", Shape::File, "", "an OpenSSH allowed-signers file outside the agents' reach"),
+    key(Scope::General, "local_timeout", TIMEOUT, "30", "seconds until a file system of this machine counts as not answering"),
     key(Scope::General, "remote_timeout", TIMEOUT, "15", "seconds until a remote host counts as not answering"),
     key(Scope::General, "remote_poll", POLL, "10", "seconds between two looks at a remote memory"),
     key(Scope::General, "archive_mode", Shape::Mode, "0600", "permission bits of entries; 0640 when archive_group is set"),

@@ -511,6 +511,7 @@ impl Resolved {
                 _ => RequireSeal::IfPresent,
             },
             seal_signers: self.path("seal_signers"),
+            local_timeout: self.number("local_timeout").unwrap_or_default(),
             remote_timeout: self.number("remote_timeout").unwrap_or_default(),
             remote_poll: self.number("remote_poll").unwrap_or_default(),
             archive_mode: self.number("archive_mode").unwrap_or_default(),

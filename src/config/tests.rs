@@ -319,6 +319,7 @@ fn an_empty_config_has_the_documented_defaults() {
             protect: Protect::None,
             require_seal: RequireSeal::IfPresent,
             seal_signers: None,
+            local_timeout: 30,
             remote_timeout: 15,
             remote_poll: 10,
             archive_mode: 0o600,

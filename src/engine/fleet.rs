@@ -167,6 +167,8 @@ struct Watch {
     lanes: Lanes,
     watcher: Option<RecommendedWatcher>,
     watched: HashSet<PathBuf>,
+    /// Folders on file systems that may hang, and did not when the last sweep asked.
+    answering: HashSet<PathBuf>,
     /// Folders that should be watched, and what a touched name in them means.
     meaning: HashMap<PathBuf, Vec<Meaning>>,
     /// When an agent should be read next.
@@ -257,6 +259,7 @@ impl Watch {
             lanes,
             watcher: None,
             watched: HashSet::new(),
+            answering: HashSet::new(),
             due: HashMap::new(),
             running: HashSet::new(),
             not_before: HashMap::new(),
@@ -272,6 +275,10 @@ impl Watch {
             Err(error) => watch.go_blind(&error),
         }
         watch.watch_folders();
+        if !watch.bounded_folders().is_empty() {
+            // It finds out which of them can be watched.
+            watch.next_sweep = Some(now);
+        }
         watch
     }
 
@@ -317,8 +324,9 @@ impl Watch {
         self.watch_folders();
         self.jobs.change(1);
         let (sweep, messages) = (Arc::clone(&self.sweep), self.messages.clone());
+        let bounded = self.bounded_folders();
         let look = move || {
-            let missed = catch_unwind(AssertUnwindSafe(|| sweep.look()));
+            let missed = catch_unwind(AssertUnwindSafe(|| sweep.look(bounded)));
             // The watch may have ended.
             let _ = messages.send(Message::Swept(missed.unwrap_or_default()));
         };
@@ -361,6 +369,8 @@ impl Watch {
                 observed.push(*observation);
             }
             Message::Swept(missed) => {
+                self.answering = missed.answering.into_iter().collect();
+                self.watch_folders();
                 for name in missed.agents {
                     self.want(name, now);
                 }
@@ -467,8 +477,12 @@ impl Watch {
         };
         let mut any = false;
         let mut failure = None;
+        let systems = self.engine.file_systems();
         for folder in self.meaning.keys() {
-            if self.watched.contains(folder) && folder.is_dir() {
+            let bounded = systems.of(folder).is_some();
+            let answers = self.answering.contains(folder);
+            let is_there = if bounded { answers } else { folder.is_dir() };
+            if self.watched.contains(folder) && is_there || bounded && !answers {
                 continue;
             }
             match watcher.watch(folder, RecursiveMode::NonRecursive) {
@@ -488,6 +502,14 @@ impl Watch {
             self.go_blind(&error);
         }
         any
+    }
+
+    /// Those on file systems that may hang: nothing is asked of them on this thread.
+    fn bounded_folders(&self) -> Vec<PathBuf> {
+        let systems = self.engine.file_systems();
+        let folders = self.meaning.keys();
+        let bounded = folders.filter(|folder| systems.of(folder).is_some());
+        bounded.cloned().collect()
     }
 
     fn go_blind(&mut self, error: &notify::Error) {

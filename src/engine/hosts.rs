@@ -1,5 +1,6 @@
-//! Work on several hosts at the same time: a slow one delays nobody else's
-//! agents, and the agents of one wait for its answers together.
+//! Work on several sites at the same time: a host, or a file system that may hang,
+//! delays the agents of no other, and the agents of one host wait for its answers
+//! together.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -30,6 +31,40 @@ const FILES_OF_HOST: usize = 8;
 
 /// Files that the process has open whatever it does: streams, ledger, watches.
 const FILES_OF_PROCESS: usize = 24;
+
+/// What agents wait for together.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Site<'a> {
+    /// The archive's own file systems, without which nothing can be done.
+    Here,
+    /// A file system of this machine that may hang, by its mount points.
+    FileSystem(String),
+    /// A host.
+    Host(&'a Host),
+}
+
+impl Engine {
+    /// Where an agent's memory is, as far as others wait with it.
+    pub(super) fn site<'a>(&self, agent: &'a Agent) -> Site<'a> {
+        if let Some(host) = agent.place.host() {
+            return Site::Host(host);
+        }
+        match self.file_systems().of(agent.place.memory()) {
+            Some(system) => Site::FileSystem(system.shown()),
+            None => Site::Here,
+        }
+    }
+
+    /// Waits until a site answers, or is known not to; `agent` is one of its agents.
+    /// What comes of it is told to whoever asks for something next.
+    pub(super) fn connect_site(&self, site: &Site<'_>, agent: &Agent) {
+        match site {
+            Site::Here => {}
+            Site::FileSystem(_) => drop(self.object(&agent.place)),
+            Site::Host(host) => self.connect(host),
+        }
+    }
+}
 
 /// Does `here` on this thread and meanwhile, for each of the others, `connect` and
 /// then `act`: the latter for up to [`HOSTS`] of them at a time. Without others no
@@ -160,28 +195,32 @@ pub(super) fn at_once<T: Send, U: Send>(items: Vec<T>, act: impl Fn(T) -> U + Sy
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Does `one` for each agent of this machine, one after the other, and `batch` for
-/// those of each host. The answers are in the order of the agents.
+/// Does `one` for each agent of this machine, one after the other on each file
+/// system, and `batch` for those of each host. The answers are in the order of the
+/// agents.
 pub(super) fn for_each<'a, U: Send>(
     engine: &Engine,
     agents: &[&'a Agent],
-    one: impl Fn(&'a Agent) -> U,
+    one: impl Fn(&'a Agent) -> U + Sync,
     batch: impl Fn(&[&'a Agent]) -> Vec<U> + Sync,
 ) -> Vec<U> {
     let mut here = Vec::new();
-    let mut hosts: BTreeMap<&Host, Vec<usize>> = BTreeMap::new();
+    let mut others: BTreeMap<Site<'a>, Vec<usize>> = BTreeMap::new();
     for (place, agent) in agents.iter().enumerate() {
-        match agent.place.host() {
-            None => here.push(place),
-            Some(host) => hosts.entry(host).or_default().push(place),
+        match engine.site(agent) {
+            Site::Here => here.push(place),
+            site => others.entry(site).or_default().push(place),
         }
     }
-    let batch_size = batch_size(hosts.len());
-    let local = || {
-        let done = here.iter().map(|place| (*place, one(agents[*place])));
+    let batch_size = batch_size(others.len());
+    let local = |places: &[usize]| {
+        let done = places.iter().map(|place| (*place, one(agents[*place])));
         done.collect::<Vec<_>>()
     };
-    let remote = |places: Vec<usize>| {
+    let other = |(site, places): (Site<'a>, Vec<usize>)| {
+        if !matches!(site, Site::Host(_)) {
+            return local(&places);
+        }
         let mut done = Vec::with_capacity(places.len());
         for places in places.chunks(batch_size) {
             let some: Vec<&Agent> = places.iter().map(|place| agents[*place]).collect();
@@ -189,9 +228,11 @@ pub(super) fn for_each<'a, U: Send>(
         }
         done
     };
-    let connect = |(host, _): &(&Host, Vec<usize>)| engine.connect(host);
-    let remote = |(_, places)| remote(places);
-    let (mut done, others) = side_by_side(local, hosts.into_iter().collect(), connect, remote);
+    let connect = |(site, places): &(Site<'a>, Vec<usize>)| {
+        engine.connect_site(site, agents[places[0]]);
+    };
+    let others = others.into_iter().collect();
+    let (mut done, others) = side_by_side(|| local(&here), others, connect, other);
     done.extend(others.into_iter().flatten());
     done.sort_by_key(|(place, _)| *place);
     done.into_iter().map(|(_, result)| result).collect()

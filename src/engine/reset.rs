@@ -16,9 +16,10 @@
 //!
 //! Agents take these steps together, a batch at a time: what one step changed is
 //! flushed to the disk for all of them at once, before any of them takes the
-//! next. Each host has a lane of its own, so that a slow one delays nobody else's
-//! agents; this machine's agents are taken one after the other, by the thread
-//! that began the run, a host's all at once, because they wait for answers. The
+//! next. Each host has a lane of its own, and so has each file system that may hang,
+//! so that a slow one delays no other's agents; this machine's agents are taken one
+//! after the other, those on the archive's file system by the thread that began the
+//! run, a host's all at once, because they wait for answers. The
 //! flushes are the order that a power cut cannot break:
 //!
 //! | on the disk | before |
@@ -39,7 +40,7 @@ mod steps;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use lane::Lane;
@@ -47,12 +48,12 @@ pub use recover::UNCLAIMED;
 pub use report::{AgentResult, Progress, Report, Stage};
 
 use super::address::RecordedAddress;
-use super::hosts::{at_once, batch_size, for_each, side_by_side};
+use super::hosts::{Site, at_once, batch_size, for_each, side_by_side};
 use super::ledger::{Act, Event, Outcome};
 use super::plan::Plan;
 use super::{Engine, Trigger};
 use crate::baseline::Shelf;
-use crate::config::{Agent, Host};
+use crate::config::Agent;
 use crate::digest::Digest;
 use crate::durable;
 use crate::error::{Error, Kind};
@@ -109,21 +110,21 @@ impl Engine {
         };
         run.sweep();
         run.settle_skipped();
-        let mut here = Lane::new(&run, None);
+        let mut here = Lane::new(&run, Site::Here);
         here.skip(&plan.skipped);
-        let mut hosts: BTreeMap<&Host, Lane<'_, '_>> = BTreeMap::new();
+        let mut others: BTreeMap<Site<'_>, Lane<'_, '_>> = BTreeMap::new();
         for step in &plan.steps {
             // Who is not configured is refused in its turn.
-            let host = self.agent(&step.agent).ok();
-            match host.and_then(|agent| agent.place.host()) {
-                None => here.add(step),
-                Some(host) => {
-                    let lane = || Lane::new(&run, Some(host));
-                    hosts.entry(host).or_insert_with(lane).add(step);
+            let agent = self.agent(&step.agent).ok();
+            match agent.map_or(Site::Here, |agent| self.site(agent)) {
+                Site::Here => here.add(step),
+                site => {
+                    let lane = || Lane::new(&run, site.clone());
+                    others.entry(site.clone()).or_insert_with(lane).add(step);
                 }
             }
         }
-        let lanes: Vec<Lane<'_, '_>> = hosts.into_values().collect();
+        let lanes: Vec<Lane<'_, '_>> = others.into_values().collect();
         let batch_size = batch_size(1 + lanes.len());
         let others = |lane: Lane<'_, '_>| lane.run(batch_size);
         let here = || here.run(batch_size);
@@ -271,9 +272,10 @@ impl<'a> Run<'a> {
             .filter_map(|skipped| self.engine.agent(&skipped.agent).ok())
             .collect();
         let settle = |agent: &Agent| {
-            let settled = self
-                .lock(agent)
-                .and_then(|_lock| self.recover_from(agent, &left));
+            let settled = self.lock(agent).and_then(|lock| {
+                let lock = Arc::new(lock);
+                self.recover_from(agent, &left, Some(&lock))
+            });
             if let Err(error) = settled {
                 self.trouble(error.context(&agent.name));
             }

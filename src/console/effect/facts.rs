@@ -1,5 +1,7 @@
 //! What is known of an agent, fact by fact, for reading.
 
+use std::fs::Metadata;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -11,6 +13,7 @@ use crate::console::text::{Line, Tone};
 use crate::digest::Digest;
 use crate::engine::memory::Rule;
 use crate::engine::{Content, Detail, Engine, Observation, Protection};
+use crate::error::Result;
 
 /// Cells of the bar that shows how full a memory is.
 const BAR: u64 = 20;
@@ -40,7 +43,7 @@ pub(super) fn facts(
     // Of a fleet of one nobody can mean another.
     let alone = engine.config().agents.len() == 1;
     let mut facts = state(seen, alone);
-    facts.extend(memory(agent, detail));
+    facts.extend(memory(engine, agent, detail));
     facts.extend(baseline(engine, agent, detail));
     facts.push(heading("Findings"));
     let mut found = findings(detail);
@@ -109,7 +112,14 @@ fn is_changed(seen: &Observation) -> bool {
     content.is_some_and(|content| content.boundary.is_none_or(|it| it.drifted()))
 }
 
-fn memory(agent: &Agent, detail: &Detail) -> Vec<Fact> {
+/// What the system says of a memory of this machine.
+fn metadata(engine: &Engine, memory: &Path) -> Result<io::Result<Metadata>> {
+    let path = memory.to_path_buf();
+    let systems = engine.file_systems();
+    systems.call(memory, move || std::fs::symlink_metadata(path))
+}
+
+fn memory(engine: &Engine, agent: &Agent, detail: &Detail) -> Vec<Fact> {
     let seen = &detail.observation;
     let mut facts = vec![heading("Memory")];
     facts.push(plain(
@@ -130,7 +140,7 @@ fn memory(agent: &Agent, detail: &Detail) -> Vec<Fact> {
     ));
     facts.push(plain("path", agent.place.memory().display().to_string()));
     if let Place::Local { memory } = &agent.place
-        && let Ok(meta) = std::fs::symlink_metadata(memory)
+        && let Ok(Ok(meta)) = metadata(engine, memory)
     {
         let mode = meta.mode() & 0o7777;
         let owner = format!("uid {}, gid {}, mode {mode:04o}", meta.uid(), meta.gid());

@@ -2,7 +2,7 @@
 //! agent goes by; whose are what they were is not looked at again, so that an idle
 //! fleet of thousands costs next to nothing.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use crate::config::Agent;
 use crate::engine::observe::{Block, FRESH};
 use crate::engine::{Engine, Observation, lock};
 use crate::error::Kind;
+use crate::file_systems::FileSystem;
 use crate::transport::Stamp;
 
 /// What changed unnoticed.
@@ -23,6 +24,8 @@ pub(super) struct Missed {
     pub agents: Vec<String>,
     /// Whether the configuration file is another.
     pub config: bool,
+    /// Folders on file systems that may hang which are there now.
+    pub answering: Vec<PathBuf>,
 }
 
 /// What is known of the agents of this machine.
@@ -45,6 +48,21 @@ struct Trace {
     common: Common,
 }
 
+/// The part of it that is on the memory's own file system.
+#[derive(Clone, Copy, Default)]
+struct OnSystem {
+    memory: Option<Stamp>,
+    folder: Option<Stamp>,
+}
+
+/// By its path, which opens nothing: what is opened the watcher would tell.
+fn on_system(memory: &Path) -> OnSystem {
+    OnSystem {
+        memory: stamp(memory),
+        folder: memory.parent().and_then(stamp),
+    }
+}
+
 /// The part of it that agents have in common: seal, ledger, and the records of
 /// interrupted runs.
 type Common = [Option<Stamp>; 3];
@@ -62,7 +80,8 @@ impl Sweep {
     /// Takes note of an agent, right before it is looked at.
     pub(super) fn note(&self, agent: &Agent) {
         let engine = &self.engine;
-        let trace = self.trace(agent, self.common());
+        let seen = self.memories(&[agent]);
+        let trace = self.trace(agent, seen[0], self.common());
         // Who holds a lock may be killed, which changes no file.
         let held = lock::holder(engine.archive(), &agent.name).is_some();
         let mut known = self.known();
@@ -86,22 +105,31 @@ impl Sweep {
         }
     }
 
-    /// Looks for what has changed since.
-    pub(super) fn look(&self) -> Missed {
+    /// Looks for what has changed since, and which of these folders are there.
+    pub(super) fn look(&self, folders: Vec<PathBuf>) -> Missed {
         let common = self.common();
         let here = self.engine.config().agents.iter();
-        let here = here.filter(|agent| agent.place.host().is_none());
-        let changed = here.filter(|agent| {
-            let trace = self.trace(agent, common);
+        let here: Vec<&Agent> = here.filter(|agent| agent.place.host().is_none()).collect();
+        let seen = self.memories(&here);
+        let changed = here.iter().zip(seen).filter(|(agent, seen)| {
+            let trace = self.trace(agent, *seen, common);
             self.known().get(&agent.name) != Some(&trace)
         });
-        let agents = changed.map(|agent| agent.name.clone()).collect();
+        let agents = changed.map(|(agent, _)| agent.name.clone()).collect();
         let now = target(&self.engine.config().path);
         let mut before = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         Missed {
             agents,
             config: std::mem::replace(&mut *before, now) != now,
+            answering: self.answering(folders),
         }
+    }
+
+    fn answering(&self, folders: Vec<PathBuf>) -> Vec<PathBuf> {
+        let there = self.on_systems(folders.clone(), |folder| folder.is_dir());
+        let folders = folders.into_iter().zip(there);
+        let there = folders.filter(|(_, there)| there.unwrap_or_default());
+        there.map(|(folder, _)| folder).collect()
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Trace>> {
@@ -118,13 +146,49 @@ impl Sweep {
         paths.map(|path| stamp(&path))
     }
 
-    fn trace(&self, agent: &Agent, common: Common) -> Trace {
+    /// The stamps of memories and their folders, in order. One that does not answer is
+    /// looked at, which says so.
+    fn memories(&self, agents: &[&Agent]) -> Vec<OnSystem> {
+        let memories = agents.iter().map(|agent| agent.place.memory());
+        let seen = self.on_systems(memories.map(Path::to_path_buf).collect(), on_system);
+        seen.into_iter().map(Option::unwrap_or_default).collect()
+    }
+
+    /// Asks something about each path, in one call for all on a file system that may
+    /// hang; none for those on one that does.
+    fn on_systems<T: Send + 'static>(
+        &self,
+        paths: Vec<PathBuf>,
+        ask: fn(&Path) -> T,
+    ) -> Vec<Option<T>> {
+        let systems = self.engine.file_systems();
+        let mut found: Vec<Option<T>> = paths.iter().map(|_| None).collect();
+        let mut bounded: BTreeMap<String, (Arc<FileSystem>, Vec<usize>)> = BTreeMap::new();
+        for (place, path) in paths.iter().enumerate() {
+            match systems.of(path) {
+                None => found[place] = Some(ask(path)),
+                Some(system) => {
+                    let group = bounded.entry(system.shown());
+                    group.or_insert_with(|| (system, Vec::new())).1.push(place);
+                }
+            }
+        }
+        for (system, places) in bounded.into_values() {
+            let own: Vec<PathBuf> = places.iter().map(|place| paths[*place].clone()).collect();
+            let asked = system.call(move || own.iter().map(|path| ask(path)).collect::<Vec<T>>());
+            for (place, answer) in places.into_iter().zip(asked.unwrap_or_default()) {
+                found[place] = Some(answer);
+            }
+        }
+        found
+    }
+
+    fn trace(&self, agent: &Agent, seen: OnSystem, common: Common) -> Trace {
         let engine = &self.engine;
         let baseline = engine.config().general.baseline_dir.join(&agent.baseline);
         Trace {
-            // By its path, which opens nothing: what is opened the watcher would tell.
-            memory: stamp(agent.place.memory()),
-            folder: agent.place.memory().parent().and_then(stamp),
+            memory: seen.memory,
+            folder: seen.folder,
             baseline: stamp(&baseline),
             lock: stamp(&lock::path(engine.archive(), &agent.name)),
             common,

@@ -1,16 +1,17 @@
-//! The agents of one host, or of this machine, on their way through a run.
+//! The agents of one site (a host, a file system) on their way through a run.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::intake::Taken;
 use super::recover::{Back, Displaced, Mark};
 use super::steps::{Archived, Began, Trouble, Turn, Waiting};
 use super::{AgentResult, Progress, Run, Stage, millis};
-use crate::config::{Agent, Host};
+use crate::config::Agent;
 use crate::durable::Flush;
-use crate::engine::hosts;
+use crate::engine::hosts::{self, Site};
 use crate::engine::ledger::{Act, Event, Outcome, Standing};
 use crate::engine::lock::Lock;
 use crate::engine::plan::{EQUAL, Skipped, Step};
@@ -70,14 +71,13 @@ struct Ended {
     scratch_lines: u64,
     /// Its transaction, if that is over, too.
     record: Option<PathBuf>,
-    _lock: Option<Lock>,
+    _lock: Option<Arc<Lock>>,
 }
 
-/// The agents of one host, or of this machine.
+/// The agents of one site.
 pub(super) struct Lane<'r, 'a> {
     run: &'r Run<'a>,
-    /// None for this machine.
-    host: Option<&'a Host>,
+    site: Site<'a>,
     /// How many agents take a step together, and how many may wait for late writers.
     batch_size: usize,
     /// Those who wait for their turn, and those that wait for late writers.
@@ -91,10 +91,10 @@ pub(super) struct Lane<'r, 'a> {
 
 impl<'r, 'a> Lane<'r, 'a> {
     /// A lane without agents.
-    pub(super) fn new(run: &'r Run<'a>, host: Option<&'a Host>) -> Lane<'r, 'a> {
+    pub(super) fn new(run: &'r Run<'a>, site: Site<'a>) -> Lane<'r, 'a> {
         Lane {
             run,
-            host,
+            site,
             batch_size: 1,
             queue: VecDeque::new(),
             open: Vec::new(),
@@ -130,11 +130,17 @@ impl<'r, 'a> Lane<'r, 'a> {
         self.record();
     }
 
-    /// Connects to the host, if there is no connection yet.
+    /// Waits until the site answers, or is known not to.
     pub(super) fn connect(&self) {
-        if let Some(host) = self.host {
-            self.run.engine.connect(host);
+        let engine = self.run.engine;
+        let first = self.queue.front();
+        if let Some(agent) = first.and_then(|it| engine.agent(&it.step.agent).ok()) {
+            engine.connect_site(&self.site, agent);
         }
+    }
+
+    fn is_host(&self) -> bool {
+        matches!(self.site, Site::Host(_))
     }
 
     /// Takes every agent through all steps, so many together at most.
@@ -177,7 +183,7 @@ impl<'r, 'a> Lane<'r, 'a> {
         }
         let lost = std::mem::take(&mut self.lost);
         let tried = self.at_once(lost, |(turn, error)| {
-            let recovered = run.recover(turn.agent);
+            let recovered = run.recover(turn.agent, turn.waiting.lock.as_ref());
             (turn, error, recovered)
         });
         for (turn, error, recovered) in tried {
@@ -218,9 +224,9 @@ impl<'r, 'a> Lane<'r, 'a> {
     /// Does this for each: one after the other on this machine, and all at once
     /// where each waits for answers of the same host.
     fn at_once<T: Send, U: Send>(&self, items: Vec<T>, act: impl Fn(T) -> U + Sync) -> Vec<U> {
-        match self.host {
-            None => items.into_iter().map(act).collect(),
-            Some(_) => hosts::at_once(items, act),
+        match self.is_host() {
+            false => items.into_iter().map(act).collect(),
+            true => hosts::at_once(items, act),
         }
     }
 
@@ -293,7 +299,7 @@ impl<'r, 'a> Lane<'r, 'a> {
             Trouble::Leased(_) => return self.queue.push_back(self.leased(waiting)),
             Trouble::Moved(_) | Trouble::Lost(_) | Trouble::Stop(_) => {}
         }
-        if let Err(error) = self.run.recover(agent) {
+        if let Err(error) = self.run.recover(agent, waiting.lock.as_ref()) {
             self.run.trouble(error.context(&agent.name));
         }
         match trouble {
@@ -342,7 +348,7 @@ impl<'r, 'a> Lane<'r, 'a> {
             }
         };
         let mut done = Vec::with_capacity(locked.len());
-        if self.host.is_some() {
+        if self.is_host() {
             let locked = locked.drain(..).collect();
             done = self.at_once(locked, |(waiting, agent)| {
                 run.archive(waiting, agent, &left)
@@ -433,10 +439,10 @@ impl<'r, 'a> Lane<'r, 'a> {
     fn wait(&mut self) {
         let clock = self.run.engine.clock();
         let now = clock.instant();
-        let moment = match (self.last_due(), self.host) {
+        let moment = match (self.last_due(), self.is_host()) {
             (Some(due), _) => due.saturating_duration_since(now),
-            (None, Some(_)) => Duration::from_millis(50),
-            (None, None) => Duration::from_millis(10),
+            (None, true) => Duration::from_millis(50),
+            (None, false) => Duration::from_millis(10),
         };
         clock.sleep(moment);
         self.settle();
@@ -637,7 +643,7 @@ impl<'r, 'a> Lane<'r, 'a> {
         outcome: Outcome,
         note: Option<String>,
         kind: Option<Kind>,
-        lock: Option<Lock>,
+        lock: Option<Arc<Lock>>,
     ) {
         self.ended.push(Ended {
             event: Event {
@@ -654,7 +660,7 @@ impl<'r, 'a> Lane<'r, 'a> {
     }
 
     /// Ends an agent that was not changed, for this reason.
-    fn refused(&mut self, error: Error, event: Event, lock: Option<Lock>) {
+    fn refused(&mut self, error: Error, event: Event, lock: Option<Arc<Lock>>) {
         let event = Event {
             outcome: match error.kind() {
                 Kind::Busy | Kind::Integrity | Kind::Conflict => Outcome::Refused,

@@ -11,12 +11,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Run;
+use super::steps::hold;
 use crate::archive::{EntryKind, OWN, Written};
 use crate::config::Agent;
 use crate::digest::{Digest, Hasher};
 use crate::durable::{self, NewFile, Unsynced};
 use crate::engine::Engine;
 use crate::engine::ledger::{Act, Event, Outcome, Record, Standing};
+use crate::engine::lock::Lock;
 use crate::engine::observe::host;
 use crate::engine::observe::way;
 use crate::engine::undo::Parts;
@@ -157,6 +159,11 @@ const DISPLACED: usize = 17;
 /// What can be done about a record that nobody settles.
 pub const UNCLAIMED: &str = "give the agent its name back until its next reset; or archive the \
      .shepherd-* files in its folder by hand, then delete the record";
+
+/// Whether a directory that cannot be opened may be there all the same.
+fn may_answer(agent: &Agent, error: &TransportError) -> bool {
+    agent.place.host().is_some() || error.cause == Cause::Unreachable
+}
 
 impl Engine {
     /// Transaction records of agents that are not configured, for example
@@ -372,9 +379,9 @@ impl Run<'_> {
 
     /// Step 1: looks what interrupted runs left, and puts it right. Under the
     /// agent's lock.
-    pub(super) fn recover(&self, agent: &Agent) -> Result<(), Error> {
+    pub(super) fn recover(&self, agent: &Agent, lock: Option<&Arc<Lock>>) -> Result<(), Error> {
         let left = self.engine.transactions()?;
-        self.recover_from(agent, &left)
+        self.recover_from(agent, &left, lock)
     }
 
     /// The same for one of several agents, whose records are among `left`.
@@ -382,14 +389,20 @@ impl Run<'_> {
         &self,
         agent: &Agent,
         left: &[(String, PathBuf)],
+        lock: Option<&Arc<Lock>>,
     ) -> Result<(), Error> {
         for (_, record) in left.iter().filter(|(of, _)| *of == agent.name) {
-            self.recover_one(agent, record)?;
+            self.recover_one(agent, record, lock)?;
         }
         Ok(())
     }
 
-    fn recover_one(&self, agent: &Agent, record: &Path) -> Result<(), Error> {
+    fn recover_one(
+        &self,
+        agent: &Agent,
+        record: &Path,
+        lock: Option<&Arc<Lock>>,
+    ) -> Result<(), Error> {
         let Some((transaction, marks)) = read_record(record)? else {
             self.end_transaction(record);
             return Ok(());
@@ -397,6 +410,7 @@ impl Run<'_> {
         let Some(folder) = self.folder_of(agent, record, &transaction)? else {
             return Ok(());
         };
+        hold(folder.as_ref(), lock);
         let Transaction {
             mut event,
             staged,
@@ -583,9 +597,9 @@ impl Run<'_> {
         let here = transaction.memory == agent.place.memory();
         let folder = match self.engine.open_at(agent, &transaction.memory) {
             Ok(folder) => folder,
-            // The host may answer again in a moment; and then nothing may be done
+            // It may answer again in a moment; and then nothing may be done
             // in that folder before this.
-            Err(error) if here && agent.place.host().is_some() => return Err(error.into()),
+            Err(error) if here && may_answer(agent, &error) => return Err(error.into()),
             Err(error) => {
                 self.keep_record(agent, record, transaction, &error.to_string());
                 return Ok(None);

@@ -1,6 +1,7 @@
 //! The steps of one agent. What they change is for the lane to flush.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::intake::Taken;
@@ -27,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// An agent that is to have its turn.
 pub(super) struct Waiting<'a> {
     pub(super) step: &'a Step,
-    pub(super) lock: Option<Lock>,
+    pub(super) lock: Option<Arc<Lock>>,
     pub(super) attempts: usize,
     /// Since when it is waited for somebody to give a lease back.
     pub(super) leased: Option<Instant>,
@@ -100,6 +101,13 @@ impl From<TransportError> for Trouble {
     }
 }
 
+/// Keeps an agent's lock while a call that hangs may still change its directory.
+pub(super) fn hold(folder: &dyn Folder, lock: Option<&Arc<Lock>>) {
+    if let Some(lock) = lock {
+        folder.hold(Arc::clone(lock) as _);
+    }
+}
+
 impl<'a> Run<'a> {
     /// An agent's event before anything was seen.
     pub(super) fn event_of(&self, step: &Step) -> Event {
@@ -112,7 +120,7 @@ impl<'a> Run<'a> {
     pub(super) fn lock_for(&self, waiting: &mut Waiting<'a>) -> Result<&'a Agent, Error> {
         let agent = self.engine.agent(&waiting.step.agent)?;
         if waiting.lock.is_none() {
-            waiting.lock = Some(self.lock(agent)?);
+            waiting.lock = Some(Arc::new(self.lock(agent)?));
         }
         Ok(agent)
     }
@@ -137,8 +145,10 @@ impl<'a> Run<'a> {
         waiting.attempts += 1;
         let began = self.engine.clock().instant();
         let folder = || -> Result<_, Error> {
-            self.recover_from(agent, left)?;
-            Ok(self.engine.open(agent)?)
+            self.recover_from(agent, left, waiting.lock.as_ref())?;
+            let folder = self.engine.open(agent)?;
+            hold(folder.as_ref(), waiting.lock.as_ref());
+            Ok(folder)
         };
         let folder = match folder() {
             Ok(folder) => folder,

@@ -1,0 +1,356 @@
+//! Calls to file systems that may hang.
+//!
+//! A call to a dead mount (NFS, FUSE, a frozen disk) waits in the kernel and cannot
+//! be taken back. So whoever must not wait with it has such calls made on another
+//! thread, which is left behind when it does not return within a limit. Until it
+//! does, every further call to that file system fails at once.
+//!
+//! The file systems that the archive's path crosses are trusted: without them nothing
+//! can be recorded anyway. Calls to them are made directly, so a fleet on one disk
+//! starts no thread.
+
+mod mounts;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+
+use self::mounts::{Device, Mounts, crossed};
+use crate::error::{Error, Kind, Result};
+
+/// How long a thread that has nothing to do stays for the next call.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// The file systems of this machine.
+pub struct FileSystems {
+    mounts: Mounts,
+    archive: PathBuf,
+    limit: Duration,
+    /// By the devices that a path crosses and the archive's does not.
+    known: Mutex<HashMap<Vec<Device>, Arc<FileSystem>>>,
+}
+
+impl FileSystems {
+    /// Trusts the file systems of `archive`; a call to any other is given up after
+    /// `limit`.
+    pub fn new(archive: &Path, limit: Duration) -> FileSystems {
+        FileSystems {
+            mounts: Mounts::new(),
+            archive: archive.to_path_buf(),
+            limit,
+            known: Mutex::default(),
+        }
+    }
+
+    /// The file system that a call about `path` may wait for; none where that is a
+    /// trusted one. Paths with the same answer wait for each other, others do not.
+    pub fn of(&self, path: &Path) -> Option<Arc<FileSystem>> {
+        let table = self.mounts.table();
+        let trusted = crossed(&table, &self.archive);
+        let mut other: BTreeMap<Device, PathBuf> = crossed(&table, path);
+        other.retain(|device, _| !trusted.contains_key(device));
+        if other.is_empty() {
+            return None;
+        }
+        let (devices, points): (Vec<Device>, Vec<PathBuf>) = other.into_iter().unzip();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known
+            .entry(devices)
+            .or_insert_with(|| Arc::new(FileSystem::new(points, self.limit)));
+        Some(Arc::clone(found))
+    }
+
+    /// Makes a call about `path`, directly where its file system is trusted.
+    ///
+    /// # Errors
+    /// [`Kind::Host`], naming the mount point, when the file system does not answer.
+    pub fn call<T: Send + 'static>(
+        &self,
+        path: &Path,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T> {
+        match self.of(path) {
+            None => Ok(job()),
+            Some(system) => system.call(job),
+        }
+    }
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A file system, or several that a path crosses one after the other, that may hang.
+pub struct FileSystem {
+    points: Vec<PathBuf>,
+    limit: Duration,
+    /// Takes a job only while a thread waits for one.
+    jobs: (Sender<Job>, Receiver<Job>),
+    /// Calls that were given up and have not returned.
+    abandoned: Mutex<usize>,
+}
+
+impl fmt::Debug for FileSystem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "file system at {}", self.shown())
+    }
+}
+
+impl FileSystem {
+    /// The file system mounted at these places.
+    pub fn new(points: Vec<PathBuf>, limit: Duration) -> FileSystem {
+        FileSystem {
+            points,
+            limit,
+            jobs: bounded(0),
+            abandoned: Mutex::new(0),
+        }
+    }
+
+    /// Where it is mounted, for people.
+    pub fn shown(&self) -> String {
+        let points = self.points.iter().map(|point| point.display().to_string());
+        points.collect::<Vec<_>>().join(" and ")
+    }
+
+    /// Makes a call on another thread and waits for what it returns.
+    ///
+    /// # Errors
+    /// [`Kind::Host`], naming the mount point, when it does not return within the
+    /// limit, or when an earlier call still has not.
+    pub fn call<T: Send + 'static>(
+        self: &Arc<Self>,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answer) = bounded(1);
+        let call = self.start(move || {
+            // Nobody waits for a call that was given up.
+            let _ = reply.send(job());
+        })?;
+        call.receive(&answer)
+    }
+
+    /// Begins a call that reports through channels of the caller's own; what comes
+    /// from it is awaited with [`Call::receive`].
+    ///
+    /// # Errors
+    /// As [`FileSystem::call`], of earlier calls.
+    pub fn start(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) -> Result<Call> {
+        if *self.abandoned() > 0 {
+            return Err(self.hangs());
+        }
+        let state = Arc::new(Mutex::new(Progress::Running));
+        let returned = Returned {
+            system: Arc::clone(self),
+            state: Arc::clone(&state),
+        };
+        self.spawn(Box::new(move || {
+            let _returned = returned;
+            job();
+        }));
+        Ok(Call {
+            system: Arc::clone(self),
+            state,
+        })
+    }
+
+    /// Drops `value` on a thread that may wait: closing a file can hang as well.
+    pub fn dispose<T: Send + 'static>(&self, value: T) {
+        self.spawn(Box::new(move || drop(value)));
+    }
+
+    /// Gives a job to a thread that waits for one, or to a new one.
+    fn spawn(&self, job: Job) {
+        let Err(refused) = self.jobs.0.try_send(job) else {
+            return;
+        };
+        let job = Mutex::new(Some(refused.into_inner()));
+        let job = Arc::new(job);
+        let first = Arc::clone(&job);
+        let take = |job: &Mutex<Option<Job>>| {
+            let mut job = job.lock().unwrap_or_else(PoisonError::into_inner);
+            job.take()
+        };
+        let jobs = self.jobs.1.clone();
+        let work = move || {
+            let mut next = take(&first);
+            while let Some(job) = next {
+                job();
+                next = jobs.recv_timeout(IDLE).ok();
+            }
+        };
+        // Without another thread the caller has to wait itself.
+        if thread::Builder::new().spawn(work).is_err()
+            && let Some(job) = take(&job)
+        {
+            job();
+        }
+    }
+
+    fn abandoned(&self) -> MutexGuard<'_, usize> {
+        self.abandoned
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hangs(&self) -> Error {
+        let limit = self.limit.as_secs();
+        let message = format!(
+            "the file system at {} does not answer: no reply within {limit} s",
+            self.shown()
+        );
+        Error::new(Kind::Host, message).hint(
+            "see whether its server or disk is up; `local_timeout` is how long a call may take",
+        )
+    }
+}
+
+/// How far a call has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Running,
+    Abandoned,
+    Returned,
+}
+
+/// A call that was begun.
+pub struct Call {
+    system: Arc<FileSystem>,
+    state: Arc<Mutex<Progress>>,
+}
+
+impl Call {
+    /// Waits for the next thing that the call reports.
+    ///
+    /// # Errors
+    /// When nothing comes within the limit; the call is given up then.
+    pub fn receive<T>(&self, channel: &Receiver<T>) -> Result<T> {
+        self.outcome(channel.recv_timeout(self.system.limit))
+    }
+
+    /// Hands something to the call, which has to take it within the limit.
+    ///
+    /// # Errors
+    /// As [`Call::receive`].
+    pub fn send<T>(&self, channel: &Sender<T>, value: T) -> Result<()> {
+        let sent = channel.send_timeout(value, self.system.limit);
+        self.outcome(sent.map_err(|error| match error.is_timeout() {
+            true => RecvTimeoutError::Timeout,
+            false => RecvTimeoutError::Disconnected,
+        }))
+    }
+
+    /// Whether the call was given up and has not returned yet.
+    pub fn is_abandoned(&self) -> bool {
+        *self.state() == Progress::Abandoned
+    }
+
+    fn outcome<T>(&self, received: Result<T, RecvTimeoutError>) -> Result<T> {
+        received.map_err(|error| match error {
+            RecvTimeoutError::Timeout => {
+                let mut state = self.state();
+                if *state == Progress::Running {
+                    *state = Progress::Abandoned;
+                    *self.system.abandoned() += 1;
+                }
+                self.system.hangs()
+            }
+            RecvTimeoutError::Disconnected => {
+                let message = format!("a call to {:?} ended without a result", self.system);
+                Error::new(Kind::Internal, message)
+            }
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, Progress> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Takes note that a call returned, however it did.
+struct Returned {
+    system: Arc<FileSystem>,
+    state: Arc<Mutex<Progress>>,
+}
+
+impl Drop for Returned {
+    fn drop(&mut self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::mem::replace(&mut *state, Progress::Returned) == Progress::Abandoned {
+            *self.system.abandoned() -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn system(limit: Duration) -> Arc<FileSystem> {
+        Arc::new(FileSystem::new(vec!["/mnt/far".into()], limit))
+    }
+
+    #[test]
+    fn call_returns_what_the_job_returned() {
+        let system = system(Duration::from_secs(60));
+        let numbers: Vec<i32> = (0..100)
+            .map(|it| system.call(move || it).unwrap())
+            .collect();
+        assert_eq!(numbers, (0..100).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn hung_call_is_given_up_and_others_fail_at_once() {
+        let system = system(Duration::from_millis(1));
+        let (release, hung) = bounded::<()>(0);
+        let (done, returned) = bounded(1);
+        let error = system.call(move || {
+            let _ = hung.recv();
+            let _ = done.send(());
+        });
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), Kind::Host);
+        assert!(error.message().contains("/mnt/far"), "{error}");
+        let untouched = system.call(|| panic!("a call was made to a hung file system"));
+        assert_eq!(untouched.unwrap_err().kind(), Kind::Host);
+        // It answers again.
+        drop(release);
+        returned.recv().unwrap();
+        while *system.abandoned() > 0 {
+            thread::yield_now();
+        }
+        let patient = Arc::new(FileSystem::new(Vec::new(), Duration::from_secs(60)));
+        assert_eq!(patient.call(|| 7).unwrap(), 7);
+        assert!(system.start(|| ()).is_ok());
+    }
+
+    #[test]
+    fn panicking_job_is_an_error_and_no_hang() {
+        let system = system(Duration::from_secs(60));
+        let error = system.call(|| panic!("as it is tested")).map(|(): ()| ());
+        assert_eq!(error.unwrap_err().kind(), Kind::Internal);
+        assert_eq!(system.call(|| 7).unwrap(), 7);
+    }
+
+    #[test]
+    fn archives_own_file_system_is_asked_directly() {
+        let directory = tempfile::tempdir().unwrap();
+        let systems = FileSystems::new(directory.path(), Duration::from_secs(60));
+        assert!(systems.of(&directory.path().join("MEMORY.md")).is_none());
+        let here = thread::current().id();
+        let on = systems.call(directory.path(), || thread::current().id());
+        assert_eq!(on.unwrap(), here);
+        if systems.mounts.table().contains_key(Path::new("/proc")) {
+            let proc = Path::new("/proc/version");
+            let on = systems.call(proc, || thread::current().id());
+            assert_ne!(on.unwrap(), here);
+            assert!(Arc::ptr_eq(
+                &systems.of(proc).unwrap(),
+                &systems.of(Path::new("/proc")).unwrap()
+            ));
+        }
+    }
+}

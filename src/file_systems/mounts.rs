@@ -1,0 +1,166 @@
+//! The mount table of this process: `/proc/self/mountinfo` (proc_pid_mountinfo(5)),
+//! read again when the kernel says that it changed. Reading it asks no file system,
+//! so it answers also while one hangs.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// The number of a file system, as the kernel writes it: `MAJOR:MINOR`.
+pub type Device = String;
+
+/// Where which file system is mounted.
+pub type Table = HashMap<PathBuf, Device>;
+
+/// The mount table, kept up to date.
+pub struct Mounts {
+    state: Mutex<State>,
+}
+
+struct State {
+    /// None where there is no `/proc`.
+    file: Option<File>,
+    table: Option<Arc<Table>>,
+}
+
+impl Mounts {
+    /// The table of this process; nothing is read yet.
+    pub fn new() -> Mounts {
+        Mounts {
+            state: Mutex::new(State {
+                file: File::open("/proc/self/mountinfo").ok(),
+                table: None,
+            }),
+        }
+    }
+
+    /// The table as it is now; empty where it cannot be read.
+    pub fn table(&self) -> Arc<Table> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let State { file, table } = &mut *state;
+        let changed = file.as_ref().is_none_or(has_changed);
+        if let Some(table) = table.as_ref().filter(|_| !changed) {
+            return Arc::clone(table);
+        }
+        let mut text = Vec::new();
+        if let Some(file) = file {
+            // A table that was read in part is better than none.
+            let _ = file.seek(SeekFrom::Start(0));
+            let _ = file.read_to_end(&mut text);
+        }
+        Arc::clone(table.insert(Arc::new(parse(&text))))
+    }
+}
+
+/// Whether the kernel changed the table since it was read (proc_pid_mounts(5)).
+fn has_changed(file: &File) -> bool {
+    let mut polled = [PollFd::new(file, PollFlags::PRI)];
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
+/// Reads the table. What is mounted over another comes later and hides it.
+fn parse(text: &[u8]) -> Table {
+    let lines = text.split(|byte| *byte == b'\n');
+    let mount = |line: &[u8]| {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let device = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
+        let point = unescape(fields.nth(1)?);
+        Some((PathBuf::from(std::ffi::OsString::from_vec(point)), device))
+    };
+    lines.filter_map(mount).collect()
+}
+
+/// Decodes `\040` and the like: three octal digits for what separates fields.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, after @ ..] = rest {
+        let octal = |digits: &[u8]| {
+            let text = str::from_utf8(digits).ok()?;
+            u8::from_str_radix(text, 8).ok()
+        };
+        let escaped = after.get(..3).filter(|_| *first == b'\\').and_then(octal);
+        plain.push(escaped.unwrap_or(*first));
+        rest = match escaped {
+            Some(_) => &after[3..],
+            None => after,
+        };
+    }
+    plain
+}
+
+/// The file systems that a path crosses from the root, by device, each with its
+/// outermost mount point. The path must be free of links, as the paths of memories
+/// are.
+pub fn crossed(table: &Table, path: &Path) -> BTreeMap<Device, PathBuf> {
+    let mut found = BTreeMap::new();
+    let mut outermost: Vec<&Path> = path.ancestors().collect();
+    outermost.reverse();
+    for point in outermost {
+        if let Some(device) = table.get(point) {
+            found
+                .entry(device.clone())
+                .or_insert_with(|| point.to_path_buf());
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+27 1 254:0 / / rw,relatime - ext4 /dev/vda rw
+40 27 0:51 / /srv/far\\040away rw - nfs4 host:/x rw
+41 40 0:52 / /srv/far\\040away/deep rw - fuse.sshfs x rw
+42 27 254:0 /srv /bind rw - ext4 /dev/vda rw
+43 27 0:60 / /over rw - tmpfs tmpfs rw
+44 43 0:61 / /over rw - tmpfs tmpfs rw
+";
+
+    fn devices(path: &str) -> Vec<(String, String)> {
+        let found = crossed(&parse(TEXT.as_bytes()), Path::new(path));
+        let shown = |(device, point): (String, PathBuf)| (device, point.display().to_string());
+        found.into_iter().map(shown).collect()
+    }
+
+    #[test]
+    fn path_crosses_every_mount_above_it() {
+        let pair = |device: &str, point: &str| (device.to_string(), point.to_string());
+        assert_eq!(devices("/srv/scout/M.md"), [pair("254:0", "/")]);
+        assert_eq!(
+            devices("/srv/far away/deep/M.md"),
+            [
+                pair("0:51", "/srv/far away"),
+                pair("0:52", "/srv/far away/deep"),
+                pair("254:0", "/"),
+            ]
+        );
+        // The same file system under another name, and a mount that hides another.
+        assert_eq!(devices("/bind/M.md"), [pair("254:0", "/")]);
+        let over = devices("/over/M.md");
+        assert_eq!(over, [pair("0:61", "/over"), pair("254:0", "/")]);
+    }
+
+    #[test]
+    fn table_of_this_process_has_a_root() {
+        let mounts = Mounts::new();
+        let table = mounts.table();
+        if table.is_empty() {
+            println!("skipped: no /proc/self/mountinfo here");
+            return;
+        }
+        assert!(table.contains_key(Path::new("/")));
+        assert!(Arc::ptr_eq(&table, &mounts.table()), "read once");
+    }
+}
