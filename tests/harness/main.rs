@@ -14,6 +14,7 @@ mod faults;
 mod fixture;
 mod folders;
 mod hostile;
+mod hung;
 mod in_place;
 mod kernel;
 mod leases;

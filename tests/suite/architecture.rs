@@ -17,6 +17,7 @@ const BELOW: &[&str] = &[
     "diff",
     "config",
     "durable",
+    "file_systems",
     "sys",
     "digest",
     "error",

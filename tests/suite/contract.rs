@@ -4,12 +4,14 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use memory_shepherd::digest::Digest;
 use memory_shepherd::error::{Error, Kind};
+use memory_shepherd::file_systems::FileSystems;
+use memory_shepherd::transport::bounded::Bounded;
 use memory_shepherd::transport::fake::Fake;
 use memory_shepherd::transport::local::Local;
 use memory_shepherd::transport::{
@@ -86,6 +88,27 @@ impl OnDisk {
             exchanges,
             clock,
             looks_twice: false,
+        }
+    }
+}
+
+impl OnDisk<Bounded> {
+    /// As if no file system could be trusted to answer.
+    pub fn bounded() -> OnDisk<Bounded> {
+        let OnDisk {
+            dir,
+            transport,
+            exchanges,
+            clock,
+            looks_twice,
+        } = OnDisk::new(true);
+        let systems = FileSystems::new(Path::new(""), Duration::from_secs(60));
+        OnDisk {
+            dir,
+            transport: Bounded::new(Arc::new(transport), Arc::new(systems)),
+            exchanges,
+            clock,
+            looks_twice,
         }
     }
 }

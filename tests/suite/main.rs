@@ -26,6 +26,10 @@ macro_rules! on_every_ground {
             $(#[test] fn $case() { super::$case(&super::OnDisk::new(false)); })*
             $(#[test] fn $here() { super::$here(&super::OnDisk::new(false)); })*
         }
+        mod bounded {
+            $(#[test] fn $case() { super::$case(&super::OnDisk::bounded()); })*
+            $(#[test] fn $here() { super::$here(&super::OnDisk::bounded()); })*
+        }
         mod fake {
             $(#[test] fn $case() { super::$case(&super::InMemory::new()); })*
             $(#[test] fn $here() { super::$here(&super::InMemory::new()); })*

@@ -1,0 +1,148 @@
+//! Mounts that hang: nobody but their own agents waits for them, and a call that
+//! comes back late does no harm.
+//!
+//! One is a FUSE mount without a server, where every call waits; others are disks of
+//! their own on which strace delays one call for longer than the program is patient.
+
+use std::fs::{self, File};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::time::Instant;
+
+use rustix::io::{FdFlags, fcntl_setfd};
+
+use super::fixture::{BASELINE, has, is_root};
+use super::mounts::{Mount, may_mount};
+use super::scene::{Had, RESET, Scene, said};
+use super::tools::BOUND;
+use super::trace::{self, can_trace, inject};
+
+/// A mount on which every call waits until this is dropped.
+struct Hung {
+    /// Closed first: then every call on the mount fails instead.
+    _server: File,
+    _mount: Mount,
+}
+
+impl Hung {
+    /// None, with the reason printed, where there is no FUSE.
+    fn over(directory: &Path) -> Option<Hung> {
+        let server = File::options().read(true).write(true).open("/dev/fuse");
+        let Ok(server) = server else {
+            println!("skipped: /dev/fuse cannot be opened");
+            return None;
+        };
+        // mount(8) needs the descriptor, too.
+        fcntl_setfd(&server, FdFlags::empty()).unwrap();
+        let fd = server.as_raw_fd();
+        let options = format!("fd={fd},rootmode=40000,user_id=0,group_id=0");
+        let words = ["-i", "-t", "fuse", "-o", &options, "hung"];
+        let mounted = Mount::new(&words, directory);
+        fcntl_setfd(&server, FdFlags::CLOEXEC).unwrap();
+        match mounted {
+            Ok(mount) => Some(Hung {
+                _server: server,
+                _mount: mount,
+            }),
+            Err(why) => {
+                println!("skipped: no FUSE mount: {why}");
+                None
+            }
+        }
+    }
+}
+
+/// Waits a second for a file system, and no longer.
+fn be_impatient(scene: &Scene) {
+    let config = fs::read_to_string(scene.fleet.config()).unwrap();
+    let config = config.replacen("[general]\n", "[general]\nlocal_timeout = 1\n", 1);
+    fs::write(scene.fleet.config(), config).unwrap();
+}
+
+#[test]
+fn hung_mount_holds_up_no_other_agent() {
+    if !may_mount("hung::hung_mount_holds_up_no_other_agent") {
+        return;
+    }
+    let cast = ["ada", "far", "gone", "zoe"].map(|name| (name, Had::scratch("- a note\n")));
+    let scene = Scene::new(&cast);
+    be_impatient(&scene);
+    let config = fs::read_to_string(scene.fleet.config()).unwrap();
+    let config = config.replace("agents/gone/", "agents/far/below/");
+    fs::write(scene.fleet.config(), config).unwrap();
+    let Some(hung) = Hung::over(&scene.fleet.folder("far")) else {
+        return;
+    };
+    let point = scene.fleet.folder("far").display().to_string();
+    for words in [
+        &["status"][..],
+        &["reset", "--all", "--dry-run"],
+        RESET,
+        &["doctor"],
+        &["undo", "far"],
+    ] {
+        let began = Instant::now();
+        let command = ["timeout", "-s", "KILL", "60"];
+        let output = scene.fleet.command(&command, words).output().unwrap();
+        let said = said(&output);
+        assert!(began.elapsed() < BOUND, "{words:?} hangs: {said}");
+        if words[0] != "undo" {
+            assert_eq!(output.status.code(), Some(3), "{words:?}: {said}");
+            assert!(said.contains(&point), "{words:?}: {said}");
+        }
+    }
+    let outcome = |agent: &str| {
+        let records = scene.records();
+        let own = records.iter().find(|record| record["agent"] == agent);
+        own.map(|record| record["outcome"].as_str().unwrap().to_string())
+    };
+    for agent in ["ada", "zoe"] {
+        assert_eq!(outcome(agent).as_deref(), Some("ok"), "{agent}");
+        assert_eq!(scene.stands(agent).unwrap(), BASELINE.as_bytes(), "{agent}");
+        assert_eq!(scene.fleet.entries(agent).len(), 1, "{agent}");
+    }
+    for agent in ["far", "gone"] {
+        assert_eq!(outcome(agent).as_deref(), Some("failed"), "{agent}");
+    }
+    drop(hung);
+    let config = fs::read_to_string(scene.fleet.config()).unwrap();
+    let config = config.replace("agents/far/below/", "agents/gone/");
+    fs::write(scene.fleet.config(), config).unwrap();
+    scene.does(RESET);
+    scene.is_settled().unwrap();
+}
+
+/// Any call of a run may be the one that waits.
+#[test]
+fn call_that_hangs_in_a_run_loses_nothing() {
+    if !can_trace() || !is_root() || !has("mount") {
+        return;
+    }
+    if !may_mount("hung::call_that_hangs_in_a_run_loses_nothing") {
+        return;
+    }
+    let calls = ["openat", "linkat", "renameat2", "fsync", "unlinkat"];
+    let mut tried = 0;
+    for name in calls {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let disk = root.join("disk");
+        let mount = Mount::new(&["-t", "tmpfs", "agents"], &disk).unwrap();
+        let cast = [("scout", Had::scratch("- a note\n"))];
+        let scene = Scene::at(&disk, &root.join("archives"), &root.join("log"), &cast);
+        be_impatient(&scene);
+        // What concerns the agent's directory waits, and nothing else.
+        let directory = scene.fleet.folder("scout").display().to_string();
+        let mut options = inject(name, "delay_enter=4000000", 1, true);
+        options.extend(["-P".to_string(), directory]);
+        let output = trace::run(&scene.fleet, &scene.log, &options, RESET);
+        let said = said(&output);
+        assert!(said.contains("does not answer"), "{name}: {said}");
+        scene.at_every_instant().unwrap();
+        scene.put_right().unwrap();
+        tried += 1;
+        drop(scene);
+        drop(mount);
+    }
+    println!("calls that hang: {tried}");
+}
