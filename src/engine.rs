@@ -90,8 +90,7 @@ pub struct Engine {
     book: Mutex<Ledger>,
     /// Agents whose memory file is another's, too, with that other.
     sharing: HashMap<String, String>,
-    /// This machine's disks, and which of them may hang.
-    local: Arc<Bounded>,
+    /// Which of this machine's disks may hang.
     systems: Arc<FileSystems>,
     cache: Mutex<HashMap<String, Cached>>,
     generation: AtomicU64,
@@ -164,9 +163,7 @@ impl Engine {
         );
         let limit = Duration::from_secs(general.local_timeout.into());
         let systems = Arc::new(FileSystems::new(&general.archive_dir, limit));
-        let local = Bounded::new(setup.transports.to(None), Arc::clone(&systems));
         Engine {
-            local: Arc::new(local),
             systems,
             versions: Versions::new(&archive),
             book: Mutex::new(Ledger::new(&archive)),
@@ -201,7 +198,10 @@ impl Engine {
     /// The transport that an agent's memory is reached by.
     fn transport(&self, place: &Place) -> Arc<dyn Transport> {
         match place.host() {
-            None => Arc::clone(&self.local) as _,
+            None => {
+                let local = self.setup.transports.to(None);
+                Arc::new(Bounded::new(local, Arc::clone(&self.systems)))
+            }
             host => self.setup.transports.to(host),
         }
     }
