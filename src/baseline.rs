@@ -105,6 +105,7 @@ impl<'c> Shelf<'c> {
     fn check_seal(&self, agent: &Agent, baseline: &Baseline) -> Result<()> {
         let general = self.general;
         let broken = |message: String| Err(Error::new(Kind::Integrity, message));
+        let path = general.baseline_dir.join(&agent.baseline);
         match general.require_seal {
             RequireSeal::Never => return Ok(()),
             RequireSeal::Signed => {
@@ -129,18 +130,44 @@ impl<'c> Shelf<'c> {
             };
         };
         match seal.expected(&agent.baseline) {
-            None => broken(format!(
-                "the baseline {} is not listed in the seal",
-                agent.baseline
-            )),
-            Some(digest) if digest != baseline.digest() => broken(format!(
-                "baseline differs from the seal: {} is {}…, sealed was {}…",
-                agent.baseline,
-                baseline.digest().short(8),
-                digest.short(8)
-            )),
+            None => {
+                let message = format!("the baseline {} is not listed in the seal", agent.baseline);
+                let look = format!("see what it says before you accept it: {}", path.display());
+                Err(Error::new(Kind::Integrity, message)
+                    .hint(look)
+                    .hint(seal::reseal_hint(&general.baseline_dir)))
+            }
+            Some(digest) if digest != baseline.digest() => {
+                let message = format!(
+                    "baseline differs from the seal: {} is {}…, sealed was {}…",
+                    agent.baseline,
+                    baseline.digest().short(8),
+                    digest.short(8)
+                );
+                Err(Error::new(Kind::Integrity, message)
+                    .hint(comparison_hint(general, &path, digest))
+                    .hint(seal::reseal_hint(&general.baseline_dir)))
+            }
             Some(_) => Ok(()),
         }
+    }
+}
+
+/// How to see what of a baseline is not as it was sealed.
+fn comparison_hint(general: &General, path: &Path, sealed: Digest) -> String {
+    let name = format!("{sealed}.md");
+    let version = general.archive_dir.join(OWN).join("baselines").join(name);
+    let quoted = |path: &Path| shell_words::quote(&path.to_string_lossy()).into_owned();
+    let path = quoted(path);
+    match version.exists() {
+        true => format!(
+            "look at what changed before you accept it: diff {} {path}",
+            quoted(&version)
+        ),
+        false => format!(
+            "look at what changed before you accept it: compare it with your own copy; stat \
+             {path} tells when it was changed"
+        ),
     }
 }
 

@@ -84,6 +84,8 @@ pub struct World {
     pub stdout_terminal: bool,
     /// Standard error is a terminal.
     pub stderr_terminal: bool,
+    /// How many columns the terminal of standard output has, where that is known.
+    pub columns: Option<usize>,
     /// The id of a group, by its name.
     pub group: fn(&str) -> Option<u32>,
     /// A user, by its id.
@@ -158,11 +160,19 @@ struct ConsoleFlags {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Shows the state of every agent, the worst first
+    ///
+    /// Exits with 4 when a baseline is TAMPERED, a host shows another key or the ledger
+    /// is broken, with 6 when an agent cannot be reset (its baseline is missing or too
+    /// small, say), with 3 when one could not be read; else with 0, whatever state they
+    /// are in.
     #[command(after_help = EXIT_CODES)]
     Status {
         /// Only these
         #[arg(value_name = "AGENT")]
         agents: Vec<String>,
+        /// Exits with 1 also when one is DRIFTED, NOSEP, MISSING or OVERSIZE
+        #[arg(long)]
+        exit_code: bool,
     },
     /// Compares an agent's baseline with its memory
     ///
@@ -351,6 +361,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, world: &World) -> Opti
         plain: world.no_color || world.is_dumb(),
         stdout_terminal: world.stdout_terminal,
         stderr_terminal: world.stderr_terminal,
+        columns: world.columns,
         ..Settings::default()
     };
     let cli = match Cli::try_parse_from(&arguments) {
@@ -472,13 +483,13 @@ impl Context<'_> {
             (Some(verb), None) => self.verb(verb),
             (None, Some(agent)) => self.original(agent),
             (None, None) if self.console_fits() => self.console(flags),
-            (None, None) => self.status(&[]),
+            (None, None) => self.status(&[], false),
         }
     }
 
     fn verb(&mut self, verb: Verb) -> Ended {
         match verb {
-            Verb::Status { agents } => self.status(&agents),
+            Verb::Status { agents, exit_code } => self.status(&agents, exit_code),
             Verb::Diff(args) => self.diff(&args),
             Verb::Reset(args) => self.reset(&args),
             Verb::Undo(args) => self.undo(&args),
@@ -628,7 +639,7 @@ impl Context<'_> {
             "the example fleet is in {}",
             demo.folder().display()
         ));
-        self.status(&[])?;
+        self.status(&[], false)?;
         if dir.is_none() {
             self.out.note("it is removed again; --dir DIR keeps it");
         }

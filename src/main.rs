@@ -58,6 +58,10 @@ fn world() -> World {
         stdin_terminal: io::stdin().is_terminal(),
         stdout_terminal: io::stdout().is_terminal(),
         stderr_terminal: io::stderr().is_terminal(),
+        columns: rustix::termios::tcgetwinsize(io::stdout())
+            .ok()
+            .map(|size| usize::from(size.ws_col))
+            .filter(|columns| *columns > 0),
         group: |name| get_group_by_name(name).map(|group| group.gid()),
         account: |uid| {
             let user = get_user_by_uid(uid)?;

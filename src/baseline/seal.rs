@@ -23,6 +23,16 @@ pub const FILE: &str = ".checksums";
 /// No sensible manifest comes near this.
 const MAX_SIZE: u64 = 16 << 20;
 
+/// How to seal the baselines of a folder, for whoever has looked at them.
+pub fn reseal_hint(folder: &Path) -> String {
+    let folder = folder.to_string_lossy();
+    format!(
+        "a change that is not yours: put your own copy back; one that is: cd {} && sha256sum -- \
+         *.md > {FILE}",
+        shell_words::quote(&folder)
+    )
+}
+
 /// A manifest that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seal {

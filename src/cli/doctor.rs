@@ -93,7 +93,7 @@ impl Report {
     /// An error of the config or of integrity keeps its kind; any other is a
     /// plain failure.
     fn error(&mut self, error: &Error) {
-        self.fail(error.message(), error.hints().first().map_or("", |it| it));
+        self.fail(error.message(), &error.hints().join("; "));
         if let Some(check) = self.checks.last_mut() {
             check.kind = Some(match error.kind() {
                 kind @ (Kind::Config | Kind::Integrity) => kind,
@@ -459,8 +459,9 @@ fn about_baselines(report: &mut Report, config: &Config) {
         (_, Ok(None)) => report.warn(
             "there is no seal, so a tampered baseline is not noticed",
             &format!(
-                "cd {} && sha256sum -- *.md > {}",
-                general.baseline_dir.display(),
+                "read every baseline first, because a seal accepts what it finds; then: cd {} && \
+                 sha256sum -- *.md > {}",
+                shell_words::quote(&general.baseline_dir.to_string_lossy()),
                 seal::FILE
             ),
         ),

@@ -11,6 +11,7 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
+use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
 use crate::config::{Diagnostic, Level};
@@ -164,6 +165,8 @@ pub struct Settings {
     pub stdout_terminal: bool,
     /// Standard error is a terminal.
     pub stderr_terminal: bool,
+    /// How many columns the terminal of standard output has.
+    pub columns: Option<usize>,
 }
 
 /// Standard output and standard error, and how to print to them.
@@ -220,6 +223,7 @@ impl Output {
             to: &mut bytes,
             exact: !self.out.terminal && !self.out.color,
             color: self.out.color,
+            width: self.settings.columns.filter(|_| self.out.terminal),
         };
         document
             .text(&mut page)
@@ -326,6 +330,7 @@ impl Output {
                 to: &mut bytes,
                 exact: false,
                 color: self.err.color,
+                width: None,
             };
             // Writing to memory cannot fail.
             let _ = page.diagnostic(diagnostic);
@@ -423,11 +428,72 @@ pub fn figure(role: Role, text: impl AsRef<str>) -> Cell {
     }
 }
 
+impl Cell {
+    /// Cuts a text that has more columns than these, and marks that.
+    fn cut(self, room: usize) -> Cell {
+        if self.text.width() <= room {
+            return self;
+        }
+        let mut text = String::new();
+        let mut left = room.saturating_sub(1);
+        for piece in self.text.graphemes(true) {
+            let Some(rest) = left.checked_sub(piece.width()) else {
+                break;
+            };
+            left = rest;
+            text.push_str(piece);
+        }
+        if room > 0 {
+            text.push('…');
+        }
+        Cell { text, ..self }
+    }
+}
+
+/// Between two columns of a table.
+const GAP: usize = 2;
+
+/// The least room of a last column, before others are left out for it.
+const LAST_ROOM: usize = 24;
+
+/// How wide the columns of a table are.
+fn widths(rows: &[Vec<Cell>]) -> Vec<usize> {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.text.width()).max().unwrap_or(0)
+    };
+    (0..columns).map(width).collect()
+}
+
+/// Which columns fit a width, and how much room the last one has.
+fn fit(widths: &[usize], expendable: &[usize], width: usize) -> (Vec<usize>, usize) {
+    let mut kept: Vec<usize> = (0..widths.len()).collect();
+    let Some((last, wanted)) = widths.iter().copied().enumerate().next_back() else {
+        return (kept, 0);
+    };
+    let room = |kept: &[usize]| {
+        let others = kept.iter().filter(|column| **column != last);
+        let taken: usize = others.map(|column| widths[*column] + GAP).sum();
+        width.saturating_sub(taken)
+    };
+    for column in expendable {
+        if room(&kept) >= wanted.min(LAST_ROOM) {
+            break;
+        }
+        kept.retain(|it| it != column);
+    }
+    let room = room(&kept);
+    (kept, room)
+}
+
 /// Text for people on its way out.
 pub struct Page<'a> {
     to: &'a mut Vec<u8>,
     exact: bool,
     color: bool,
+    /// How wide a line may be, on a terminal.
+    width: Option<usize>,
 }
 
 impl Page<'_> {
@@ -489,20 +555,16 @@ impl Page<'_> {
     /// # Errors
     /// Of the writer.
     pub fn table(&mut self, rows: &[Vec<Cell>]) -> io::Result<()> {
-        let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |column: usize| {
-            let cells = rows.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| cell.text.width()).max().unwrap_or(0)
-        };
-        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let widths = widths(rows);
         for row in rows {
             let mut line = String::new();
             for (cell, width) in row.iter().zip(&widths) {
                 let text = painted(cell.role, &cell.text, self.color);
                 let room = " ".repeat(width - cell.text.width());
+                let gap = " ".repeat(GAP);
                 line.push_str(&match cell.right {
-                    true => format!("{room}{text}  "),
-                    false => format!("{text}{room}  "),
+                    true => format!("{room}{text}{gap}"),
+                    false => format!("{text}{room}{gap}"),
                 });
             }
             line.truncate(line.trim_end_matches(' ').len());
@@ -510,6 +572,31 @@ impl Page<'_> {
             self.to.write_all(line.as_bytes())?;
         }
         Ok(())
+    }
+
+    /// The same within the width of the terminal: columns are left out, the first of
+    /// `expendable` first, until the last column has enough room, in which its texts
+    /// are cut. Everything else is whole.
+    ///
+    /// # Errors
+    /// Of the writer.
+    pub fn table_within(&mut self, rows: Vec<Vec<Cell>>, expendable: &[usize]) -> io::Result<()> {
+        let Some(width) = self.width else {
+            return self.table(&rows);
+        };
+        let (kept, room) = fit(&widths(&rows), expendable, width);
+        let row = |row: Vec<Cell>| {
+            let last = row.len().saturating_sub(1);
+            let cells = row.into_iter().enumerate();
+            let cells = cells.filter(|(column, _)| kept.contains(column));
+            let cut = |(column, cell): (usize, Cell)| match column == last {
+                true => cell.cut(room),
+                false => cell,
+            };
+            cells.map(cut).collect()
+        };
+        let rows: Vec<Vec<Cell>> = rows.into_iter().map(row).collect();
+        self.table(&rows)
     }
 
     /// A diagnostic of the config: where, what, the line, what to do.
@@ -552,8 +639,42 @@ mod tests {
             to: &mut bytes,
             exact: false,
             color,
+            width: None,
         });
         String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn columns_fit_any_width_but_for_what_stays_whole() {
+        // A state, a name, five figures, and a reason.
+        let widths = [8, 14, 5, 5, 7, 8, 16, 60];
+        let expendable = [3, 6, 2, 5, 4];
+        let mut before = 0;
+        for width in 0..200 {
+            let (kept, room) = fit(&widths, &expendable, width);
+            assert_eq!(kept[..2], [0, 1], "{width}");
+            assert_eq!(kept.last(), Some(&7), "{width}");
+            let others = kept.iter().filter(|column| **column != 7);
+            let whole: usize = others.map(|column| widths[*column] + GAP).sum();
+            assert!(whole + room <= width || kept.len() == 3, "{width}");
+            // More room never shows less.
+            assert!(kept.len() >= before, "{width}");
+            before = kept.len();
+        }
+        assert_eq!(before, widths.len());
+        assert_eq!(fit(&[], &[], 80), (Vec::new(), 0));
+        // Nothing is left out for a reason that is short.
+        assert_eq!(fit(&[8, 14, 5, 0], &[2], 31).0, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn cut_text_is_marked_and_never_too_wide() {
+        let cut = |text: &str, room| cell(Role::Plain, text).cut(room).text;
+        assert_eq!(cut("baseline", 8), "baseline");
+        assert_eq!(cut("baseline", 7), "baseli…");
+        assert_eq!(cut("日本語", 4), "日…");
+        assert_eq!(cut("baseline", 1), "…");
+        assert_eq!(cut("baseline", 0), "");
     }
 
     #[test]

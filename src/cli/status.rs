@@ -22,6 +22,8 @@ struct Status {
     time: DateTime<FixedOffset>,
     agents: Vec<Row>,
     ledger_error: Option<String>,
+    #[serde(skip)]
+    ledger_broken: bool,
 }
 
 /// One agent.
@@ -82,6 +84,23 @@ impl Row {
         }
     }
 
+    /// What its state means for the exit code.
+    fn kind(&self, by_state: bool) -> Option<Kind> {
+        let block = self.blocked.as_ref();
+        let finding = by_state
+            && matches!(
+                self.state,
+                State::Drifted | State::NoSep | State::Missing | State::Oversize
+            );
+        let kinds = [
+            (!self.read).then(|| Block::unread(block)),
+            // A run that goes on is no trouble.
+            block.map(|it| it.kind).filter(|kind| *kind != Kind::Busy),
+            finding.then_some(Kind::Partial),
+        ];
+        kinds.into_iter().flatten().reduce(Kind::worst)
+    }
+
     fn cells(&self, now: DateTime<FixedOffset>, ledger_broken: bool) -> Vec<Cell> {
         let mut row = vec![
             cell(state_role(self.state), self.state.word()),
@@ -117,6 +136,27 @@ impl Row {
     }
 }
 
+impl Status {
+    /// The columns that a narrow terminal does without, the least important first.
+    fn expendable_columns(&self) -> Vec<usize> {
+        let [host, size, limit, scratch, above, changed, last] = [2, 3, 4, 5, 6, 7, 8];
+        // One that says nothing goes first.
+        let first = self.agents.iter().all(|row| row.host == "local");
+        let first = first.then_some(host);
+        let others = [limit, changed, last, size, host, above, scratch];
+        first.into_iter().chain(others).collect()
+    }
+
+    /// What the states of the agents mean for the exit code: what can be trusted, whether
+    /// all were read, and whether each could be reset; by wish, too, what an operator
+    /// should look at.
+    fn kind(&self, by_state: bool) -> Option<Kind> {
+        let ledger = self.ledger_broken.then_some(Kind::Integrity);
+        let kinds = self.agents.iter().filter_map(|row| row.kind(by_state));
+        ledger.into_iter().chain(kinds).reduce(Kind::worst)
+    }
+}
+
 impl Document for Status {
     fn text(&self, page: &mut Page<'_>) -> io::Result<()> {
         let head = [
@@ -138,7 +178,7 @@ impl Document for Status {
         let mut rows = vec![head.map(title).into_iter().collect()];
         let broken = self.ledger_error.is_some();
         rows.extend(self.agents.iter().map(|row| row.cells(self.time, broken)));
-        page.table(&rows)?;
+        page.table_within(rows, &self.expendable_columns())?;
         let mut counts = Vec::new();
         for state in State::ALL {
             let number = self.agents.iter().filter(|row| row.state == state).count();
@@ -157,7 +197,7 @@ impl Document for Status {
 }
 
 impl Context<'_> {
-    pub(super) fn status(&mut self, names: &[String]) -> Ended {
+    pub(super) fn status(&mut self, names: &[String], by_state: bool) -> Ended {
         let engine = self.open()?;
         let config = engine.config();
         for name in names {
@@ -174,21 +214,22 @@ impl Context<'_> {
             tag: config.general.fleet_tag.clone(),
             time: engine.clock().now(),
             agents: seen.into_iter().map(Row::new).collect(),
+            ledger_broken: ledger_error.is_some()
+                && (engine.ledger_head()).is_err_and(|error| error.kind() == Kind::Integrity),
             ledger_error,
         };
         if let Some(error) = &status.ledger_error {
             self.out.warning(&format!("LAST is not known: {error}"));
         }
         self.out.document(&status)?;
-        let unread = || status.agents.iter().filter(|row| !row.read);
-        for row in unread() {
+        for row in status.agents.iter().filter(|row| !row.read) {
             self.out
                 .trouble(&format!("{} could not be read: {}", row.agent, row.why));
         }
-        let blocks = unread().filter_map(|row| row.blocked.as_ref());
+        let blocks = status.agents.iter().filter_map(|row| row.blocked.as_ref());
+        let blocks = blocks.filter(|block| block.kind != Kind::Busy);
         self.out.hints(blocks.flat_map(|block| &block.hints));
-        let kinds = unread().map(|row| Block::unread(row.blocked.as_ref()));
-        Ok(kinds.reduce(Kind::worst))
+        Ok(status.kind(by_state))
     }
 }
 

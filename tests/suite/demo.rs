@@ -287,10 +287,10 @@ fn a_fleet_that_is_kept_is_one_of_this_machine_when_the_demo_has_ended() {
     let mut status = site.command();
     status.env("PATH", site.path("bin"));
     status.args(["status", "--config", "kept/memory-shepherd.conf"]);
-    // One of the others has a folder in its memory's place.
+    // One of the others has a baseline that is not the sealed one.
     let _ = site
         .ran(&mut status)
-        .code(3)
+        .code(4)
         .says("SCRATCH   dock-watch")
         .says("DRIFTED   customs-clerk")
         .says("14 agents");

@@ -90,7 +90,7 @@ fn is_4_for_integrity() {
         .code(4)
         .warns("monitor-bot");
     let _ = site.run(["reset", "--all", "--dry-run"]).code(4);
-    let _ = site.run(["status"]).code(0).says("TAMPERED");
+    let _ = site.run(["status"]).code(4).says("TAMPERED");
     let _ = site.run(["doctor"]).code(4);
     fs::remove_file(site.path("baselines/.checksums")).unwrap();
     let ledger = site.read("archives/.shepherd/ledger.jsonl");
@@ -100,7 +100,7 @@ fn is_4_for_integrity() {
     );
     let _ = site.run(["log"]).code(4).warns("broken at line 1");
     let _ = site.run(["doctor"]).code(4);
-    let _ = site.run(["status"]).code(0).warns("LAST is not known");
+    let _ = site.run(["status"]).code(4).warns("LAST is not known");
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn is_6_for_a_directory_as_memory() {
     let check = site.run(["config", "check"]).code(2);
     let _ = check.says("memory-shepherd.conf:8: error: code-reviewer: ");
     let _ = site.run(["doctor"]).code(1).says("FAIL  code-reviewer: ");
-    let _ = site.run(["status"]).code(3);
+    let _ = site.run(["status"]).code(6);
 }
 
 #[test]
