@@ -4,17 +4,17 @@
 use super::{Engine, History};
 use crate::config::{Agent, Place};
 use crate::error::{Error, Kind};
+use crate::transport::{Object, Odd};
 
 impl Engine {
     /// Agents of this machine whose memory is a directory and, as far as the ledger says,
     /// never was a file, each with the reason why it is not reset.
     pub fn misplaced_memories(&self) -> Vec<(&Agent, Error)> {
         let agents = self.config().agents.iter();
-        let directories = agents.filter(|agent| match &agent.place {
-            Place::Local { memory } => {
-                std::fs::symlink_metadata(memory).is_ok_and(|meta| meta.is_dir())
-            }
-            Place::Remote { .. } => false,
+        let directories = agents.filter(|agent| {
+            let found = || self.object(&agent.place);
+            let local = agent.place.host().is_none();
+            local && matches!(found(), Ok(Object::Odd(Odd::Directory)))
         });
         directories
             .filter_map(|agent| {
