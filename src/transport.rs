@@ -307,11 +307,13 @@ pub trait Folder: Send {
     fn remove(&self, name: &str) -> Result<(), TransportError>;
 }
 
-/// The mode of a memory that is created in a folder of this mode. Who may make files
-/// there need not be allowed to write to this one: what they wrote would then stand in
-/// a file of the folder's owner.
+/// The mode of a memory that is created in a folder of this mode: never writable by
+/// everybody, and by the group only where its members may replace each other's files,
+/// too, as agents do that work through their group.
 fn created_mode(folder: u32) -> u32 {
-    folder & 0o644 | 0o600
+    let is_sticky = folder & 0o1000 != 0;
+    let group = if is_sticky { 0o040 } else { 0o060 };
+    folder & (0o604 | group) | 0o600
 }
 
 /// See [`Folder::begins_with`].

@@ -399,6 +399,11 @@ impl Folder for BoundedFolder {
         self.call(move |folder| folder.swap(&staged, new))
     }
 
+    fn put_back(&self, kept: &str) -> Result<Swapped, TransportError> {
+        let kept = kept.to_string();
+        self.call(move |folder| folder.put_back(&kept))
+    }
+
     fn take_away(&self, staged: &str) -> Result<(), TransportError> {
         let staged = staged.to_string();
         self.call(move |folder| folder.take_away(&staged))

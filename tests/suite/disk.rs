@@ -160,13 +160,14 @@ fn a_created_memory_takes_after_its_folder() {
 }
 
 #[test]
-fn created_memory_is_writable_by_its_owner_alone() {
+fn created_memory_is_not_writable_by_everybody() {
     on_disks(|ground| {
         for (folder, memory) in [
             (0o1777, 0o644),
-            (0o777, 0o644),
-            (0o2775, 0o644),
-            (0o720, 0o600),
+            (0o777, 0o664),
+            (0o2775, 0o664),
+            (0o2755, 0o644),
+            (0o720, 0o620),
             (0o500, 0o600),
         ] {
             fs::set_permissions(ground.folder(), fs::Permissions::from_mode(folder)).unwrap();
