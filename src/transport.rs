@@ -172,7 +172,8 @@ pub trait Folder: Send {
     fn read(&self, sink: Sink<'_>) -> Result<File, TransportError>;
 
     /// What is known of a memory that cannot be opened, for a lease: everything but
-    /// its content. [`Folder::look`] has said that it is a file.
+    /// its content. [`Folder::look`] has said that it is a file; one that a read would
+    /// refuse is [`Cause::Moved`], for what is told here is given to another file.
     fn unread(&self) -> Result<File, TransportError> {
         match self.look()? {
             Object::File(file) => Ok(file),
@@ -195,8 +196,8 @@ pub trait Folder: Send {
     /// look at such a file goes with [`Folder::remove_unfinished`] of `staged`.
     fn inherited(&self, staged: &str) -> Result<Attributes, TransportError>;
 
-    /// Makes a new file with exactly this content and these attributes, for
-    /// `name`, which must be free. It need not stand there before
+    /// Makes a new file with exactly this content and these attributes, as far as they
+    /// are [`Attributes::given`], for `name`, which must be free. It need not stand there before
     /// [`Folder::link`]. An error leaves nothing at `name`. The answer tells the
     /// new file from whatever an agent puts at `name` afterwards. A folder holds
     /// one file that was staged and not linked.
@@ -271,7 +272,8 @@ pub trait Folder: Send {
     fn take_away(&self, staged: &str) -> Result<(), TransportError>;
 
     /// Settles a displaced file: makes sure that no byte of it is lost, and
-    /// removes it. `inspect` is called with a reader of the whole file before;
+    /// removes it. What could not be inspected and holds bytes is never removed.
+    /// `inspect` is called with a reader of the whole file before;
     /// a file that a writer has open, or that changed meanwhile, is left alone,
     /// and the answer is [`Settled::Open`]. Whoever opens it in the instant of
     /// its removal is waited for, and `inspect` is called once more; where that
@@ -282,6 +284,10 @@ pub trait Folder: Send {
         displaced: &str,
         inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
     ) -> Result<Settled, TransportError>;
+
+    /// Removes something that holds no bytes, if it still is what it was. False where
+    /// something else stands there by now, which stays.
+    fn remove_odd(&self, name: &str, odd: &Odd) -> Result<bool, TransportError>;
 
     /// When it makes sense to settle again what was displaced; none where that is
     /// at any time.
@@ -402,6 +408,25 @@ pub struct Attributes {
     pub xattrs: Vec<Xattr>,
 }
 
+/// The extended attribute that gives a program rights of root's.
+const CAPABILITY: &[u8] = b"security.capability";
+
+impl Attributes {
+    /// The same as they are given to a new file: without set-user, set-group and sticky
+    /// bits and without file capabilities. Whoever has them on a file of notes has
+    /// them for no good reason, and together with bytes that an agent chose they are
+    /// its rights.
+    #[must_use]
+    pub fn given(&self) -> Attributes {
+        let xattrs = self.xattrs.iter();
+        Attributes {
+            mode: self.mode & 0o777,
+            xattrs: xattrs.filter(|it| it.0 != CAPABILITY).cloned().collect(),
+            ..*self
+        }
+    }
+}
+
 /// What stands at a memory's name when it is not a file that may be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -416,8 +441,8 @@ pub enum Odd {
     Device,
     /// A socket.
     Socket,
-    /// A further name of a file that belongs to the user of this id, who is
-    /// neither the folder's owner nor us.
+    /// A file of the user of this id that has other names, and this one perhaps from
+    /// somebody else.
     ForeignLink(u32),
     /// A file that somebody keeps everybody else from opening, by a lease.
     Leased,
@@ -492,10 +517,13 @@ pub enum Settled {
     /// It was removed, but what somebody wrote in the very instant of the removal
     /// may be missing; the error says why.
     Lost(Error),
-    /// It was removed without being read, for it is one of these.
+    /// It stands there still and is never read: a link, a pipe, a socket or a device,
+    /// which holds no bytes but the target that is told here. Once that is described,
+    /// it is for [`Folder::remove_odd`].
     Odd(Odd),
-    /// A folder is never removed.
-    Kept,
+    /// It stays under its name, for nothing that it holds is in an entry: a folder, or
+    /// a file that must not be read.
+    Kept(Odd),
 }
 
 /// Why a transport failed, as far as the engine acts on it.

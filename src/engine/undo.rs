@@ -246,8 +246,11 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
     // the run that settled it.
     let records = engine.records()?;
     let late = with_repairs(event, &records)
-        .flat_map(|event| &event.late)
-        .rfind(|written| written.kind == EntryKind::Late);
+        .flat_map(|of| of.late.iter().map(move |written| (of, written)))
+        .rfind(|(_, written)| written.kind == EntryKind::Late);
+    // Its owner and mode are in the record that names it.
+    let attributes = late.map_or(&event.attributes, |(of, _)| &of.attributes);
+    let late = late.map(|(_, written)| written);
     let before = match &event.before {
         Some(Standing::Absent) => {
             return Ok(Source {
@@ -325,7 +328,7 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
             return Ok(Source {
                 replacement: Replacement::File(parts),
                 standing,
-                attributes: event.attributes.clone(),
+                attributes: attributes.clone(),
                 version,
             });
         }

@@ -13,8 +13,8 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::{
-    Attributes, Cause, File, Folder, Identity, Object, Outlook, Reader, Settled, Sink, Swapped,
-    Transport, TransportError, Unsynced,
+    Attributes, Cause, File, Folder, Identity, Object, Odd, Outlook, Reader, Settled, Sink,
+    Swapped, Transport, TransportError, Unsynced,
 };
 use crate::config::Extension;
 use crate::digest::Digest;
@@ -438,6 +438,11 @@ impl Folder for BoundedFolder {
         let settled = BoundedFolder::answer(&call, &reports, &order, inspect);
         self.note(call);
         settled
+    }
+
+    fn remove_odd(&self, name: &str, odd: &Odd) -> Result<bool, TransportError> {
+        let (name, odd) = (name.to_string(), odd.clone());
+        self.call(move |folder| folder.remove_odd(&name, &odd))
     }
 
     fn due(&self) -> Option<Instant> {

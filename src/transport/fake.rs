@@ -522,7 +522,8 @@ impl Folder for FakeFolder {
         if tree.nodes.contains_key(&path) {
             return Err(refused(format!("{} already exists", path.display())));
         }
-        self.fake.create(&mut tree, &path, bytes, attributes);
+        self.fake
+            .create(&mut tree, &path, bytes, &attributes.given());
         Ok(Identity {
             device: 0,
             inode: tree.inodes,
@@ -580,11 +581,11 @@ impl Folder for FakeFolder {
         let node = self.enter(Op::Settle)?.nodes.get(&path).cloned();
         let inode = match node {
             None => return Ok(Settled::Removed { watched: true }),
-            Some(Node::Folder(_) | Node::Odd(Odd::Directory)) => return Ok(Settled::Kept),
-            Some(Node::Odd(odd)) => {
-                self.fake.tree().nodes.remove(&path);
-                return Ok(Settled::Odd(odd));
+            Some(Node::Folder(_)) => return Ok(Settled::Kept(Odd::Directory)),
+            Some(Node::Odd(odd @ (Odd::Directory | Odd::ForeignLink(_)))) => {
+                return Ok(Settled::Kept(odd));
             }
+            Some(Node::Odd(odd)) => return Ok(Settled::Odd(odd)),
             Some(Node::File(inode)) => inode,
         };
         let before = {
@@ -627,6 +628,15 @@ impl Folder for FakeFolder {
                 same.then(|| identity(node)).flatten()
             }
             _ => None,
+        })
+    }
+
+    fn remove_odd(&self, name: &str, odd: &Odd) -> Result<bool, TransportError> {
+        let path = self.path.join(name);
+        let mut tree = self.enter(Op::Remove)?;
+        Ok(match tree.object(&path) {
+            Object::Odd(found) if found == *odd => tree.nodes.remove(&path).is_some(),
+            found => found == Object::Absent,
         })
     }
 

@@ -136,8 +136,6 @@ impl Transport for Local {
 enum Opened {
     /// A regular file that may be read.
     File(StdFile),
-    /// A further name of a file of this user, which may not.
-    Foreign(StdFile, u32),
     /// Nothing that was opened: this stood there right afterwards.
     Other(Object),
     /// Somebody keeps everybody else from opening it, until the kernel ends that.
@@ -210,11 +208,46 @@ impl LocalFolder {
         Ok(Object::Odd(odd))
     }
 
-    /// Whether a file is neither the folder's owner's nor ours. Where we are
-    /// root, root's files are somebody else's, too.
+    /// Whether somebody else than a file's owner may have given it a name here: whoever
+    /// can write to the folder can, where the kernel lets everybody link everything
+    /// (`fs.protected_hardlinks=0`). Who can write to the file itself needs no link.
     fn is_foreign(&self, stat: &Stat) -> rustix::io::Result<bool> {
-        let ours = rustix::process::geteuid().as_raw();
-        Ok((stat.st_uid != ours || ours == 0) && stat.st_uid != fs::fstat(&*self.fd)?.st_uid)
+        let folder = fs::fstat(&*self.fd)?;
+        if stat.st_uid != folder.st_uid {
+            return Ok(true);
+        }
+        let shared = folder.st_mode & 0o002 == 0
+            && stat.st_gid == folder.st_gid
+            && stat.st_mode & 0o020 != 0;
+        Ok(folder.st_mode & 0o022 != 0 && !shared)
+    }
+
+    /// What keeps an open file, which has this status, from being read, if anything
+    /// does. A further name of a foreign file, which the agent has removed since, would
+    /// look like the only one. So its name has to be this one, and the only one, each
+    /// time it is looked at: while a name is being removed, a single look may still
+    /// find it, but not count it.
+    fn obstacle(&self, name: &OsStr, mut stat: Stat) -> Result<Option<Object>, TransportError> {
+        let path = self.path.join(name);
+        let foreign = self.is_foreign(&stat).path("look at", &path);
+        if foreign.map_err(refused)? {
+            for _ in 0..SIGHTS {
+                let (object, named) = self.object(name).path("look at", &path).map_err(refused)?;
+                match named {
+                    Some(named) if identify(&named) == identify(&stat) => stat = named,
+                    _ => return Ok(Some(object)),
+                }
+                if stat.st_nlink > 1 {
+                    break;
+                }
+                self.clock.sleep(Duration::from_millis(1));
+            }
+        }
+        let object = self.classify(name, &stat).path("look at", &path);
+        Ok(match object.map_err(refused)? {
+            Object::File(_) => None,
+            odd => Some(odd),
+        })
     }
 
     fn stat(&self, file: &StdFile, path: &Path) -> Result<Stat, TransportError> {
@@ -245,33 +278,10 @@ impl LocalFolder {
             Err(Errno::AGAIN) => return Ok(Opened::Leased),
             Err(errno) => return Err(errno).path("read", &path).map_err(refused),
         };
-        let mut stat = self.stat(&file, &path)?;
-        if self
-            .is_foreign(&stat)
-            .path("look at", &path)
-            .map_err(refused)?
-        {
-            // A further name of somebody else's file, which the agent has removed
-            // since, would look like the only one. So its name has to be this one,
-            // and the only one, each time it is looked at: while a name is being
-            // removed, a single look may still find it, but not count it.
-            for _ in 0..SIGHTS {
-                let (object, named) = self.object(name).path("look at", &path).map_err(refused)?;
-                match named {
-                    Some(named) if identify(&named) == identify(&stat) => stat = named,
-                    _ => return Ok(Opened::Other(object)),
-                }
-                if stat.st_nlink > 1 {
-                    break;
-                }
-                self.clock.sleep(Duration::from_millis(1));
-            }
-        }
-        let object = self.classify(name, &stat).path("look at", &path);
-        Ok(match object.map_err(refused)? {
-            Object::File(_) => Opened::File(file),
-            Object::Odd(Odd::ForeignLink(uid)) => Opened::Foreign(file, uid),
-            other => Opened::Other(other),
+        let stat = self.stat(&file, &path)?;
+        Ok(match self.obstacle(name, stat)? {
+            None => Opened::File(file),
+            Some(other) => Opened::Other(other),
         })
     }
 
@@ -317,6 +327,20 @@ impl LocalFolder {
         }
         let stat = fs::fstat(file).path("look at", path).map_err(refused)?;
         Ok(describe(&stat))
+    }
+
+    /// The same, and its extended attributes afterwards.
+    fn read_whole(
+        &self,
+        file: &StdFile,
+        path: &Path,
+        sink: Sink<'_>,
+    ) -> Result<File, TransportError> {
+        let mut read = self.read_all(file, path, sink)?;
+        (read.attributes.xattrs, read.dropped) = xattrs(&Way::File(file))
+            .path("read the attributes of", path)
+            .map_err(refused)?;
+        Ok(read)
     }
 
     /// Tells an open file from all others, and keeps it open for that.
@@ -457,19 +481,22 @@ impl Folder for LocalFolder {
     fn read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
         let path = self.memory();
         let file = self.open(&self.name)?.ok_or_else(|| moved(&path))?;
-        let mut read = self.read_all(&file, &path, sink)?;
-        (read.attributes.xattrs, read.dropped) = xattrs(&Way::File(&file))
-            .path("read the attributes of", &path)
-            .map_err(refused)?;
-        Ok(read)
+        self.read_whole(&file, &path, sink)
     }
 
     fn unread(&self) -> Result<File, TransportError> {
         let path = self.memory();
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = fs::openat(&*self.fd, &self.name, flags, Mode::empty());
-        let file = StdFile::from(file.path("look at", &path).map_err(refused)?);
-        let mut found = describe(&self.stat(&file, &path)?);
+        let file = match fs::openat(&*self.fd, &self.name, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Err(moved(&path)),
+            file => StdFile::from(file.path("look at", &path).map_err(refused)?),
+        };
+        // As what is read: its owner and mode are given to the new memory.
+        let stat = self.stat(&file, &path)?;
+        if self.obstacle(&self.name, stat)?.is_some() {
+            return Err(moved(&path));
+        }
+        let mut found = describe(&stat);
         let way = format!("/proc/self/fd/{}", file.as_raw_fd());
         (found.attributes.xattrs, found.dropped) = xattrs(&Way::Path(&way))
             .path("read the attributes of", &path)
@@ -643,6 +670,16 @@ impl Folder for LocalFolder {
         match hasher.finish() == content {
             true => self.identify(Arc::new(file), &self.at(name)).map(Some),
             false => Ok(None),
+        }
+    }
+
+    fn remove_odd(&self, name: &str, odd: &Odd) -> Result<bool, TransportError> {
+        let found = self
+            .object(OsStr::new(name))
+            .path("look at", &self.at(name));
+        match found.map_err(refused)?.0 {
+            Object::Odd(found) if found == *odd => self.remove(name).map(|()| true),
+            found => Ok(found == Object::Absent),
         }
     }
 

@@ -257,7 +257,11 @@ fn whatever_stands_at_the_memorys_name_is_described_displaced_and_not_read() {
         assert_eq!(ended.code, Some(0), "{what}: {ended:?}");
         scene.is_unharmed();
         scene.is_reset(AGENT);
-        assert_eq!(scene.fleet.litter("scout"), [""; 0], "{what}");
+        // A further name may be the last one by then.
+        let litter = scene.fleet.litter("scout");
+        let kept = usize::from(what.starts_with("a further name"));
+        assert_eq!(litter.len(), kept, "{what}: {litter:?}");
+        assert!(litter.iter().all(|name| ended.out.contains(name)), "{what}");
         let entries = scene.fleet.entries("scout");
         assert_eq!(entries.len(), 1, "{what}");
         assert!(entries.keys().all(|name| name.contains("-odd")), "{what}");
@@ -315,7 +319,7 @@ fn owner_group_mode_attributes_and_access_list_stay() {
     }
     let memory = scene.memory();
     chown(&memory, Some(AGENT), Some(NEIGHBOUR)).unwrap();
-    fs::set_permissions(&memory, fs::Permissions::from_mode(0o2640)).unwrap();
+    fs::set_permissions(&memory, fs::Permissions::from_mode(0o640)).unwrap();
     tool(
         &["setfattr", "-n", "user.\x1b[2J\n", "-v", "\x1b[2J\n"],
         &memory,

@@ -101,32 +101,29 @@ fn what_is_written_without_leases_while_its_file_is_removed_is_archived() {
     is_archived(&mut scene);
 }
 
-/// A further name of somebody else's file is removed unread. If its other name has
-/// gone meanwhile, it was the last one.
+/// A further name of somebody else's file is neither read nor removed: when its other
+/// name goes, it is the last one.
 #[test]
-fn the_last_name_of_a_foreign_file_is_not_removed_unread() {
-    if !can_trace() {
-        return;
-    }
+fn last_name_of_a_foreign_file_is_not_removed() {
     if !is_root() {
         println!("skipped: only root has files that are somebody else's");
         return;
     }
-    let foreign = || {
-        let scene = Scene::new(&[("scout", Had::Nothing)]);
-        let other = scene.fleet.root.join("other");
-        fs::write(&other, LATE).unwrap();
-        fs::hard_link(&other, scene.fleet.memory("scout")).unwrap();
-        scene
-    };
-    let scene = foreign();
-    let (run, _) = stop_before_removal(&scene, &foreign(), &[]);
-    fs::remove_file(scene.fleet.root.join("other")).unwrap();
-    goes_on_to_its_end(run);
+    let scene = Scene::new(&[("scout", Had::Nothing)]);
+    let other = scene.fleet.root.join("other");
+    fs::write(&other, LATE).unwrap();
+    fs::hard_link(&other, scene.fleet.memory("scout")).unwrap();
+    let ended = scene.fleet.run(RESET);
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
     assert_eq!(scene.stands("scout").unwrap(), BASELINE.as_bytes());
-    let entries = scene.fleet.entries("scout");
-    assert!(entries.values().any(|entry| entry == LATE), "{entries:?}");
-    scene.is_tidy().unwrap();
+    let [kept] = scene.fleet.litter("scout").try_into().unwrap();
+    fs::remove_file(other).unwrap();
+    scene.fleet.run(RESET);
+    let kept = scene.fleet.folder("scout").join(kept);
+    assert_eq!(fs::read(&kept).unwrap(), LATE);
+    let status = scene.fleet.run(&["status", "scout", "--json"]);
+    let said = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(said.contains(kept.to_str().unwrap()), "{said}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{chown, symlink};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -17,10 +17,10 @@ use memory_shepherd::transport::sftp::ssh::Dial;
 use memory_shepherd::transport::sftp::wire::{
     Attrs, Extensions, Reply, Request, Statvfs, flags, status,
 };
-use memory_shepherd::transport::{Cause, Object, Transport, TransportError};
+use memory_shepherd::transport::{Cause, Folder, Object, Odd, Settled, Transport, TransportError};
 use tempfile::TempDir;
 
-use super::contract::OnDisk;
+use super::contract::{Ground, NEW, OnDisk, settle, stage};
 use super::remote::{add_remote, engine, ground_by};
 use super::servers::{self, host};
 use super::world::{BASELINE, TestClock, World, apply};
@@ -469,4 +469,33 @@ fn where_a_host_lacks_something_and_that_is_accepted_plan_and_run_name_it() {
             State::Scratch
         );
     }
+}
+
+/// Links cannot be counted over SFTP: a file of somebody else's may be a further name
+/// of one that is none of the agent's business.
+#[test]
+fn displaced_file_of_another_owner_is_kept() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root has files that are somebody else's");
+        return;
+    }
+    let ground = ground(&[]);
+    let ground: &dyn Ground = &ground;
+    ground.write("MEMORY.md", b"old");
+    let folder = ground.open();
+    let new = stage(ground, folder.as_ref(), b"new");
+    chown(ground.memory(), Some(1234), Some(1234)).unwrap();
+    let displaced = folder.swap(NEW, new).unwrap().displaced.remove(0);
+    let is_kept = |folder: &dyn Folder| {
+        let (settled, seen) = match settle(folder, &displaced) {
+            (Settled::Open, _) if ground.wait() => settle(folder, &displaced),
+            settled => settled,
+        };
+        assert_eq!(settled, Settled::Kept(Odd::ForeignLink(1234)));
+        assert!(seen.is_empty());
+        assert_eq!(ground.bytes(&displaced).unwrap(), b"old");
+    };
+    // As it was opened behind the swap, and as the next contact finds it.
+    is_kept(folder.as_ref());
+    is_kept(ground.open().as_ref());
 }

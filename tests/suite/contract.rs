@@ -547,11 +547,13 @@ fn a_swap_displaces_whatever_stood_there(ground: &dyn Ground) {
         if odd == Odd::Directory {
             assert_eq!(
                 settle(folder.as_ref(), &swapped.displaced[0]).0,
-                Settled::Kept
+                Settled::Kept(odd)
             );
             return; // It stays under that name; the others were tried before.
         }
-        settle(folder.as_ref(), &swapped.displaced[0]);
+        let displaced = &swapped.displaced[0];
+        settle(folder.as_ref(), displaced);
+        assert!(folder.remove_odd(displaced, &odd).unwrap());
     }
 }
 
@@ -687,12 +689,17 @@ fn settling_removes_odd_objects_and_keeps_folders(ground: &dyn Ground) {
         let (settled, seen) = settle(folder.as_ref(), "displaced");
         assert!(seen.is_empty());
         if odd == Odd::Directory {
-            assert_eq!(settled, Settled::Kept);
+            assert_eq!(settled, Settled::Kept(odd));
             assert_eq!(ground.names(), ["displaced"]);
             return; // It stays under that name.
         }
-        assert_eq!(settled, Settled::Odd(odd));
+        assert_eq!(settled, Settled::Odd(odd.clone()));
+        // It waits until it is described, and stays if it is something else by then.
+        assert_eq!(ground.names(), ["displaced"]);
+        assert!(!folder.remove_odd("displaced", &Odd::Directory).unwrap());
+        assert!(folder.remove_odd("displaced", &odd).unwrap());
         assert!(ground.names().is_empty());
+        assert!(folder.remove_odd("displaced", &odd).unwrap());
     }
 }
 

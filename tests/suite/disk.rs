@@ -4,8 +4,8 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Barrier};
 use std::thread;
 
 use memory_shepherd::error::Error;
@@ -181,7 +181,7 @@ fn created_memory_is_not_writable_by_everybody() {
 }
 
 #[test]
-fn a_staged_file_gets_any_owner_and_mode() {
+fn a_staged_file_gets_any_owner_and_permission() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
         println!("skipped: needs root");
         return;
@@ -198,7 +198,8 @@ fn a_staged_file_gets_any_owner_and_mode() {
             .stage(NEW, &mut |sink| sink(b"new"), &attributes)
             .unwrap();
         folder.link(NEW).unwrap();
-        assert_eq!(ground.attributes(NEW), attributes);
+        assert_eq!(ground.attributes(NEW), attributes.given());
+        assert_eq!(attributes.given().mode, 0o751);
     });
 }
 
@@ -353,42 +354,63 @@ fn a_write_while_a_file_is_inspected_without_a_lease_is_not_removed() {
 }
 
 #[test]
-fn the_last_name_of_a_foreign_file_is_archived() {
+fn further_name_of_a_foreign_file_is_kept() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
         println!("skipped: needs root");
         return;
     }
-    let ground = OnDisk::new(true);
-    let folder = ground.open();
-    let (other, path) = (ground.dir.path().join("other"), ground.folder());
-    let (mut last, mut further) = (0, 0);
-    for _ in 0..200 {
+    on_disks(|ground| {
+        let other = ground.dir.path().join("other");
         fs::write(&other, "theirs").unwrap();
         chown(&other, Some(1234), None).unwrap();
-        fs::hard_link(&other, path.join("displaced")).unwrap();
-        let file = fs::File::open(&other).unwrap();
-        let start = Arc::new(Barrier::new(2));
-        let racer = thread::spawn({
-            let (other, start) = (other.clone(), Arc::clone(&start));
-            move || {
-                start.wait();
-                fs::remove_file(&other).unwrap();
-                // Whether ours was the last name then.
-                file.metadata().unwrap().nlink() == 1
-            }
-        });
-        start.wait();
+        fs::hard_link(&other, ground.folder().join("displaced")).unwrap();
+        let folder = ground.open();
         let (settled, seen) = settle(folder.as_ref(), "displaced");
-        if racer.join().unwrap() {
-            assert_eq!(settled, Settled::Removed { watched: true });
-            assert_eq!(seen, [b"theirs"]);
-            last += 1;
-        } else {
-            further += 1;
-        }
-        assert!(ground.names().is_empty());
+        assert_eq!(settled, Settled::Kept(Odd::ForeignLink(1234)));
+        assert!(seen.is_empty());
+        assert_eq!(ground.bytes("displaced").unwrap(), b"theirs");
+        // As its only name it is settled like any other.
+        fs::remove_file(&other).unwrap();
+        let (settled, seen) = settle(folder.as_ref(), "displaced");
+        assert_eq!(settled, Settled::Removed { watched: true });
+        assert_eq!(seen, [b"theirs"]);
+    });
+}
+
+#[test]
+fn second_name_of_the_memory_itself_is_removed() {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        println!("skipped: needs root");
+        return;
     }
-    println!("{last} times the last name, {further} times a further one");
+    on_disks(|ground| {
+        ground.write("MEMORY.md", b"new");
+        chown(ground.memory(), Some(1234), None).unwrap();
+        fs::hard_link(ground.memory(), ground.folder().join("displaced")).unwrap();
+        let (settled, seen) = settle(ground.open().as_ref(), "displaced");
+        assert_eq!(settled, Settled::Removed { watched: true });
+        assert!(seen.is_empty());
+        assert_eq!(ground.names(), ["MEMORY.md"]);
+    });
+}
+
+#[test]
+fn unread_refuses_a_further_name_of_a_foreign_file() {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        println!("skipped: needs root");
+        return;
+    }
+    on_disks(|ground| {
+        ground.write("MEMORY.md", b"old");
+        let folder = ground.open();
+        assert_eq!(folder.unread().unwrap().stamp.size, 3);
+        let other = ground.dir.path().join("other");
+        fs::write(&other, "theirs").unwrap();
+        chown(&other, Some(1234), None).unwrap();
+        fs::remove_file(ground.memory()).unwrap();
+        fs::hard_link(&other, ground.memory()).unwrap();
+        assert_eq!(folder.unread().unwrap_err().cause, Cause::Moved);
+    });
 }
 
 #[test]

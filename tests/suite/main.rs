@@ -54,6 +54,7 @@ mod overlap;
 mod painter;
 mod reader;
 mod regressions;
+mod rights;
 mod screenshots;
 mod terminal;
 mod undo;

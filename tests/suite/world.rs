@@ -22,8 +22,8 @@ use memory_shepherd::error::Error;
 use memory_shepherd::transport::Transports;
 use memory_shepherd::transport::local::Local;
 use memory_shepherd::transport::{
-    Attributes, File, Folder, Identity, Object, Only, Reader, Settled, Sink, Swapped, Transport,
-    TransportError, Unsynced,
+    Attributes, File, Folder, Identity, Object, Odd, Only, Reader, Settled, Sink, Swapped,
+    Transport, TransportError, Unsynced,
 };
 use tempfile::TempDir;
 
@@ -527,6 +527,10 @@ impl Folder for InterposedFolder {
         self.wrap("read", || self.inner.read(sink))
     }
 
+    fn unread(&self) -> Result<File, TransportError> {
+        self.wrap("unread", || self.inner.unread())
+    }
+
     fn inherited(&self, staged: &str) -> Result<Attributes, TransportError> {
         self.wrap("inherited", || self.inner.inherited(staged))
     }
@@ -566,6 +570,10 @@ impl Folder for InterposedFolder {
         inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
     ) -> Result<Settled, TransportError> {
         self.wrap("settle", || self.inner.settle(displaced, inspect))
+    }
+
+    fn remove_odd(&self, name: &str, odd: &Odd) -> Result<bool, TransportError> {
+        self.wrap("remove_odd", || self.inner.remove_odd(name, odd))
     }
 
     fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {

@@ -34,6 +34,9 @@ const FORM: u32 = 2;
 /// Up to so many records beyond an index it is not worth writing.
 const SLACK: u64 = 256;
 
+/// How many names of an agent's kept objects are remembered.
+const KEPT: usize = 8;
+
 /// What the ledger says of one agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
@@ -47,6 +50,10 @@ pub struct History {
     /// Where the memory was that the last record found or left as a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<Box<RecordedAddress>>,
+    /// Names beside the memory under which runs kept what is in no entry, the last one
+    /// first; some may be gone by now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<String>,
 }
 
 /// A run that archived a memory and then failed.
@@ -81,6 +88,11 @@ impl History {
                 outcome: event.outcome,
             });
         }
+        for name in &event.kept {
+            self.kept.retain(|it| it != name);
+            self.kept.insert(0, name.clone());
+        }
+        self.kept.truncate(KEPT);
         let tried = event.entry.clone().filter(|_| !event.changed());
         self.tried = tried.map(|entry| {
             Box::new(Tried {

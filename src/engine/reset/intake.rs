@@ -19,7 +19,7 @@ use crate::engine::plan::{Bound, Memory, Step, UndoMode};
 use crate::engine::undo::{self, Part, Parts, Replacement, Source};
 use crate::engine::{Engine, History};
 use crate::error::{Error, Kind, Result};
-use crate::transport::{Attributes, Cause, Folder, Object, Odd, Unsynced};
+use crate::transport::{Attributes, Cause, File, Folder, Object, Odd, Unsynced};
 use crate::untrusted;
 
 /// From how many bytes on a displaced memory is compared with its entry before it
@@ -96,13 +96,7 @@ impl<'a> Run<'a> {
             Object::File(file) => {
                 inode = file.stamp.inode;
                 attributes = Some(file.attributes.clone());
-                event.note = (file.dropped > 0).then(|| {
-                    format!(
-                        "{} or more extended attributes of the memory are not kept: together \
-                         they exceed 64 KiB",
-                        file.dropped
-                    )
-                });
+                event.note = unkept(file);
                 event.before = Some(Standing::File {
                     sha256: reading.digest(),
                     size: reading.size,
@@ -389,6 +383,11 @@ enum Entry {
 }
 
 impl Taken {
+    /// Whether the memory's notes are put behind the bytes of an undo.
+    pub(super) fn appends(&self) -> bool {
+        self.append.is_some()
+    }
+
     /// The memory that was read, put together from its entry.
     pub(super) fn as_archived(&mut self, entry: Option<&Written>) -> Option<Parts> {
         let (above, skip) = self.archived.take()?;
@@ -406,6 +405,26 @@ impl Taken {
         let versions = drafts.filter_map(|version| version.draft.as_ref());
         entry.into_iter().chain(versions.map(Draft::content))
     }
+}
+
+/// What of a file's attributes no reset keeps, for people.
+fn unkept(file: &File) -> Option<String> {
+    let dropped = (file.dropped > 0).then(|| {
+        format!(
+            "{} or more extended attributes of the memory are not kept: together they exceed \
+             64 KiB",
+            file.dropped
+        )
+    });
+    let rights = (file.attributes.given() != file.attributes).then(|| {
+        format!(
+            "set-user, set-group and sticky bits and file capabilities of the memory (mode \
+             {:04o}) are not kept",
+            file.attributes.mode
+        )
+    });
+    let notes: Vec<String> = dropped.into_iter().chain(rights).collect();
+    (!notes.is_empty()).then(|| notes.join("; "))
 }
 
 /// What of a memory is not in its entry, and where in the entry the rest begins.

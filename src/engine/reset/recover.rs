@@ -23,7 +23,9 @@ use crate::engine::observe::host;
 use crate::engine::observe::way;
 use crate::engine::undo::Parts;
 use crate::error::{Error, Kind, PathContext, Result};
-use crate::transport::{Cause, Folder, Method, Object, Odd, Reader, Settled, TransportError};
+use crate::transport::{
+    Attributes, Cause, Folder, Method, Object, Odd, Reader, Settled, TransportError,
+};
 
 /// The record of a transaction: what an interrupted run left, and what it was
 /// about. `<archive_dir>/.shepherd/tx/AGENT.RANDOM.json`, gone when its last
@@ -58,8 +60,11 @@ pub(super) enum Mark {
     /// The new file stands in the memory's place, and these names beside it are
     /// what it displaced. Agents can see such names, and make more of them.
     Swapped(Method, Vec<String>),
-    /// A late write was archived; the file that held it may go.
+    /// A late write was archived; the file that held it may go. Of earlier versions.
     Late(Written),
+    /// The same, with owner and mode of that file, which need not be the one that was
+    /// read first.
+    Displaced(Written, Attributes),
     /// Somebody finishes for the run, and gives its folder on the host this name.
     TakenOver(String),
 }
@@ -147,6 +152,17 @@ pub(super) enum Back {
 
 /// How long a displaced file on a host is looked at.
 const TWICE: Duration = Duration::from_secs(2);
+
+/// What is said of something displaced that is in no entry.
+fn kept_note(agent: &Agent, odd: &Odd, name: &str) -> String {
+    let path = agent.place.memory().with_file_name(name);
+    let host = agent.place.host().map(|host| format!("{}:", host.name));
+    format!(
+        "{odd} stood there, which is in no entry; it is kept as {}{}",
+        host.unwrap_or_default(),
+        path.display()
+    )
+}
 
 fn is_file(standing: &Standing) -> bool {
     matches!(standing, Standing::File { .. })
@@ -250,8 +266,9 @@ impl Run<'_> {
         for name in std::mem::take(&mut displaced.names) {
             let mut late = Vec::new();
             let settled = self.settle_file(agent, folder, &name, displaced, &mut late);
-            for written in late {
+            for (written, attributes) in late {
                 displaced.known.push(written.digest);
+                event.attributes = Some(attributes);
                 notes.push(format!(
                     "a late write was archived as {}",
                     written.path.display()
@@ -269,19 +286,26 @@ impl Run<'_> {
                 Ok(Settled::Open) => displaced.names.push(name),
                 // It is gone, so nothing is left to settle; but it must be said.
                 Ok(Settled::Lost(error)) => result = Err(error),
-                Ok(Settled::Odd(odd)) => match event.before {
-                    Some(Standing::Odd(_)) => {}
-                    _ => match self.describe_now(agent, &odd) {
-                        Ok(written) => event.late.push(written),
-                        Err(error) => result = Err(error),
-                    },
-                },
-                Ok(Settled::Kept) => {
-                    let kept = folder.shown(&name);
-                    notes.push(format!(
-                        "the directory that stood there is kept as {kept}, beside the memory"
-                    ));
-                    event.kept.push(kept);
+                Ok(Settled::Odd(odd)) => {
+                    let described = self.describe_displaced(agent, &odd, event);
+                    match described.and_then(|()| Ok(folder.remove_odd(&name, &odd)?)) {
+                        Ok(true) => {}
+                        Ok(false) => displaced.names.push(name),
+                        Err(error) => {
+                            displaced.names.push(name);
+                            result = Err(error);
+                        }
+                    }
+                }
+                Ok(Settled::Kept(odd)) => {
+                    let shown = folder.shown(&name);
+                    if !event.kept.contains(&shown) {
+                        notes.push(kept_note(agent, &odd, &shown));
+                        event.kept.push(shown);
+                        if let Err(error) = self.describe_displaced(agent, &odd, event) {
+                            result = Err(error);
+                        }
+                    }
                 }
                 Err(error) => {
                     displaced.names.push(name);
@@ -292,10 +316,14 @@ impl Run<'_> {
         (notes, result)
     }
 
-    fn describe_now(&self, agent: &Agent, odd: &Odd) -> Result<Written, Error> {
-        let now = self.engine.clock().now();
-        let draft = self.describe(agent, odd, now)?;
-        draft.finish(EntryKind::Odd, now)
+    /// Describes something that was displaced unread, unless the entry of the run does.
+    fn describe_displaced(&self, agent: &Agent, odd: &Odd, event: &mut Event) -> Result<(), Error> {
+        if event.before != Some(Standing::Odd(odd.clone())) {
+            let now = self.engine.clock().now();
+            let draft = self.describe(agent, odd, now)?;
+            event.late.push(draft.finish(EntryKind::Odd, now)?);
+        }
+        Ok(())
     }
 
     /// Settles one displaced file; contents that are not known get an entry,
@@ -306,7 +334,7 @@ impl Run<'_> {
         folder: &dyn Folder,
         name: &str,
         displaced: &Displaced,
-        late: &mut Vec<Written>,
+        late: &mut Vec<(Written, Attributes)>,
     ) -> Result<Settled, Error> {
         let archive = self.engine.archive();
         let now = self.engine.clock().now();
@@ -322,15 +350,15 @@ impl Run<'_> {
                 Ok(())
             })?;
             let digest = hasher.finish();
-            let same = |written: &Written| written.digest == digest;
+            let same = |late: &(Written, Attributes)| late.0.digest == digest;
             if displaced.known.contains(&digest) || late.iter().any(same) {
                 return Ok(());
             }
             let mut draft = archive.begin(Path::new(&agent.archive_subdir))?;
-            read(&mut |bytes| draft.write(bytes))?;
+            let attributes = read(&mut |bytes| draft.write(bytes))?.attributes;
             let written = draft.finish(EntryKind::Late, now)?;
-            late.push(written.clone());
-            displaced.record.mark(&Mark::Late(written))
+            late.push((written.clone(), attributes.clone()));
+            displaced.record.mark(&Mark::Displaced(written, attributes))
         })?;
         Ok(settled)
     }
@@ -430,6 +458,11 @@ impl Run<'_> {
                     known.push(written.digest);
                     event.late.push(written);
                 }
+                Mark::Displaced(written, attributes) => {
+                    known.push(written.digest);
+                    event.late.push(written);
+                    event.attributes = Some(attributes);
+                }
                 Mark::TakenOver(name) => names.push(name),
             }
         }
@@ -444,6 +477,8 @@ impl Run<'_> {
         event
             .late
             .retain(|late| !past.iter().any(|past| past.what.late.contains(late)));
+        let kept_before: Vec<String> = past.iter().flat_map(|it| it.what.kept.clone()).collect();
+        event.kept.clone_from(&kept_before);
         let file = RecordFile::open(record)?;
         if agent.place.host().is_some() {
             let name = durable::random_name()?;
@@ -501,6 +536,7 @@ impl Run<'_> {
             notes.extend(more);
             settled = again;
         }
+        event.kept.retain(|name| !kept_before.contains(name));
         let shown = |names: &[String]| {
             let names: Vec<String> = names.iter().map(|name| folder.shown(name)).collect();
             names.join(", ")
@@ -536,14 +572,17 @@ impl Run<'_> {
             ));
         }
         let (note, tell) = match (recorded, swapped) {
-            (true, _) => ("settled what this run displaced", !event.late.is_empty()),
+            (true, _) => (
+                "settled what this run displaced",
+                !event.late.is_empty() || !event.kept.is_empty(),
+            ),
             (false, true) => (
                 "interrupted after the memory was replaced; finished since",
                 true,
             ),
             (false, false) => (
                 "interrupted before the memory was replaced",
-                !event.late.is_empty() || !own && over,
+                !event.late.is_empty() || !event.kept.is_empty() || !own && over,
             ),
         };
         if recorded || !swapped && own {

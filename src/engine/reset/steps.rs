@@ -18,7 +18,9 @@ use crate::engine::plan::Step;
 use crate::engine::undo::{Parts, Replacement};
 use crate::engine::weaker;
 use crate::error::Error;
-use crate::transport::{Cause, Folder, Identity, Method, Swapped, TransportError, Unsynced};
+use crate::transport::{
+    Attributes, Cause, Folder, Identity, Method, Swapped, TransportError, Unsynced,
+};
 
 /// How long somebody may take to give a lease back. A file server's, of which
 /// another host has the file open, takes a moment; an agent that holds on to it is
@@ -224,12 +226,7 @@ impl<'a> Run<'a> {
         let Replacement::File(parts) = &taken.source.replacement else {
             return Ok((archived, None));
         };
-        let kept = taken
-            .source
-            .attributes
-            .as_ref()
-            .or(taken.attributes.as_ref());
-        let attributes = match kept {
+        let attributes = match given(turn.waiting.step, taken) {
             Some(attributes) => attributes.clone(),
             None => turn.folder.inherited(staged)?,
         };
@@ -280,4 +277,35 @@ impl<'a> Run<'a> {
         }
         Ok((archived, swapped))
     }
+}
+
+/// Owner, mode and attributes of the new file, where it does not inherit its folder's.
+///
+/// Owner and mode are rights over bytes, and the bytes of an undo are an agent's. So
+/// they are given only together with the bytes that they belonged to:
+///
+/// - They are learned through the descriptor that the bytes are read through, of a
+///   regular file that stood at the memory's name and had no other name, or whose
+///   owner alone can have given it this one (`obstacle` in `transport/local.rs`).
+/// - A reset puts the operator's bytes under the rights of the file that it displaces:
+///   who could write to that one could before.
+/// - An undo puts back bytes with the rights of the very file that held them: with a
+///   late entry that is the displaced file as it was settled, not the one that was read
+///   before ([`Mark::Displaced`](super::recover::Mark)).
+/// - Bytes of two files, as of an undo that appends, belong to the owner of both.
+/// - Whatever else there is gets what a new file in its folder gets.
+///
+/// A transport gives no set-id bits and no capabilities to anything
+/// ([`Attributes::given`]). `docs/decisions/file-system-identity.md` says why this is
+/// remembered here and not left to the kernel.
+fn given<'t>(step: &Step, taken: &'t Taken) -> Option<&'t Attributes> {
+    if step.undo.is_none() {
+        return taken.attributes.as_ref();
+    }
+    let kept = taken.source.attributes.as_ref()?;
+    let owner = |it: &Attributes| (it.uid, it.gid);
+    let notes = taken.attributes.as_ref().filter(|_| taken.appends());
+    notes
+        .is_none_or(|notes| owner(notes) == owner(kept))
+        .then_some(kept)
 }

@@ -113,6 +113,7 @@ fn absent(errno: Errno) -> bool {
 
 /// Gives a new file its owner, mode and extended attributes.
 pub(super) fn dress(file: &StdFile, attributes: &Attributes, memory: &Path) -> Result<(), Error> {
+    let attributes = attributes.given();
     let stat = fs::fstat(file).path("look at", memory)?;
     if (stat.st_uid, stat.st_gid) != (attributes.uid, attributes.gid) {
         let uid = (stat.st_uid != attributes.uid).then(|| fs::Uid::from_raw(attributes.uid));

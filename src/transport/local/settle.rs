@@ -27,23 +27,18 @@ impl LocalFolder {
         let name = OsStr::new(displaced);
         let file = match self.open_any(name)? {
             Opened::File(file) => file,
-            Opened::Foreign(file, uid) => {
-                if self.identity(name)? != Some(identify(&self.stat(&file, &path)?)) {
-                    return Ok(Settled::Open);
-                }
+            // The memory itself: a crash between making and removing names leaves that.
+            Opened::Other(Object::Odd(Odd::ForeignLink(_)))
+                if self.identity(name)? == self.identity(&self.name)? =>
+            {
                 self.remove(displaced)?;
-                // Somebody else's as long as it has a name elsewhere. If that
-                // has gone meanwhile, these are the last bytes of it.
-                return Ok(match self.stat(&file, &path)?.st_nlink {
-                    0 => self.last_look(&file, &path, inspect),
-                    _ => Settled::Odd(Odd::ForeignLink(uid)),
-                });
+                return Ok(Settled::Removed { watched: true });
             }
-            Opened::Other(Object::Odd(Odd::Directory)) => return Ok(Settled::Kept),
-            Opened::Other(Object::Odd(odd)) => {
-                self.remove(displaced)?;
-                return Ok(Settled::Odd(odd));
+            // Their bytes are in no entry.
+            Opened::Other(Object::Odd(odd @ (Odd::Directory | Odd::ForeignLink(_)))) => {
+                return Ok(Settled::Kept(odd));
             }
+            Opened::Other(Object::Odd(odd)) => return Ok(Settled::Odd(odd)),
             Opened::Other(Object::Absent) => return Ok(Settled::Removed { watched: true }),
             // It was put there after the look that found something else.
             Opened::Other(Object::File(_)) | Opened::Leased => return Ok(Settled::Open),
@@ -64,7 +59,7 @@ impl LocalFolder {
         if !quiet()? {
             return Ok(Settled::Open);
         }
-        inspect(&|sink: Sink<'_>| self.read_all(&file, &path, sink))?;
+        inspect(&|sink: Sink<'_>| self.read_whole(&file, &path, sink))?;
         // The last looks, as close to the removal as can be: is it this file
         // that stands there, and has nobody touched it?
         if self.identity(name)? != Some(identify(&before)) || !quiet()? {
@@ -114,7 +109,7 @@ impl LocalFolder {
             self.clock.sleep(Duration::from_millis(5));
             lease = self.take_lease(file);
         }
-        let seen = inspect(&|sink: Sink<'_>| self.read_all(file, path, sink));
+        let seen = inspect(&|sink: Sink<'_>| self.read_whole(file, path, sink));
         match (seen, lease) {
             (Err(error), _) => lost(error),
             (Ok(()), Lease::Held) => lost(Error::new(Kind::Partial, "a writer has it open still")),

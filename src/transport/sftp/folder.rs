@@ -23,7 +23,7 @@ use crate::config::Extension;
 use crate::digest::{Digest, Hasher};
 use crate::error::{Error, Kind};
 use crate::transport::{
-    Attributes, Cause, File, Folder, Identity, Object, Reader, Settled, Sink, Stamp, Swapped,
+    Attributes, Cause, File, Folder, Identity, Object, Odd, Reader, Settled, Sink, Stamp, Swapped,
     TransportError, Unsynced, created_mode, read_begins_with,
 };
 
@@ -504,6 +504,10 @@ impl Folder for SftpFolder {
         inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
     ) -> Result<Settled, TransportError> {
         self.settle_file(displaced, inspect)
+    }
+
+    fn remove_odd(&self, name: &str, odd: &Odd) -> Result<bool, TransportError> {
+        self.remove_same(name, odd)
     }
 
     fn due(&self) -> Option<Instant> {

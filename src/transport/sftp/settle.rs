@@ -1,6 +1,7 @@
 //! What comes after a swap: what was displaced is settled, by looking twice.
 
 use std::cell::Cell;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::connection::{
@@ -9,10 +10,10 @@ use super::connection::{
 use super::folder::{Handle, New, SftpFolder, handle, moved};
 use super::pump::Pump;
 use super::run_folder::UNLINK;
-use super::wire::status;
+use super::wire::{Attrs, status};
 use crate::digest::{Digest, Hasher};
 use crate::error::{Error, Kind};
-use crate::transport::{Folder, Object, Reader, Settled, Sink, TransportError};
+use crate::transport::{Folder, Object, Odd, Reader, Settled, Sink, TransportError};
 
 /// How long a displaced file must stay as it is before it goes: nobody can see
 /// who has it open. It counts from its displacement, before which it was read for
@@ -113,6 +114,34 @@ impl SftpFolder {
         }
     }
 
+    /// What attributes say that a file is, with the target of a link.
+    fn object_of(&self, path: &Path, found: &Attrs) -> Result<Object, TransportError> {
+        let object = self.host.described(path, found, None)?;
+        self.host.with_target(path, object)
+    }
+
+    /// Removes what is neither a file nor a folder, if it is still the same.
+    pub(super) fn remove_same(&self, name: &str, odd: &Odd) -> Result<bool, TransportError> {
+        let path = self.at(name);
+        let found = self.ask_one(lstat(&path))?;
+        match (code(&found), attrs(&found)) {
+            (Some(status::NO_SUCH_FILE), _) => Ok(true),
+            (None, Some(found)) if self.object_of(&path, found)? == Object::Odd(odd.clone()) => {
+                self.remove(name).map(|()| true)
+            }
+            (None, Some(_)) => Ok(false),
+            (Some(code), _) => Err(self.host.failed("look at", &path, code)),
+            (None, None) => Err(self.host.odd_answer("look at", &path)),
+        }
+    }
+
+    /// The owner of a file that is not its folder's. Links cannot be counted over SFTP,
+    /// so it may be a further name of one that is none of the agent's business.
+    fn foreign_owner(&self, found: &Attrs) -> Option<u32> {
+        let ((uid, _), (owner, _)) = (found.owner?, self.owner.owner?);
+        (uid != owner).then_some(uid)
+    }
+
     fn keep(&self, name: &str, displaced: Displaced) {
         let mut all = self.displaced.borrow_mut();
         all.insert(name.to_string(), displaced);
@@ -128,19 +157,20 @@ impl SftpFolder {
                 return Ok(Settled::Removed { watched: true });
             }
             (Some(code), _) => return Err(self.host.failed("look at", &path, code)),
-            (None, Some(DIRECTORY)) => return Ok(Settled::Kept),
+            (None, Some(DIRECTORY)) => return Ok(Settled::Kept(Odd::Directory)),
             (None, Some(REGULAR)) => {}
             (None, _) => {
                 let Some(found) = attrs(&found) else {
                     return Err(self.host.odd_answer("look at", &path));
                 };
-                let object = self.host.described(&path, found, None)?;
-                let Object::Odd(odd) = self.host.with_target(&path, object)? else {
-                    return Err(self.host.odd_answer("look at", &path));
+                return match self.object_of(&path, found)? {
+                    Object::Odd(odd) => Ok(Settled::Odd(odd)),
+                    _ => Err(self.host.odd_answer("look at", &path)),
                 };
-                self.remove(displaced)?;
-                return Ok(Settled::Odd(odd));
             }
+        }
+        if let Some(uid) = attrs(&found).and_then(|found| self.foreign_owner(found)) {
+            return Ok(Settled::Kept(Odd::ForeignLink(uid)));
         }
         if let Some((handle, found)) = self.open_regular(&path)? {
             match self.digest_of(&handle, &path, found.size.unwrap_or(0)) {
@@ -169,6 +199,7 @@ impl SftpFolder {
         let path = self.at(displaced);
         let Displaced { handle, held, .. } = seen;
         let last = Cell::new(held);
+        let foreign = Cell::new(None);
         let read = |sink: Sink<'_>| {
             let mut hasher = Hasher::default();
             let size = last.get().map_or(0, |(_, size)| size);
@@ -177,6 +208,11 @@ impl SftpFolder {
                 sink(bytes)
             })?;
             last.set(Some((hasher.finish(), size)));
+            if let Some(uid) = self.foreign_owner(&after) {
+                foreign.set(Some(uid));
+                let why = format!("it belongs to user {uid}");
+                return Err(self.host.refused("read", &path, &why));
+            }
             file(&after).ok_or_else(|| self.host.odd_answer("look at", &path))
         };
         let again = |held| Displaced {
@@ -185,6 +221,10 @@ impl SftpFolder {
             at: self.clock.instant(),
         };
         let inspected = inspect(&read);
+        if let Some(uid) = foreign.get() {
+            self.close(handle);
+            return Ok(Settled::Kept(Odd::ForeignLink(uid)));
+        }
         let now = last.get();
         let Some((content, size)) = now.filter(|_| inspected.is_ok() && now == held) else {
             self.keep(displaced, again(now));

@@ -52,6 +52,7 @@ impl SftpFolder {
         content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
         attributes: &Attributes,
     ) -> Result<New, TransportError> {
+        let attributes = &attributes.given();
         let fed = self.feed(&handle, path, content);
         let (mut batch, new) = match fed {
             Ok(fed) => fed,

@@ -253,19 +253,16 @@ fn a_folder_that_is_kept_is_where_the_ledger_says() {
     let next = engine(&scene.world, good());
     let plan = next.plan_unseen(&[AGENT.to_string()], false).unwrap();
     let report = run(&next, &plan);
-    let notes: Vec<String> = scene
-        .world
-        .records()
-        .into_iter()
-        .filter_map(|record| record.what.note)
-        .collect();
-    let kept = notes
-        .iter()
-        .find_map(|note| note.split("is kept as ").nth(1))
-        .and_then(|rest| rest.split(',').next());
-    let kept = kept.unwrap_or_else(|| panic!("{notes:?} {report:?}"));
+    let mut records = scene.world.records().into_iter();
+    let kept = records.find_map(|mut record| record.what.kept.pop());
+    let kept = kept.unwrap_or_else(|| panic!("{report:?}"));
     assert!(
-        scene.world.folder(AGENT).join(kept).join("inside").exists(),
+        scene
+            .world
+            .folder(AGENT)
+            .join(&kept)
+            .join("inside")
+            .exists(),
         "{kept} is not there; {:?} is",
         scene.world.litter(AGENT)
     );

@@ -1,0 +1,278 @@
+//! Rights over files: what an agent plants at the names that a reset touches gives it
+//! no owner, no mode and no bytes that it did not have, and takes none away.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use memory_shepherd::archive::EntryKind;
+use memory_shepherd::engine::UndoMode;
+use memory_shepherd::error::{Error, Kind};
+use memory_shepherd::transport::local::Local;
+use memory_shepherd::transport::{Cause, TransportError};
+
+use super::world::{BASELINE, Interposer, Moment, World, mode};
+
+/// The agent's user and group, and a user that is neither the agent nor root.
+const AGENT: u32 = 4711;
+const OTHER: u32 = 1234;
+
+fn is_root() -> bool {
+    let root = rustix::process::geteuid().is_root();
+    if !root {
+        println!("skipped: only root can give files away");
+    }
+    root
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+fn owner(path: &Path) -> (u32, u32) {
+    let meta = fs::symlink_metadata(path).unwrap();
+    (meta.uid(), meta.gid())
+}
+
+/// A directory `root:AGENT 2775` with the agent's own notes in it.
+fn shared_directory(notes: &str) -> World {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", notes);
+    chown(world.folder("scout"), Some(0), Some(AGENT)).unwrap();
+    set_mode(&world.folder("scout"), 0o2775);
+    chown(world.memory("scout"), Some(AGENT), Some(AGENT)).unwrap();
+    set_mode(&world.memory("scout"), 0o640);
+    world
+}
+
+#[test]
+fn second_hard_link_is_kept_until_removed_by_hand() {
+    if !is_root() {
+        return;
+    }
+    let world = shared_directory("- in a backup\n");
+    let backup = world.root.join("backup.md");
+    fs::hard_link(world.memory("scout"), &backup).unwrap();
+    let ran = world.reset();
+    ran.ok();
+    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    let [name] = world.litter("scout").try_into().unwrap();
+    let kept = world.folder("scout").join(&name);
+    assert!(
+        ran.note().contains(kept.to_str().unwrap()),
+        "{ran:?}",
+        ran = ran.note()
+    );
+    assert_eq!(world.records()[0].what.kept, [name]);
+    assert!(world.pending().is_empty());
+    // The backup rotates: these are the last bytes.
+    fs::remove_file(&backup).unwrap();
+    let text = fs::read(&kept).unwrap();
+    assert!(text.ends_with(b"- in a backup\n"));
+    let why = world.observe("scout").why;
+    assert!(why.contains(kept.to_str().unwrap()), "{why}");
+    // Neither a further reset nor one of nothing touches it.
+    world.write("scout", format!("{BASELINE}- more\n"));
+    world.reset().ok();
+    assert_eq!(fs::read(&kept).unwrap(), text);
+    fs::remove_file(&kept).unwrap();
+    let why = world.observe("scout").why;
+    assert!(!why.contains("kept"), "{why}");
+}
+
+#[test]
+fn second_hard_link_is_put_back_by_undo() {
+    if !is_root() {
+        return;
+    }
+    let world = shared_directory("- in a backup\n");
+    let (memory, backup) = (world.memory("scout"), world.root.join("backup.md"));
+    fs::hard_link(&memory, &backup).unwrap();
+    world.reset().ok();
+    world.undo("scout", UndoMode::Refuse).ok();
+    let inode = |path: &Path| fs::metadata(path).unwrap().ino();
+    assert_eq!(inode(&memory), inode(&backup));
+    assert!(world.litter("scout").is_empty());
+    let why = world.observe("scout").why;
+    assert!(!why.contains("kept"), "{why}");
+}
+
+#[test]
+fn file_of_a_member_of_the_group_keeps_its_owner() {
+    if !is_root() {
+        return;
+    }
+    let world = shared_directory("- mine\n");
+    let before = world.read("scout");
+    let keeps_its_owner = || {
+        assert_eq!(owner(&world.memory("scout")), (AGENT, AGENT));
+        assert_eq!(mode(&world.memory("scout")), 0o640);
+    };
+    world.reset().ok();
+    keeps_its_owner();
+    world.undo("scout", UndoMode::Refuse).ok();
+    keeps_its_owner();
+    assert_eq!(world.read("scout"), before);
+}
+
+#[test]
+fn link_in_a_shared_directory_is_foreign() {
+    if !is_root() {
+        return;
+    }
+    let world = shared_directory("");
+    // Root's, as the directory is; but anybody in the group can have linked it.
+    let secret = world.root.join("secret");
+    fs::write(&secret, "a secret of root's").unwrap();
+    set_mode(&secret, 0o640);
+    fs::remove_file(world.memory("scout")).unwrap();
+    fs::hard_link(&secret, world.memory("scout")).unwrap();
+    let ran = world.reset();
+    assert_eq!(ran.ok().entries[0].kind, EntryKind::Odd);
+    assert!(!world.holds("scout", b"a secret of root's"));
+    assert_eq!(world.litter("scout").len(), 1);
+    assert_eq!(owner(&world.memory("scout")), (0, AGENT));
+    assert_eq!(mode(&world.memory("scout")), 0o644);
+}
+
+#[test]
+fn set_id_bits_and_capabilities_are_never_given() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let memory = world.memory("scout");
+    let before = world.read("scout");
+    // CAP_SETUID, permitted and effective, in the form of `linux/capability.h`.
+    let capability: Vec<u8> = [0x0200_0001_u32, 0x80, 0, 0, 0]
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .collect();
+    let name = "security.capability";
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(&memory, name, &capability, flags).unwrap();
+    set_mode(&memory, 0o7755);
+    let ran = world.reset();
+    assert!(ran.note().contains("mode 7755"), "{}", ran.note());
+    let is_plain = || {
+        assert_eq!(mode(&memory), 0o755);
+        let mut value = [0; 64];
+        let found = rustix::fs::getxattr(&memory, name, &mut value[..]);
+        assert_eq!(found.unwrap_err(), rustix::io::Errno::NODATA);
+    };
+    is_plain();
+    world.undo("scout", UndoMode::Refuse).ok();
+    assert_eq!(world.read("scout"), before);
+    is_plain();
+}
+
+/// Somebody has a lease, and puts a further name of another user's program there just
+/// before owner and mode are learned.
+#[test]
+fn leased_memory_swapped_for_a_link_gives_no_rights() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    for path in [world.folder("scout"), world.memory("scout")] {
+        chown(path, Some(AGENT), Some(AGENT)).unwrap();
+    }
+    let program = world.root.join("program");
+    fs::write(&program, "somebody else's program").unwrap();
+    chown(&program, Some(OTHER), Some(OTHER)).unwrap();
+    set_mode(&program, 0o4755);
+    let (memory, learned) = (world.memory("scout"), Arc::new(AtomicUsize::new(0)));
+    let hook = {
+        let (clock, learned) = (world.clock.clone(), Arc::clone(&learned));
+        move |moment| match moment {
+            // The lease, until it is not worth it any more.
+            Moment::Before("read") if learned.load(Ordering::Relaxed) < 3 => {
+                clock.advance(std::time::Duration::from_secs(1));
+                let error = Error::new(Kind::Host, "somebody has a lease on it");
+                Err(TransportError::new(Cause::Leased, error))
+            }
+            Moment::Before("unread") => {
+                if learned.fetch_add(1, Ordering::Relaxed) == 0 {
+                    fs::remove_file(&memory).unwrap();
+                    fs::hard_link(&program, &memory).unwrap();
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    };
+    let local = Arc::new(Local::new(world.clock.clone()));
+    let ran = world.reset_by(&world.engine_on(Interposer::new(local, hook)));
+    ran.ok();
+    assert_eq!(learned.load(Ordering::Relaxed), 1);
+    assert_eq!(owner(&world.memory("scout")), (AGENT, AGENT));
+    assert_eq!(mode(&world.memory("scout")) & 0o7022, 0);
+    for record in world.records() {
+        let attributes = record.what.attributes;
+        assert!(
+            attributes.is_none_or(|it| it.uid != OTHER),
+            "{:?}",
+            record.what.note
+        );
+    }
+}
+
+/// The agent has a file of somebody else's moved to its memory's name, and its own
+/// put in its place between the reading and the swap.
+#[test]
+fn undo_gives_the_owner_of_the_bytes_it_restores() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- theirs\n");
+    chown(world.folder("scout"), Some(AGENT), Some(AGENT)).unwrap();
+    chown(world.memory("scout"), Some(OTHER), Some(OTHER)).unwrap();
+    let memory = world.memory("scout");
+    let swap_in_own = move || -> io::Result<()> {
+        let own = memory.with_file_name("own");
+        fs::write(&own, "bytes of the agent\n")?;
+        chown(&own, Some(AGENT), Some(AGENT))?;
+        fs::rename(&own, &memory)
+    };
+    let hook = move |moment| {
+        if moment == Moment::Before("swap") {
+            swap_in_own().unwrap();
+        }
+        Ok(())
+    };
+    let local = Arc::new(Local::new(world.clock.clone()));
+    world
+        .reset_by(&world.engine_on(Interposer::new(local, hook)))
+        .ok();
+    // The operator's bytes, with the rights of what was read.
+    assert_eq!(owner(&world.memory("scout")), (OTHER, OTHER));
+    world.undo("scout", UndoMode::Refuse).ok();
+    assert_eq!(world.read("scout"), b"bytes of the agent\n");
+    assert_eq!(owner(&world.memory("scout")), (AGENT, AGENT));
+}
+
+#[test]
+fn undo_appending_notes_of_another_owner_inherits() {
+    if !is_root() {
+        return;
+    }
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- theirs\n");
+    chown(world.folder("scout"), Some(AGENT), Some(AGENT)).unwrap();
+    chown(world.memory("scout"), Some(OTHER), Some(OTHER)).unwrap();
+    world.reset().ok();
+    assert_eq!(owner(&world.memory("scout")), (OTHER, OTHER));
+    fs::remove_file(world.memory("scout")).unwrap();
+    world.write("scout", format!("{BASELINE}- the agent's\n"));
+    chown(world.memory("scout"), Some(AGENT), Some(AGENT)).unwrap();
+    world.undo("scout", UndoMode::Append).ok();
+    let text = String::from_utf8(world.read("scout")).unwrap();
+    assert!(text.ends_with("- theirs\n- the agent's\n"), "{text}");
+    assert_eq!(owner(&world.memory("scout")), (AGENT, AGENT));
+}
