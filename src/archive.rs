@@ -132,6 +132,11 @@ impl Archive {
         self.root.join(OWN).join(name)
     }
 
+    /// Whether the members of a group can read what is in it.
+    pub fn has_group(&self) -> bool {
+        self.group.is_some()
+    }
+
     /// The mode of files in the archive.
     pub fn file_mode(&self) -> Mode {
         self.entry_mode
@@ -236,6 +241,16 @@ impl Archive {
             true => Ok(()),
             false => self.dress(file, self.entry_mode, path),
         }
+    }
+
+    /// Whether nobody but its owner may open a file, or none of it is for this process
+    /// to change.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn is_private(&self, file: impl AsFd, path: &Path) -> Result<bool> {
+        let stat = fs::fstat(&file).path("look at", path)?;
+        Ok(stat.st_mode & 0o077 == 0 || !is_ours(&stat))
     }
 
     /// Replaces a file of the program's own as a whole.

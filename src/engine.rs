@@ -19,6 +19,7 @@ mod past;
 mod plan;
 mod reset;
 mod retention;
+mod semaphore;
 mod state;
 mod undo;
 mod verify;

@@ -4,6 +4,7 @@
 #![allow(unsafe_code)]
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -75,12 +76,16 @@ pub fn release_lease(file: BorrowedFd<'_>) {
     }
 }
 
-fn whole_file_lock(kind: libc::c_int) -> libc::flock {
+/// Every byte of a file, also those it does not have yet.
+const ALL: Range<u64> = 0..0;
+
+fn lock_request(kind: libc::c_int, bytes: &Range<u64>) -> libc::flock {
     libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 0,
+        l_start: bytes.start as libc::off_t,
+        // None is all that follow.
+        l_len: bytes.end.saturating_sub(bytes.start) as libc::off_t,
         l_pid: 0,
     }
 }
@@ -92,7 +97,15 @@ fn whole_file_lock(kind: libc::c_int) -> libc::flock {
 /// # Errors
 /// Whatever else the kernel answers.
 pub fn try_lock(file: BorrowedFd<'_>) -> io::Result<bool> {
-    let result = set_lock(file, libc::F_WRLCK);
+    try_lock_bytes(file, ALL)
+}
+
+/// The same for some bytes, which need not exist.
+///
+/// # Errors
+/// As [`try_lock`].
+pub fn try_lock_bytes(file: BorrowedFd<'_>, bytes: Range<u64>) -> io::Result<bool> {
+    let result = set_lock(file, libc::F_WRLCK, &bytes);
     if result == 0 {
         return Ok(true);
     }
@@ -103,29 +116,72 @@ pub fn try_lock(file: BorrowedFd<'_>) -> io::Result<bool> {
     }
 }
 
-/// Gives a lock back now: a process that this one is just starting has copies of
-/// its descriptors for an instant, which would keep the lock until then.
+/// Gives all locks of this open file back now: a process that this one is just
+/// starting has copies of its descriptors for an instant, which would keep them
+/// until then.
 pub fn unlock(file: BorrowedFd<'_>) {
-    set_lock(file, libc::F_UNLCK);
+    unlock_bytes(file, ALL);
 }
 
-fn set_lock(file: BorrowedFd<'_>, kind: libc::c_int) -> libc::c_int {
-    let lock = whole_file_lock(kind);
+/// Gives the locks on some bytes back.
+pub fn unlock_bytes(file: BorrowedFd<'_>, bytes: Range<u64>) {
+    set_lock(file, libc::F_UNLCK, &bytes);
+}
+
+fn set_lock(file: BorrowedFd<'_>, kind: libc::c_int, bytes: &Range<u64>) -> libc::c_int {
+    let lock = lock_request(kind, bytes);
     // SAFETY: the kernel reads the struct, which outlives the call.
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) }
 }
 
-/// Whether somebody else holds a lock that `try_lock` would want; takes none
-/// itself, so that looking never makes anybody else fail (`F_OFD_GETLK`).
+/// A lock that an open file other than ours holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conflict {
+    /// Who holds it needs no right to write the file.
+    Shared,
+    /// Who holds it may write the file.
+    Exclusive,
+}
+
+/// The lock that keeps `try_lock` from taking the whole file; takes none itself, so
+/// that looking never makes anybody else fail (`F_OFD_GETLK`).
 ///
 /// # Errors
 /// Whatever the kernel answers.
-pub fn is_locked(file: BorrowedFd<'_>) -> io::Result<bool> {
-    let mut lock = whole_file_lock(libc::F_WRLCK);
+pub fn lock_conflict(file: BorrowedFd<'_>) -> io::Result<Option<Conflict>> {
+    conflict(file, ALL)
+}
+
+/// The same for some bytes.
+///
+/// # Errors
+/// Whatever the kernel answers.
+pub fn conflict(file: BorrowedFd<'_>, bytes: Range<u64>) -> io::Result<Option<Conflict>> {
+    let lock = get_lock(file, &bytes)?;
+    Ok(match libc::c_int::from(lock.l_type) {
+        libc::F_UNLCK => None,
+        libc::F_RDLCK => Some(Conflict::Shared),
+        _ => Some(Conflict::Exclusive),
+    })
+}
+
+/// The first byte of such a lock.
+///
+/// # Errors
+/// Whatever the kernel answers.
+#[cfg(test)]
+pub fn conflict_at(file: BorrowedFd<'_>, bytes: Range<u64>) -> io::Result<Option<u64>> {
+    let lock = get_lock(file, &bytes)?;
+    let is_free = libc::c_int::from(lock.l_type) == libc::F_UNLCK;
+    Ok((!is_free).then_some(lock.l_start as u64))
+}
+
+fn get_lock(file: BorrowedFd<'_>, bytes: &Range<u64>) -> io::Result<libc::flock> {
+    let mut lock = lock_request(libc::F_WRLCK, bytes);
     // SAFETY: the kernel reads and writes the struct, which outlives the call.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
     match result {
-        0 => Ok(lock.l_type != libc::F_UNLCK as libc::c_short),
+        0 => Ok(lock),
         _ => Err(io::Error::last_os_error()),
     }
 }

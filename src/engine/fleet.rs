@@ -544,7 +544,7 @@ fn meanings(engine: &Engine) -> HashMap<PathBuf, Vec<Meaning>> {
         }
         let baseline = config.general.baseline_dir.join(&agent.baseline);
         add(&baseline, Touched::Agent(agent.name.clone()));
-        let lock = lock::path(engine.archive(), &agent.name);
+        let lock = lock::holder_path(engine.archive(), &agent.name);
         add(&lock, Touched::Agent(agent.name.clone()));
     }
     add(

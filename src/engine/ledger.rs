@@ -21,6 +21,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
@@ -29,9 +30,11 @@ use crate::archive::{Archive, Written};
 use crate::clock::Clock;
 use crate::digest::Digest;
 use crate::durable;
+use crate::engine::lock;
 use crate::engine::memory::Boundary;
+use crate::engine::semaphore::Permit;
 use crate::error::{Error, Kind, PathContext, Result};
-use crate::sys;
+use crate::sys::{self, Conflict};
 use crate::transport::{Attributes, Method, Odd};
 pub use index::History;
 use index::Index;
@@ -312,6 +315,9 @@ impl Event {
 /// How many late entries one record names.
 const LATE: usize = 1000;
 
+/// How long an earlier version may keep the ledger locked.
+const EARLIER_VERSIONS: Duration = Duration::from_secs(10);
+
 /// The file among the program's own.
 const NAME: &str = "ledger.jsonl";
 
@@ -346,6 +352,7 @@ type Stamp = (u64, u64, u64, i64, i64);
 pub struct Locked {
     file: File,
     folder: OwnedFd,
+    _permit: Permit,
 }
 
 impl Drop for Locked {
@@ -515,23 +522,34 @@ impl Ledger {
     /// processes and threads, so nobody should be waiting for the caller.
     ///
     /// # Errors
-    /// What the system answered, or another run that keeps the ledger locked for
-    /// longer than ten seconds.
+    /// What the system answered, or other runs that keep the ledger locked for longer
+    /// than a minute.
     pub fn lock(archive: &Archive, clock: &dyn Clock) -> Result<Locked> {
         let folder = archive.folder(Path::new(crate::archive::OWN))?;
+        let permit = lock::ledger(archive, clock)?;
+        let file = Ledger::open(archive)?;
+        exclude_earlier_versions(&file, &archive.own(NAME), clock)?;
+        Ok(Locked {
+            file,
+            folder,
+            _permit: permit,
+        })
+    }
+
+    /// Opens the ledger of `archive` for an append: whoever can do that can most
+    /// likely record something.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn open(archive: &Archive) -> Result<File> {
+        archive.folder(Path::new(crate::archive::OWN))?;
         let path = archive.own(NAME);
-        let file = durable::open_own(
-            &path,
-            OpenOptions::new()
-                .read(true)
-                .append(true)
-                .create(true)
-                .mode(archive.file_mode().as_raw_mode()),
-        )
-        .path("open the ledger", &path)?;
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).create(true);
+        options.mode(archive.file_mode().as_raw_mode());
+        let file = durable::open_own(&path, &mut options).path("open the ledger", &path)?;
         archive.dress_own(&file, &path)?;
-        durable::lock(&file, &path, clock)?;
-        Ok(Locked { file, folder })
+        Ok(file)
     }
 
     /// Appends records and puts them on the disk before it returns.
@@ -602,6 +620,24 @@ impl Ledger {
     }
 }
 
+/// Waits for versions that have no lock file for the ledger and lock the ledger itself,
+/// and keeps them out. A shared lock is no version's: whoever may read the ledger can
+/// take one, and nobody waits for that.
+fn exclude_earlier_versions(file: &File, path: &Path, clock: &dyn Clock) -> Result<()> {
+    let end = clock.instant() + EARLIER_VERSIONS;
+    while !sys::try_lock(file.as_fd()).path("lock", path)? {
+        if sys::lock_conflict(file.as_fd()).path("lock", path)? == Some(Conflict::Shared) {
+            return Ok(());
+        }
+        if clock.instant() >= end {
+            let message = format!("{} stays locked by another process", path.display());
+            return Err(Error::new(Kind::Busy, message));
+        }
+        clock.sleep(Duration::from_millis(2));
+    }
+    Ok(())
+}
+
 fn broken_chain(result: &Result<()>) -> bool {
     result
         .as_ref()
@@ -622,6 +658,9 @@ fn repair(note: String, events: &[Event]) -> Event {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::time::Instant;
+
     use super::*;
     use crate::clock::System;
 
@@ -666,6 +705,54 @@ mod tests {
             expected.retain(|note| cut > begin || *note != repair);
             assert_eq!(notes(&archive), expected, "cut at {cut}");
         }
+    }
+
+    /// A clock that moves by what is slept, and does something at each sleep.
+    struct Sleeper {
+        began: Instant,
+        slept: Mutex<Duration>,
+        act: Box<dyn Fn(Duration) + Send + Sync>,
+    }
+
+    impl Clock for Sleeper {
+        fn now(&self) -> DateTime<FixedOffset> {
+            System.now()
+        }
+
+        fn instant(&self) -> Instant {
+            self.began + *self.slept.lock().unwrap()
+        }
+
+        fn sleep(&self, duration: Duration) {
+            let mut slept = self.slept.lock().unwrap();
+            *slept += duration;
+            (self.act)(*slept);
+        }
+    }
+
+    #[test]
+    fn append_waits_for_the_ledger_for_a_minute() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let archive = Archive::new(&root, 0o600, None);
+        let append_while_held = |seconds: u64| {
+            let held = Mutex::new(Some(Ledger::lock(&archive, &System).unwrap()));
+            let release = move |slept: Duration| {
+                if slept >= Duration::from_secs(seconds) {
+                    drop(held.lock().unwrap().take());
+                }
+            };
+            let clock = Sleeper {
+                began: System.instant(),
+                slept: Mutex::default(),
+                act: Box::new(release),
+            };
+            let locked = Ledger::lock(&archive, &clock)?;
+            Ledger::new(&archive).append(locked, vec![event("note")], &clock)
+        };
+        append_while_held(50).unwrap();
+        assert_eq!(append_while_held(70).unwrap_err().kind(), Kind::Busy);
+        assert_eq!(notes(&archive), ["note"]);
     }
 
     #[test]

@@ -1,10 +1,30 @@
-//! One run at a time for each agent: a kernel lock on a file that agents cannot
-//! write. A holder that died has let go; one that lives is named.
+//! Locks between runs: kernel locks on files that nobody but us may open. A holder
+//! that died has let go; one that lives is named.
+//!
+//! `<archive_dir>/.shepherd/locks/`, where no file is ever removed but one:
+//!
+//! | file | what holds its lock |
+//! |---|---|
+//! | `AGENT.lock` | the run that works on an agent |
+//! | `AGENT.queue` | who waits for that run to end |
+//! | `.ledger.lock` | who appends to the ledger |
+//! | `.pins.lock` | who changes pins or deletes entries |
+//! | `.replace.lock` | up to [`REPLACING`] runs that replace memories |
+//!
+//! All of them are of mode 0600, also with `archive_group`: whoever may open a file for
+//! reading can hold a shared lock on it for ever, and so keep every run from working.
+//! Members of the group see the names of these files, and in `AGENT.holder`, of mode
+//! 0640, who works on an agent since when. A lock that they take on that file, on the
+//! ledger or on an entry makes nobody wait; it can hide from other members that a run
+//! is at work.
+//!
+//! Earlier versions made the files of mode 0640, and somebody may have had one open
+//! ever since: such a file is replaced as soon as no run holds its lock.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek};
+use std::io::{ErrorKind, Read, Seek};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -12,14 +32,25 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
+use super::semaphore::{Permit, Wait, acquire};
 use crate::archive::{Archive, OWN};
 use crate::clock::Clock;
 use crate::durable;
 use crate::error::{Error, Kind, PathContext, Result};
-use crate::sys;
+use crate::sys::{self, Conflict};
 
-/// How often somebody who waits looks again.
+/// How many runs may be replacing memories at the same time: so many records at the
+/// most wait for the ledger that must not be given up.
+pub const REPLACING: u64 = 16;
+
+/// How long the ledger or a place among those runs is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often somebody who waits for a run to end looks again.
 const AGAIN: Duration = Duration::from_millis(50);
+
+/// The mode of every file that is locked.
+const PRIVATE: u32 = 0o600;
 
 /// The length of the line in which a holder is written down.
 const LINE: usize = 255;
@@ -62,6 +93,8 @@ impl Holder {
 #[derive(Debug)]
 pub struct Lock {
     file: File,
+    /// Where the holder is written down, if that is not the file itself.
+    note: Option<File>,
 }
 
 impl Drop for Lock {
@@ -69,8 +102,10 @@ impl Drop for Lock {
     /// has a copy of the descriptor until it becomes another program.
     fn drop(&mut self) {
         // Nobody is to be taken for the next one.
-        let _ = self.file.write_at(b"\n", 0);
-        sys::unlock(self.file.as_fd());
+        let _ = self.note.as_ref().unwrap_or(&self.file).write_at(b"\n", 0);
+        for file in self.note.iter().chain([&self.file]) {
+            sys::unlock(file.as_fd());
+        }
     }
 }
 
@@ -84,8 +119,18 @@ pub fn take(archive: &Archive, agent: &str, holder: &Holder) -> Result<Lock> {
     let mut file = open(archive, &path)?;
     let mut looks = 0;
     // Who is refused is told by whom, and one that has let go meanwhile refuses nobody.
-    while !sys::try_lock(file.as_fd()).path("lock", &path)? {
-        let holder = read(&mut file);
+    loop {
+        if sys::try_lock(file.as_fd()).path("lock", &path)? {
+            if is_at(&file, &path) {
+                break;
+            }
+            // It was replaced in between.
+            file = open(archive, &path)?;
+            continue;
+        }
+        let mut options = OpenOptions::new();
+        let note = durable::open_as_is(&holder_path(archive, agent), options.read(true));
+        let holder = note.ok().and_then(|mut file| read(&mut file));
         if holder.is_none() && looks < LOOKS_WHEN_REFUSED {
             looks += 1;
             std::thread::sleep(BETWEEN);
@@ -97,42 +142,98 @@ pub fn take(archive: &Archive, agent: &str, holder: &Holder) -> Result<Lock> {
                 .hint("wait until it has ended; nothing was changed"),
         );
     }
+    let lock = Lock {
+        note: note(archive, agent),
+        file,
+    };
     // For people only: the lock itself is the kernel's, so a full disk is no
     // reason to give up. It is one line, written over the one before: a file
     // whose length stays costs no journal.
     if let Ok(text) = serde_json::to_string(holder) {
+        let file = lock.note.as_ref().unwrap_or(&lock.file);
         let _ = file.write_all_at(format!("{text:<LINE$}\n").as_bytes(), 0);
     }
-    Ok(Lock { file })
+    Ok(lock)
+}
+
+/// The file in which members of the archive's group read who holds a lock, locked
+/// itself as far as nobody prevents that; none where there is no group.
+fn note(archive: &Archive, agent: &str) -> Option<File> {
+    if !archive.has_group() {
+        return None;
+    }
+    let path = holder_path(archive, agent);
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    options.mode(archive.file_mode().as_raw_mode());
+    let file = durable::open_as_is(&path, &mut options).ok()?;
+    archive.dress_own(&file, &path).ok()?;
+    let _ = sys::try_lock(file.as_fd());
+    Some(file)
+}
+
+/// Takes the lock under which pins change and entries are deleted.
+///
+/// # Errors
+/// [`Kind::Busy`] when it stays another's for a minute, else what the system
+/// answered.
+pub fn pins(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
+    let path = archive.own("locks").join(".pins.lock");
+    let busy = "the pins stay locked by another process";
+    permit(archive, &path, 1, clock, &|| false, busy)
+}
+
+/// Takes the lock under which the ledger is appended to.
+///
+/// # Errors
+/// As [`pins`].
+pub fn ledger(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
+    let path = archive.own("locks").join(".ledger.lock");
+    let busy = "the ledger stays locked by another process";
+    permit(archive, &path, 1, clock, &|| false, busy)
+}
+
+/// Takes a place among the runs that replace memories.
+///
+/// # Errors
+/// As [`pins`]; the same when `is_cancelled` ends the wait.
+pub fn replacing(
+    archive: &Archive,
+    clock: &dyn Clock,
+    is_cancelled: &dyn Fn() -> bool,
+) -> Result<Permit> {
+    let path = archive.own("locks").join(".replace.lock");
+    let busy = format!("{REPLACING} other runs are replacing memories");
+    permit(archive, &path, REPLACING, clock, is_cancelled, &busy)
+}
+
+/// `busy` says what is the case when none is had.
+fn permit(
+    archive: &Archive,
+    path: &Path,
+    permits: u64,
+    clock: &dyn Clock,
+    is_cancelled: &dyn Fn() -> bool,
+    busy: &str,
+) -> Result<Permit> {
+    let wait = Wait {
+        clock,
+        patience: PATIENCE,
+        is_cancelled,
+    };
+    let permit = acquire(open(archive, path)?, path, permits, &wait)?;
+    permit.ok_or_else(|| {
+        let message = format!("{busy}, and a minute was not enough to wait for it");
+        let who = format!("`fuser -v {}` shows the processes", path.display());
+        Error::new(Kind::Busy, message).hint(who)
+    })
 }
 
 /// The places of one who waits for locks: whoever waits for one of them, too,
 /// comes next. Given back when it is dropped.
 #[derive(Debug)]
 pub struct Queue {
-    _places: Vec<File>,
-}
-
-/// Takes the lock under which pins change and entries are deleted.
-///
-/// # Errors
-/// As [`durable::lock`].
-pub fn pins(archive: &Archive, clock: &dyn Clock) -> Result<Lock> {
-    archive.folder(&Path::new(OWN).join("locks"))?;
-    // No agent has such a name.
-    let path = archive.own("locks").join(".pins.lock");
-    let file = durable::open_as_is(
-        &path,
-        OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(archive.file_mode().as_raw_mode()),
-    )
-    .path("open the lock", &path)?;
-    archive.dress_own(&file, &path)?;
-    durable::lock(&file, &path, clock)?;
-    Ok(Lock { file })
+    _places: Vec<Permit>,
 }
 
 impl Engine {
@@ -152,7 +253,8 @@ impl Engine {
         patience: Duration,
     ) -> Result<Queue> {
         let archive = self.archive();
-        let end = self.clock().instant() + patience;
+        let clock = self.clock();
+        let end = clock.instant() + patience;
         let mut agents: Vec<&str> = agents.into_iter().collect();
         // Everybody in the same order, each place once.
         agents.sort_unstable();
@@ -160,13 +262,12 @@ impl Engine {
         let mut places = Vec::new();
         for agent in &agents {
             let path = archive.own("locks").join(format!("{agent}.queue"));
-            let place = open(archive, &path)?;
-            while !sys::try_lock(place.as_fd()).path("lock", &path)? {
-                if !self.again(end) {
-                    break;
-                }
-            }
-            places.push(place);
+            let wait = Wait {
+                clock,
+                patience: end.saturating_duration_since(clock.instant()),
+                is_cancelled: &|| false,
+            };
+            places.extend(acquire(open(archive, &path)?, &path, 1, &wait)?);
         }
         for agent in agents {
             while holder(archive, agent).is_some() && self.again(end) {}
@@ -204,36 +305,74 @@ impl Engine {
 /// Who holds the lock of an agent, without touching it; `None` when nobody
 /// does. A holder that wrote nothing down is an empty description.
 pub fn holder(archive: &Archive, agent: &str) -> Option<String> {
+    let note = holder_path(archive, agent);
     // Not into a FIFO: that would wait for somebody who writes.
-    let mut file =
-        durable::open_as_is(&path(archive, agent), OpenOptions::new().read(true)).ok()?;
-    if !sys::is_locked(file.as_fd()).ok()? {
+    let open = |path: &Path| durable::open_as_is(path, OpenOptions::new().read(true));
+    let locked = match open(&path(archive, agent)) {
+        // For a member of the archive's group.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => open(&note),
+        file => file,
+    };
+    if sys::lock_conflict(locked.ok()?.as_fd()).ok()? != Some(Conflict::Exclusive) {
         return None;
     }
-    Some(named(&mut file).map_or_else(String::new, |holder| holder.describe()))
+    let holder = open(&note).ok().and_then(|mut file| named(&mut file));
+    Some(holder.map_or_else(String::new, |holder| holder.describe()))
 }
 
-/// Opens the file of a lock, which nobody ever removes: another one in its place
-/// would be another lock.
+/// Opens the file of a lock. Another one in its place would be another lock, so it is
+/// replaced only if others than its owner may open it and no run holds its lock.
 fn open(archive: &Archive, path: &Path) -> Result<File> {
     archive.folder(&Path::new(OWN).join("locks"))?;
-    let file = durable::open_as_is(
-        path,
-        OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(archive.file_mode().as_raw_mode()),
-    )
-    .path("open the lock", path)?;
-    archive.dress_own(&file, path)?;
-    Ok(file)
+    let file = open_or_create(path)?;
+    if archive.is_private(&file, path)? {
+        return Ok(file);
+    }
+    // Two who both find such a file must not remove each other's.
+    let guard_path = archive.own("locks").join(".replaced.lock");
+    let guard = open_or_create(&guard_path)?;
+    while !sys::try_lock(guard.as_fd()).path("lock", &guard_path)? {
+        std::thread::sleep(BETWEEN);
+    }
+    let file = open_or_create(path)?;
+    let held = sys::lock_conflict(file.as_fd()).path("lock", path)? == Some(Conflict::Exclusive);
+    let file = match archive.is_private(&file, path)? || held {
+        true => Ok(file),
+        false => {
+            std::fs::remove_file(path).path("replace", path)?;
+            open_or_create(path)
+        }
+    };
+    sys::unlock(guard.as_fd());
+    file
+}
+
+fn open_or_create(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    durable::open_as_is(path, options.mode(PRIVATE)).path("open the lock", path)
+}
+
+/// Whether a file that was opened at a path still stands there.
+fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
+    let opened = file.metadata().map(identity);
+    let stands = std::fs::symlink_metadata(path).map(identity);
+    matches!((opened, stands), (Ok(opened), Ok(stands)) if opened == stands)
 }
 
 /// The file of an agent's lock.
-pub(super) fn path(archive: &Archive, agent: &str) -> PathBuf {
+fn path(archive: &Archive, agent: &str) -> PathBuf {
     archive.own("locks").join(format!("{agent}.lock"))
+}
+
+/// The file in which the holder of an agent's lock is written down, which changes when
+/// the lock is taken and given back.
+pub(super) fn holder_path(archive: &Archive, agent: &str) -> PathBuf {
+    match archive.has_group() {
+        true => archive.own("locks").join(format!("{agent}.holder")),
+        false => path(archive, agent),
+    }
 }
 
 /// Who has just taken a lock writes it down a moment later.

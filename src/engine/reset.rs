@@ -14,6 +14,9 @@
 //!    go on;
 //! 5. read back, record in the ledger, end the transaction.
 //!
+//! Before its first memory is replaced, a run takes one of a few places among the runs
+//! that replace memories: a record that is due then never waits for long.
+//!
 //! Agents take these steps together, a batch at a time: what one step changed is
 //! flushed to the disk for all of them at once, before any of them takes the
 //! next. Each host has a lane of its own, and so has each file system that may hang,
@@ -49,8 +52,10 @@ pub use report::{AgentResult, Progress, Report, Stage};
 
 use super::address::RecordedAddress;
 use super::hosts::{Site, at_once, batch_size, for_each, side_by_side};
-use super::ledger::{Act, Event, Outcome};
+use super::ledger::{Act, Event, Ledger, Outcome};
+use super::lock;
 use super::plan::Plan;
+use super::semaphore::Permit;
 use super::{Engine, Trigger};
 use crate::baseline::Shelf;
 use crate::config::Agent;
@@ -67,6 +72,9 @@ struct Run<'a> {
     id: String,
     bound: bool,
     cancel: &'a AtomicBool,
+    /// This run's place among those that replace memories, or why it has none; not
+    /// asked for before a memory is to be replaced.
+    place: Mutex<Option<Result<Permit, Error>>>,
     shared: Mutex<Shared<'a>>,
 }
 
@@ -100,6 +108,7 @@ impl Engine {
             id: run_id(),
             bound,
             cancel,
+            place: Mutex::default(),
             shared: Mutex::new(Shared {
                 trouble: Vec::new(),
                 shelf: Shelf::new(&self.config().general),
@@ -137,6 +146,25 @@ impl Engine {
 impl<'a> Run<'a> {
     fn shared(&self) -> MutexGuard<'_, Shared<'a>> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sees to it that what is replaced from now on can be recorded: the ledger can be
+    /// opened for an append, and no more runs are replacing memories than can append
+    /// to it within the time that each waits for it.
+    ///
+    /// # Errors
+    /// Why no memory may be replaced.
+    fn admit(&self) -> Result<(), Error> {
+        let archive = self.engine.archive();
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let take = || {
+            Ledger::open(archive)?;
+            lock::replacing(archive, self.engine.clock(), &|| self.is_cancelled())
+        };
+        match place.get_or_insert_with(take) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.clone()),
+        }
     }
 
     /// What comes after the last agent: retention, and the report.
@@ -192,6 +220,9 @@ impl<'a> Run<'a> {
             report.results.len() - report.count(Outcome::Ok) - report.count(Outcome::Unchanged),
         ));
         self.write_lines();
+        // Not only when the last thread of this run lets go of it.
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(place.take());
         report
     }
 

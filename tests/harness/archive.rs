@@ -1,11 +1,19 @@
 //! The archive under the hand: entries in other spellings, and who else may open its
 //! files.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 
-use super::fixture::BASELINE;
+use rustix::fs::{FlockOperation, fcntl_lock};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::fixture::{BASELINE, Fleet, is_root};
 use super::mounts::{Mount, may_mount};
-use super::scene::{Had, Scene, is_ok};
+use super::scene::{Had, Scene, is_ok, said};
+use super::tools::{Running, ground, wait_for};
 
 #[test]
 fn pin_through_a_bind_mount_is_of_the_entry() {
@@ -31,4 +39,194 @@ fn pin_through_a_bind_mount_is_of_the_entry() {
         fs::read(scene.fleet.memory("scout")).unwrap(),
         BASELINE.as_bytes()
     );
+}
+
+/// A fleet whose archive the members of a group may read, and the group's number;
+/// none where this process cannot give files to a group.
+fn fleet_with_group(agents: &[&str]) -> Option<(tempfile::TempDir, Fleet, u32)> {
+    if !is_root() {
+        println!("skipped: needs root");
+        return None;
+    }
+    let groups = fs::read_to_string("/etc/group").unwrap_or_default();
+    let fields = |line: &str| line.split(':').map(String::from).collect::<Vec<String>>();
+    let mut groups = groups.lines().map(fields);
+    let Some(group) = groups.find(|it| it[0] == "daemon") else {
+        println!("skipped: there is no group daemon");
+        return None;
+    };
+    let (temporary, root) = ground(true);
+    let fleet = Fleet::new(&root, &root.join("archives"), agents);
+    let config = fs::read_to_string(fleet.config()).unwrap();
+    let general = "[general]\narchive_group = daemon\n";
+    fs::write(fleet.config(), config.replace("[general]\n", general)).unwrap();
+    Some((temporary, fleet, group[2].parse().unwrap()))
+}
+
+fn note(fleet: &Fleet, agent: &str, text: &str) -> File {
+    let mut memory = File::options()
+        .append(true)
+        .create(true)
+        .open(fleet.memory(agent))
+        .unwrap();
+    memory.write_all(text.as_bytes()).unwrap();
+    memory
+}
+
+/// Everything below a directory that is no directory.
+fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for item in fs::read_dir(directory).unwrap() {
+        let path = item.unwrap().path();
+        match path.is_dir() {
+            true => files.extend(files_below(&path)),
+            false => files.push(path),
+        }
+    }
+    files
+}
+
+/// Shared locks on all of the files that the group may read, as a member takes them.
+fn shared_locks(archive: &Path) -> Vec<File> {
+    let files = files_below(archive).into_iter();
+    let readable = files.filter(|path| fs::metadata(path).unwrap().mode() & 0o040 != 0);
+    let lock = |path: PathBuf| {
+        let file = File::open(path).unwrap();
+        fcntl_lock(&file, FlockOperation::NonBlockingLockShared).unwrap();
+        file
+    };
+    readable.map(lock).collect()
+}
+
+#[test]
+fn shared_locks_of_the_group_block_nothing() {
+    let Some((_temporary, fleet, _)) = fleet_with_group(&["scout"]) else {
+        return;
+    };
+    drop(note(&fleet, "scout", BASELINE));
+    drop(note(&fleet, "scout", "- one\n"));
+    is_ok(&fleet.run(&["reset", "--all"]));
+    let entries = fleet.entries("scout");
+    let entry = format!("scout/{}", entries.first_key_value().unwrap().0);
+    is_ok(&fleet.run(&["archive", "pin", &entry]));
+    let locks = fleet.archive.join(".shepherd/locks");
+    let held = shared_locks(&fleet.archive);
+    assert!(
+        held.len() > 3,
+        "the group reads entries, the ledger, the log"
+    );
+    for path in files_below(&locks) {
+        let is_note = path.extension().is_some_and(|end| end == "holder");
+        let mode = fs::metadata(&path).unwrap().mode() & 0o7777;
+        assert_eq!(mode, if is_note { 0o640 } else { 0o600 }, "{path:?}");
+    }
+    drop(note(&fleet, "scout", "- two\n"));
+    for verb in [
+        &["reset", "scout"][..],
+        &["undo", "scout", "--wait", "5"],
+        &["archive", "unpin", &entry],
+    ] {
+        is_ok(&fleet.run(verb));
+    }
+    drop(held);
+}
+
+/// As versions before left them: of mode 0640, and somebody has had them open since.
+#[test]
+fn shared_lock_on_a_lock_file_of_before_blocks_nothing() {
+    let Some((_temporary, fleet, _)) = fleet_with_group(&["scout"]) else {
+        return;
+    };
+    drop(note(&fleet, "scout", BASELINE));
+    is_ok(&fleet.run(&["reset", "--all", "--wait", "1"]));
+    let locks = fleet.archive.join(".shepherd/locks");
+    for path in files_below(&locks) {
+        fs::set_permissions(path, fs::Permissions::from_mode(0o640)).unwrap();
+    }
+    let held = shared_locks(&locks);
+    assert!(held.len() >= 3);
+    drop(note(&fleet, "scout", "- note\n"));
+    is_ok(&fleet.run(&["reset", "--all"]));
+    let mode = |name: &str| fs::metadata(locks.join(name)).unwrap().mode() & 0o7777;
+    assert_eq!((mode("scout.lock"), mode(".ledger.lock")), (0o600, 0o600));
+    drop(held);
+}
+
+#[test]
+fn member_of_the_group_sees_who_works() {
+    let Some((_temporary, fleet, group)) = fleet_with_group(&["scout"]) else {
+        return;
+    };
+    drop(note(&fleet, "scout", BASELINE));
+    let member = || {
+        let mut command = fleet.command(&[], &["status"]);
+        let output = command.uid(65_534).gid(group).output().unwrap();
+        said(&output)
+    };
+    is_ok(&fleet.run(&["reset", "--all"]));
+    assert!(!member().contains("locked"), "{}", member());
+    let writer = note(&fleet, "scout", "- note\n");
+    let mut run = Running::on(&fleet, &["reset", "scout"]);
+    wait_for("a displaced file", || !fleet.litter("scout").is_empty());
+    let pid = Pid::from_raw(run.pid().cast_signed()).unwrap();
+    kill_process(pid, Signal::STOP).unwrap();
+    let named = format!("(process {}, since ", run.pid());
+    assert!(member().contains(&named), "{}", member());
+    run.kill();
+    run.end();
+    assert!(!member().contains("locked"), "{}", member());
+    drop(writer);
+}
+
+#[test]
+fn ledger_that_cannot_be_written_leaves_memories_alone() {
+    if !may_mount("archive::ledger_that_cannot_be_written_leaves_memories_alone") {
+        return;
+    }
+    let scene = Scene::new(&[("scout", Had::scratch("- one\n"))]);
+    let fleet = &scene.fleet;
+    is_ok(&fleet.run(&["reset", "--all"]));
+    drop(note(fleet, "scout", "- two\n"));
+    let before = fs::read(fleet.memory("scout")).unwrap();
+    let ledger = fleet.archive.join(".shepherd/ledger.jsonl");
+    let mount = Mount::file(&["--bind", ledger.to_str().unwrap()], &ledger).unwrap();
+    mount.again("bind,ro");
+    let output = fleet.run(&["reset", "--all"]);
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    assert!(
+        said(&output).contains("cannot open the ledger"),
+        "{}",
+        said(&output)
+    );
+    assert_eq!(fs::read(fleet.memory("scout")).unwrap(), before);
+    assert_eq!((fleet.litter("scout"), fleet.pending()), (vec![], vec![]));
+    drop(mount);
+    is_ok(&fleet.run(&["reset", "--all"]));
+}
+
+#[test]
+fn run_that_waits_for_its_place_changes_nothing() {
+    let (_temporary, root) = ground(true);
+    let fleet = Fleet::new(&root, &root.join("archives"), &["scout"]);
+    drop(note(&fleet, "scout", BASELINE));
+    is_ok(&fleet.run(&["reset", "--all"]));
+    drop(note(&fleet, "scout", "- note\n"));
+    let before = fs::read(fleet.memory("scout")).unwrap();
+    let locks = fleet.archive.join(".shepherd/locks");
+    let mut options = File::options();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let places = options.open(locks.join(".replace.lock")).unwrap();
+    fcntl_lock(&places, FlockOperation::LockExclusive).unwrap();
+    let heeding = ["env", "--default-signal=INT,TERM"];
+    let run = Running::start(fleet.command(&heeding, &["reset", "scout"]));
+    let lock = locks.join("scout.lock");
+    wait_for("the lock", || fs::read(&lock).unwrap().starts_with(b"{"));
+    let pid = Pid::from_raw(run.pid().cast_signed()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    let ended = run.end();
+    assert_eq!(ended.code, Some(130), "{ended:?}");
+    assert_eq!(fs::read(fleet.memory("scout")).unwrap(), before);
+    assert_eq!((fleet.litter("scout"), fleet.pending()), (vec![], vec![]));
+    drop(places);
+    is_ok(&fleet.run(&["reset", "--all"]));
 }

@@ -335,7 +335,6 @@ fn a_reset_flushes_in_the_order_of_its_table() {
         "agents/scout before the transaction record goes",
         "archives before anything in an agent's folder",
         "archives/.shepherd before anything in an agent's folder",
-        "archives/.shepherd before the transaction record goes",
         "archives/.shepherd/baselines before anything in an agent's folder",
         "archives/.shepherd/ledger.jsonl before the transaction record goes",
         "archives/.shepherd/tx before anything in an agent's folder",

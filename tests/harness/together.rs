@@ -14,7 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fixture::{BASELINE, Fleet, files, full};
 use crate::terminal::{Terminal, command};
-use crate::tools::{Ended, Random, Running, alone, ground, wait_for};
+use crate::tools::{BOUND, Ended, Random, Running, alone, ground, wait_for};
+use crate::trace::can_trace;
 
 const SEED: u64 = 5_031_417;
 
@@ -305,6 +306,38 @@ fn eight_at_once_on_one_archive_keep_its_account_whole() {
         assert_eq!(scene.fleet.entries(agent).len(), times);
     }
     println!("8 processes: {records} records in one chain");
+}
+
+/// On a slow disk each of them has the ledger for a while.
+#[test]
+fn many_processes_at_once_all_record_what_they_did() {
+    if !can_trace() {
+        return;
+    }
+    let _alone = alone();
+    let (number, delay) = if full() { (100, 300_000) } else { (8, 30_000) };
+    let agents: Vec<String> = (0..number).map(|it| format!("agent-{it}")).collect();
+    let agents: Vec<&str> = agents.iter().map(String::as_str).collect();
+    let scene = Scene::new(&agents);
+    let syncs = "fsync,fdatasync,syncfs";
+    let inject = format!("--inject={syncs}:delay_exit={delay}");
+    let trace = format!("--trace={syncs}");
+    let wrapper = ["strace", "-f", "-o", "/dev/null", &trace, &inject];
+    let runs: Vec<Running> = agents
+        .iter()
+        .map(|agent| {
+            drop(scene.note(agent, "- note\n"));
+            Running::start(scene.fleet.command(&wrapper, &["reset", agent]))
+        })
+        .collect();
+    let ends = runs.into_iter().map(|run| run.end_within(BOUND * 5));
+    let ends: Vec<Ended> = ends.collect();
+    for ended in &ends {
+        is_ok(ended);
+    }
+    assert_eq!(scene.is_whole(), number);
+    let longest = ends.iter().map(|ended| ended.took).max();
+    println!("{number} at once, {delay} us a sync: all recorded, the last after {longest:?}");
 }
 
 #[test]

@@ -350,7 +350,13 @@ fn a_groups_archive_has_its_modes_whatever_the_umask_and_the_last_kill() {
             }
             for path in paths {
                 let (meta, dir) = (fs::metadata(&path).unwrap(), path.is_dir());
-                let want = if dir { 0o2750 } else { 0o640 };
+                let is_lock = path.extension().is_some_and(|end| end == "lock");
+                let want = match dir {
+                    true => 0o2750,
+                    // Who may read a file can hold a lock on it.
+                    false if is_lock => 0o600,
+                    false => 0o640,
+                };
                 if meta.mode() & 0o7777 != want || meta.gid() == 0 {
                     wrong.push(format!("{} {:o}", path.display(), meta.mode()));
                 }
@@ -378,10 +384,11 @@ fn a_groups_archive_has_its_modes_whatever_the_umask_and_the_last_kill() {
     for name in [
         "reset.log",
         ".shepherd/ledger.jsonl",
-        ".shepherd/locks/code-reviewer.lock",
+        ".shepherd/locks/code-reviewer.holder",
     ] {
         spoil(name, 0o600);
     }
+    spoil(".shepherd/locks/code-reviewer.lock", 0o640);
     reset();
     assert_eq!(wrong(), Vec::<String>::new());
 }
@@ -432,6 +439,7 @@ fn a_holder_that_cannot_be_written_down_is_no_reason_to_give_up() {
     fs::create_dir_all(&locks).unwrap();
     // Every write to it fails with "no space left on device".
     match std::process::Command::new("mknod")
+        .args(["-m", "600"])
         .arg(locks.join("scout.lock"))
         .args(["c", "1", "7"])
         .status()

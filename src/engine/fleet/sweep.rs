@@ -190,7 +190,7 @@ impl Sweep {
             memory: seen.memory,
             folder: seen.folder,
             baseline: stamp(&baseline),
-            lock: stamp(&lock::path(engine.archive(), &agent.name)),
+            lock: stamp(&lock::holder_path(engine.archive(), &agent.name)),
             common,
         }
     }

@@ -198,6 +198,7 @@ impl<'r, 'a> Lane<'r, 'a> {
     /// files a writer still has open.
     fn batch(&mut self) {
         let turns = self.begin();
+        let turns = self.admit(turns);
         let turns = self.flush(turns, |_, taken| taken.contents().collect());
         let turns = self.each(turns, Run::prepare);
         let turns = self.flush(turns, |_, (_, changed)| std::mem::take(changed));
@@ -219,6 +220,24 @@ impl<'r, 'a> Lane<'r, 'a> {
         while self.open.len() > self.batch_size {
             self.wait();
         }
+    }
+
+    /// Refuses those that could perhaps not be recorded once their memories were
+    /// replaced; nothing is done yet to any of them.
+    fn admit(&mut self, turns: Turns<'a, Taken>) -> Turns<'a, Taken> {
+        if turns.is_empty() {
+            return turns;
+        }
+        let Err(error) = self.run.admit() else {
+            return turns;
+        };
+        for (turn, _) in turns.into_iter().rev() {
+            match self.run.is_cancelled() {
+                true => self.queue.push_front(turn.waiting),
+                false => self.refused(error.clone(), turn.event, turn.waiting.lock),
+            }
+        }
+        Vec::new()
     }
 
     /// Does this for each: one after the other on this machine, and all at once

@@ -1,0 +1,199 @@
+//! Semaphores that processes share: permits are locks on the first bytes of a file,
+//! and are given in the order in which they were asked for.
+//!
+//! A waiter locks one of the bytes behind the permits, the one of the microsecond in
+//! which it came, and takes a permit when nobody waits before it. The kernel gives
+//! back what a process held, however it ends. Where the clock is set back, later
+//! waiters pass earlier ones; the number of permits holds in any case.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::error::{PathContext, Result};
+use crate::sys;
+
+/// How often the first in the queue tries to get a permit.
+const FIRST_INTERVAL: Duration = Duration::from_millis(1);
+
+/// How often the others look whether they are the first.
+const QUEUE_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How many waiters may have come in the same microsecond.
+const MAX_TICKETS: u64 = 10_000;
+
+/// Behind every byte that is ever locked.
+const END: u64 = i64::MAX as u64;
+
+/// One of the permits, until it is dropped.
+#[derive(Debug)]
+pub struct Permit {
+    file: File,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        // Closing it is not enough: a child that another thread is just starting has
+        // a copy of the descriptor until it becomes another program.
+        sys::unlock(self.file.as_fd());
+    }
+}
+
+/// How long to wait for a permit.
+pub struct Wait<'a> {
+    /// Where times come from.
+    pub clock: &'a dyn Clock,
+    /// No longer than this.
+    pub patience: Duration,
+    /// Nor any longer when this is true.
+    pub is_cancelled: &'a dyn Fn() -> bool,
+}
+
+/// Waits for one of the permits of the semaphore that `file` is; none when the wait
+/// is over. `path` is for messages.
+///
+/// # Errors
+/// What the system answered.
+pub fn acquire(file: File, path: &Path, permits: u64, wait: &Wait<'_>) -> Result<Option<Permit>> {
+    // Dropped early, it gives everything back.
+    let held = Permit { file };
+    let file = held.file.as_fd();
+    let end = wait.clock.instant() + wait.patience;
+    let mut ticket = None;
+    loop {
+        let before = permits..ticket.unwrap_or(END);
+        let is_first = sys::conflict(file, before).path("lock", path)?.is_none();
+        if is_first {
+            for permit in 0..permits {
+                if sys::try_lock_bytes(file, permit..permit + 1).path("lock", path)? {
+                    if let Some(ticket) = ticket {
+                        sys::unlock_bytes(file, ticket..ticket + 1);
+                    }
+                    return Ok(Some(held));
+                }
+            }
+        }
+        if ticket.is_none() {
+            let now = wait.clock.now().timestamp_micros();
+            let first = u64::try_from(now).unwrap_or_default().max(permits + 1);
+            for free in first..first.saturating_add(MAX_TICKETS) {
+                if sys::try_lock_bytes(file, free..free + 1).path("lock", path)? {
+                    ticket = Some(free);
+                    break;
+                }
+            }
+        }
+        if wait.clock.instant() >= end || (wait.is_cancelled)() {
+            return Ok(None);
+        }
+        wait.clock.sleep(match is_first {
+            true => FIRST_INTERVAL,
+            false => QUEUE_INTERVAL,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
+    use std::thread;
+
+    use super::*;
+    use crate::clock::System;
+
+    fn open(path: &Path) -> File {
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false);
+        options.open(path).unwrap()
+    }
+
+    fn acquire_at(path: &Path, permits: u64, patience: u64) -> Option<Permit> {
+        let wait = Wait {
+            clock: &System,
+            patience: Duration::from_secs(patience),
+            is_cancelled: &|| false,
+        };
+        acquire(open(path), path, permits, &wait).unwrap()
+    }
+
+    /// How many wait.
+    fn waiting(path: &Path, permits: u64) -> usize {
+        fn within(file: &File, bytes: Range<u64>) -> usize {
+            if bytes.is_empty() {
+                return 0;
+            }
+            match sys::conflict_at(file.as_fd(), bytes.clone()).unwrap() {
+                None => 0,
+                Some(at) => 1 + within(file, bytes.start..at) + within(file, at + 1..bytes.end),
+            }
+        }
+        within(&open(path), permits..END)
+    }
+
+    #[test]
+    fn permits_are_given_in_the_order_of_arrival() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = Arc::new(folder.path().join("lock"));
+        let held = acquire_at(&path, 1, 0).unwrap();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut threads = Vec::new();
+        for number in 0..12 {
+            let (path, order) = (Arc::clone(&path), Arc::clone(&order));
+            let waits = {
+                let path = Arc::clone(&path);
+                move || waiting(&path, 1) > number
+            };
+            threads.push(thread::spawn(move || {
+                let permit = acquire_at(&path, 1, 60).unwrap();
+                order.lock().unwrap().push(number);
+                drop(permit);
+            }));
+            while !waits() {
+                thread::yield_now();
+            }
+        }
+        drop(held);
+        threads.into_iter().for_each(|it| it.join().unwrap());
+        assert_eq!(*order.lock().unwrap(), (0..12).collect::<Vec<usize>>());
+    }
+
+    #[test]
+    fn no_more_permits_are_held_than_there_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for _ in 0..20 {
+                scope.spawn(|| {
+                    let permit = acquire_at(&path, 3, 60).unwrap();
+                    most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                    thread::yield_now();
+                    now.fetch_sub(1, Ordering::SeqCst);
+                    drop(permit);
+                });
+            }
+        });
+        assert!((1..=3).contains(&most.into_inner()));
+    }
+
+    #[test]
+    fn wait_ends_without_a_permit_and_leaves_no_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let held = acquire_at(&path, 1, 0).unwrap();
+        assert!(acquire_at(&path, 1, 0).is_none());
+        assert_eq!(waiting(&path, 1), 0);
+        let wait = Wait {
+            clock: &System,
+            patience: Duration::from_secs(3600),
+            is_cancelled: &|| true,
+        };
+        assert!(acquire(open(&path), &path, 1, &wait).unwrap().is_none());
+        drop(held);
+        assert!(acquire_at(&path, 1, 0).is_some());
+    }
+}
