@@ -1,8 +1,10 @@
 //! What help and palette offer, and which of it a few letters choose.
 
+use std::cmp::Reverse;
+
 use super::command::{self, Category, Command, Context};
 use super::filter;
-use super::model::{Chooser, Item, Model, Overlay, Row, Sort, twin};
+use super::model::{Chooser, Item, Model, Overlay, Row, Sort, Tab, twin};
 use super::theme;
 use crate::engine::State;
 
@@ -69,30 +71,158 @@ fn has_words(text: &str, query: &str) -> bool {
 /// The row under the cursor: where the item is now that the cursor came to, if it is
 /// still offered.
 pub fn place(chooser: &Chooser, choices: &[Choice]) -> Option<usize> {
-    match &chooser.on {
-        Some(on) => choices.iter().position(|choice| choice.item == *on),
-        None => None,
-    }
+    let on = chooser.on.as_ref()?;
+    choices.iter().position(|choice| choice.item == *on)
 }
 
 /// Opens an overlay, or goes on with it, its cursor on an item.
 pub fn show(model: &mut Model, mut overlay: Overlay) {
     let choices = choices(model, &overlay);
     if let Overlay::Help(chooser) | Overlay::Palette(chooser) = &mut overlay {
-        chooser.cursor = chooser.cursor.min(choices.len().saturating_sub(1));
-        chooser.on = choices.into_iter().nth(chooser.cursor).map(|it| it.item);
+        let meant = || unambiguous(&choices, &chooser.query);
+        let cursor = chooser.cursor.or_else(meant);
+        chooser.cursor = cursor.map(|cursor| cursor.min(choices.len().saturating_sub(1)));
+        let on = chooser
+            .cursor
+            .and_then(|cursor| choices.into_iter().nth(cursor));
+        chooser.on = on.map(|choice| choice.item);
     }
     model.overlay = Some(overlay);
+}
+
+/// Why Enter runs nothing, where no item is under the cursor.
+pub fn objection(chooser: &Chooser, choices: &[Choice]) -> String {
+    let query = chooser.query.trim();
+    match choices.len() {
+        0 => format!("nothing matches `{query}`"),
+        _ if query.is_empty() => "type a few letters of a name, or choose with Down".to_string(),
+        count => format!("`{query}` fits {count} entries: type more, or choose with Down"),
+    }
+}
+
+/// The only item that a query can mean: the one whose name it is, else the only one
+/// whose name begins with it, else the only one that it fits at all.
+fn unambiguous(choices: &[Choice], query: &str) -> Option<usize> {
+    let query = query.trim().to_lowercase();
+    let with = |fit: Fit| {
+        let of = |choice: &Choice| Fit::new(choice, &query) == fit;
+        let mut found = choices.iter().enumerate().filter(|(_, choice)| of(choice));
+        (found.next().map(|(at, _)| at), found.next().is_some())
+    };
+    if query.is_empty() {
+        return None;
+    }
+    for fit in [Fit::Name, Fit::ShortName, Fit::Prefix] {
+        match with(fit) {
+            (Some(at), false) => return Some(at),
+            (Some(_), true) => return None,
+            (None, _) => {}
+        }
+    }
+    (choices.len() == 1).then_some(0)
+}
+
+/// How the name of a choice fits a query, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    /// It is the query.
+    Name,
+    /// It is the query behind the word of its kind, as in `agent scout`.
+    ShortName,
+    /// It begins with the query, with the word of its kind or without it.
+    Prefix,
+    /// It has the query in it.
+    Part,
+    /// It does not; letters or words of the query stand elsewhere.
+    Loose,
+}
+
+impl Fit {
+    /// `query` is in lower case.
+    fn new(choice: &Choice, query: &str) -> Fit {
+        let name = choice.id.to_lowercase();
+        let kind = KINDS.iter().find_map(|kind| name.strip_prefix(kind));
+        let short = kind.unwrap_or(&name);
+        // `:q` is quit, whatever else has a q.
+        if name == query || (query == "q" && name == "quit") {
+            Fit::Name
+        } else if short == query {
+            Fit::ShortName
+        } else if name.starts_with(query) || short.starts_with(query) {
+            Fit::Prefix
+        } else if name.contains(query) {
+            Fit::Part
+        } else {
+            Fit::Loose
+        }
+    }
 }
 
 /// What begins the names of all that are no commands.
 const KINDS: [&str; 4] = ["agent ", "filter ", "sort ", "theme "];
 
 fn palette(model: &Model, chooser: &Chooser) -> Vec<Choice> {
-    let commands = command::offered(model).filter(|spec| spec.command != Command::Palette);
+    let mut choices = entries(model);
+    let query = chooser.query.trim();
+    if query.is_empty() {
+        return choices;
+    }
+    // Behind one of these words nothing else is meant, and nothing like it.
+    let begun = chooser.query.trim_start();
+    let kind = KINDS.iter().find(|kind| begun.starts_with(**kind));
+    let score = |choice: &Choice| match kind {
+        None => filter::score(query, &format!("{} {}", choice.id, choice.title)),
+        Some(kind) => {
+            let name = choice.id.strip_prefix(kind)?;
+            let text = format!("{name} {}", choice.title);
+            has_words(&text, &begun[kind.len()..]).then_some(0)
+        }
+    };
+    let lower = query.to_lowercase();
+    let mut scored: Vec<(Fit, Reverse<u32>, Choice)> = choices
+        .drain(..)
+        .filter_map(|choice| Some((Fit::new(&choice, &lower), Reverse(score(&choice)?), choice)))
+        .collect();
+    scored.sort_by_key(|(fit, score, _)| (*fit, *score));
+    choices.extend(scored.into_iter().map(|(_, _, choice)| choice));
+    if let Some(name) = query.strip_prefix("theme ").map(str::trim)
+        && choices.is_empty()
+        && theme::is_name(name)
+    {
+        // Its file may have been made a moment ago.
+        let title = format!("Wear the theme of the file {name}.toml, if there is one");
+        choices.push(simple(
+            Item::Theme(name.to_string()),
+            query.to_string(),
+            title,
+        ));
+    }
+    choices
+}
+
+/// Everything that the palette offers: commands, screens among them, tabs, orders,
+/// themes, filters, agents.
+fn entries(model: &Model) -> Vec<Choice> {
+    // The diff is there as a tab.
+    let commands = command::offered(model)
+        .filter(|spec| !matches!(spec.command, Command::Palette | Command::OpenDiff));
     let mut choices: Vec<Choice> = commands
         .map(|spec| of_command(model, spec.command))
         .collect();
+    if let Some(agent) = model.subject().or(model.cursor.as_deref()) {
+        choices.extend(Tab::ALL.into_iter().map(|tab| Choice {
+            keys: match tab {
+                Tab::Diff => model.preferences.keymap.listed(Command::OpenDiff),
+                _ => String::new(),
+            },
+            twin: twin::of_tab(tab, agent),
+            ..simple(
+                Item::Tab(tab, agent.to_string()),
+                tab.word().to_string(),
+                format!("{} of {agent}", tab.title()),
+            )
+        }));
+    }
     choices.extend(Sort::ALL.into_iter().map(|sort| {
         simple(
             Item::Sort(sort),
@@ -122,47 +252,6 @@ fn palette(model: &Model, chooser: &Chooser) -> Vec<Choice> {
             format!("Open {}, {}", row.name, row.state()),
         )
     }));
-    let query = chooser.query.trim();
-    if query.is_empty() {
-        return choices;
-    }
-    // Behind one of these words nothing else is meant, and nothing like it.
-    let begun = chooser.query.trim_start();
-    let kind = KINDS.iter().find(|kind| begun.starts_with(**kind));
-    let score = |choice: &Choice| match kind {
-        None => filter::score(query, &format!("{} {}", choice.id, choice.title)),
-        Some(kind) => {
-            let name = choice.id.strip_prefix(kind)?;
-            let text = format!("{name} {}", choice.title).to_lowercase();
-            let mut words = begun[kind.len()..].split_whitespace();
-            words
-                .all(|word| text.contains(&word.to_lowercase()))
-                .then_some(0)
-        }
-    };
-    let mut scored: Vec<(bool, u32, Choice)> = choices
-        .into_iter()
-        .filter_map(|choice| {
-            let score = score(&choice)?;
-            // `:q` is quit, whatever else has a q.
-            let exact = choice.id.starts_with(query) || (query == "q" && choice.id == "quit");
-            Some((exact, score, choice))
-        })
-        .collect();
-    scored.sort_by_key(|(exact, score, _)| std::cmp::Reverse((*exact, *score)));
-    let mut choices: Vec<Choice> = scored.into_iter().map(|(_, _, choice)| choice).collect();
-    if let Some(name) = query.strip_prefix("theme ").map(str::trim)
-        && choices.is_empty()
-        && theme::is_name(name)
-    {
-        // Its file may have been made a moment ago.
-        let title = format!("Wear the theme of the file {name}.toml, if there is one");
-        choices.push(simple(
-            Item::Theme(name.to_string()),
-            query.to_string(),
-            title,
-        ));
-    }
     choices
 }
 

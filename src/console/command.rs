@@ -186,7 +186,7 @@ macro_rules! table {
 }
 
 table! {
-    OpenDiff      "diff"          "diff"        Look    &[Fleet, Plan, Outcome], ["d"], "Open the live diff of the agent under the cursor";
+    OpenDiff      "diff"          "diff"        Look    &[Fleet, Agent, Plan, Run, Outcome, Log], ["d"], "Show the live diff of the agent under the cursor";
     PlanReset     "reset"         "reset plan"  Act     &[Fleet, Agent], ["X"], "Plan a reset of the marked agents, else of the one under the cursor; changes nothing yet";
     PlanUndo      "undo"          "undo"        Act     &[Fleet, Agent, Outcome], ["z" "u"], "Plan to undo the last reset of the marked agents, else of the one under the cursor; at a result, that run";
     PlanRedo      "redo"          ""            Act     &[Fleet, Agent], ["Z"], "Plan to take the last undo back";
@@ -398,11 +398,12 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
                 "nothing was done to it yet",
             )
         }
-        Command::OpenDiff if model.screen == Screen::Reset => match &model.reset.stage {
-            Stage::Planning(_) => Err("the plan is still being made".to_string()),
-            _ => Ok(()),
+        Command::OpenDiff => match model.subject() {
+            Some(_) => Ok(()),
+            None if model.has_plan() => Err("the plan is still being made".to_string()),
+            None => Err("there is no agent under the cursor".to_string()),
         },
-        Command::OpenDiff | Command::GoAgent | Command::Mark | Command::MarkRange => {
+        Command::GoAgent | Command::Mark | Command::MarkRange => {
             need(model.cursor.is_some(), "there is no agent under the cursor")
         }
         Command::EditBaseline => {

@@ -315,17 +315,40 @@ pub struct Answering {
 }
 
 /// A list to choose from by a few letters.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chooser {
     /// What was typed.
     pub query: String,
     /// Whether typing goes into the query.
     pub typing: bool,
-    /// The row under the cursor.
-    pub cursor: usize,
+    /// The row under the cursor. There is none while a query fits several items and no
+    /// key has chosen one of them.
+    pub cursor: Option<usize>,
     /// The item that was there when the cursor came: what a key acts on, whatever
     /// has moved since.
     pub on: Option<Item>,
+}
+
+impl Chooser {
+    /// A list to move through; its cursor is on the first item.
+    pub fn browsing() -> Chooser {
+        Chooser {
+            query: String::new(),
+            typing: false,
+            cursor: Some(0),
+            on: None,
+        }
+    }
+
+    /// A list to search, with the beginning of a query.
+    pub fn searching(query: &str) -> Chooser {
+        Chooser {
+            query: query.to_string(),
+            typing: true,
+            cursor: None,
+            on: None,
+        }
+    }
 }
 
 /// An item of a chooser.
@@ -341,6 +364,8 @@ pub enum Item {
     Filter(String, String),
     /// Open an agent.
     Agent(String),
+    /// Show a tab of an agent.
+    Tab(Tab, String),
 }
 
 /// A line that is being typed.

@@ -17,7 +17,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::command::{self, Category, Command, Context};
 use super::keymap::written;
-use super::model::{Level, Model, Prompt, SMALLEST, Screen};
+use super::model::{Level, Model, Prompt, SMALLEST, Screen, Tab};
 use super::theme::{Role, Theme, of_state};
 use crate::engine::State;
 use crate::untrusted::{self, View};
@@ -211,6 +211,13 @@ fn fits_stage(command: Command, model: &Model) -> bool {
     if command == Command::HostAway {
         return matches!(model.context(), Context::Fleet | Context::Hosts);
     }
+    if model.context() == Context::Log {
+        return match command {
+            Command::GoLog => false,
+            Command::OpenDiff => model.subject().is_some(),
+            _ => true,
+        };
+    }
     if model.context() == Context::Agent {
         let texts = matches!(
             command,
@@ -218,6 +225,7 @@ fn fits_stage(command: Command, model: &Model) -> bool {
         ) || matches!(command, Command::Reveal | Command::Full | Command::Page);
         return match command {
             Command::Open => model.agent.is_list(),
+            Command::OpenDiff => model.agent.tab != Tab::Diff,
             _ => !(texts && model.agent.is_list()),
         };
     }

@@ -45,6 +45,26 @@ impl Tab {
     /// All tabs.
     pub const ALL: [Tab; 4] = [Tab::Diff, Tab::Scratch, Tab::Facts, Tab::History];
 
+    /// Its name in the palette.
+    pub fn word(self) -> &'static str {
+        match self {
+            Tab::Diff => "diff",
+            Tab::Scratch => "scratch",
+            Tab::Facts => "facts",
+            Tab::History => "history",
+        }
+    }
+
+    /// What it shows, in a line.
+    pub fn title(self) -> &'static str {
+        match self {
+            Tab::Diff => "Show the live diff",
+            Tab::Scratch => "Show the notes below the separator",
+            Tab::Facts => "Show all that is known",
+            Tab::History => "Show the runs",
+        }
+    }
+
     /// So many tabs further, round the ends.
     pub fn step(self, by: usize) -> Tab {
         let here = Tab::ALL.iter().position(|tab| *tab == self).unwrap_or(0);

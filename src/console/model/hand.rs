@@ -115,14 +115,18 @@ pub enum Wanted {
 impl Model {
     /// The agent that a key is about: under the cursor, or on the screen.
     pub fn subject(&self) -> Option<&str> {
-        match (self.screen, &self.reset.stage) {
-            (Screen::Fleet, _) => self.cursor.as_deref(),
-            (Screen::Agent, _) => Some(&self.agent.name),
-            (Screen::Reset, Stage::Result(view)) => {
-                let line = view.lines.get(self.reset.cursor);
-                line.map(|line| line.agent.as_str())
-            }
-            _ => None,
+        match self.screen {
+            Screen::Fleet => self.cursor.as_deref(),
+            Screen::Agent => Some(&self.agent.name),
+            Screen::Reset => self.reset.subject(),
+            Screen::Log => match self.log.rows().get(self.log.cursor) {
+                Some(LogRow::Run(run)) => match run.events.as_slice() {
+                    [one] => Some(&one.agent),
+                    _ => None,
+                },
+                _ => None,
+            },
+            Screen::Hosts => None,
         }
     }
 

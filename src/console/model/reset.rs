@@ -35,6 +35,23 @@ pub struct ResetScreen {
     pub at_result: bool,
 }
 
+impl ResetScreen {
+    /// The agent under the cursor.
+    pub fn subject(&self) -> Option<&str> {
+        let at = self.cursor;
+        match &self.stage {
+            Stage::Empty | Stage::Planning(_) => None,
+            Stage::Plan(view) => {
+                let steps = view.plan.steps.iter().map(|step| &step.agent);
+                let skipped = view.plan.skipped.iter().map(|it| &it.agent);
+                steps.chain(skipped).nth(at).map(String::as_str)
+            }
+            Stage::Run(view) => view.plan.steps.get(at).map(|step| step.agent.as_str()),
+            Stage::Result(view) => view.lines.get(at).map(|line| line.agent.as_str()),
+        }
+    }
+}
+
 /// How far a reset or an undo has come.
 #[derive(Clone, Debug, Default)]
 pub enum Stage {

@@ -1,7 +1,7 @@
 //! The command lines that do the same as the console: what is shown here can be
 //! done in a script.
 
-use super::{Model, PlanView, Request, ResultView, RunSummary, Screen, Stage};
+use super::{Model, PlanView, Request, ResultView, RunSummary, Screen, Stage, Tab};
 use crate::console::command::Command;
 use crate::engine::{Act, UndoMode, UndoTarget};
 
@@ -62,6 +62,15 @@ fn of(model: &Model, run: &str, act: Act, agents: &[String], undoes: Option<&str
         (Act::Reset, _) => reset(model, agents),
         // Whoever begins a run repairs first.
         _ => format!("{PROGRAM} log"),
+    }
+}
+
+/// What shows the same as a tab of an agent; none for what no command shows alone.
+pub fn of_tab(tab: Tab, agent: &str) -> Option<String> {
+    match tab {
+        Tab::Diff => Some(format!("{PROGRAM} diff {agent}")),
+        Tab::History => Some(format!("{PROGRAM} log {agent}")),
+        Tab::Scratch | Tab::Facts => None,
     }
 }
 

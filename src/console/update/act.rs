@@ -161,7 +161,16 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
             return vec![Effect::LoadLog];
         }
         Command::GoAgent if model.screen == Screen::Agent => {}
-        Command::GoAgent | Command::OpenDiff | Command::Open => return open(model),
+        Command::GoAgent => {
+            let name = model.subject().map(str::to_string);
+            let name = name.or_else(|| model.cursor.clone());
+            return name.map_or_else(Vec::new, |name| open_agent(model, name));
+        }
+        Command::Open => return open(model),
+        Command::OpenDiff => {
+            let name = model.subject().map(str::to_string);
+            return name.map_or_else(Vec::new, |name| open_tab(model, name, Tab::Diff));
+        }
         Command::NextAgent => return neighbour(model, 1),
         Command::PreviousAgent => return neighbour(model, -1),
         Command::NextTab | Command::PreviousTab => {
@@ -206,12 +215,7 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
         Command::MarkAll => model.marks.extend(model.order.iter().cloned()),
         Command::ClearMarks => model.marks.clear(),
         Command::Sort => {
-            let chooser = Chooser {
-                query: "sort ".to_string(),
-                typing: true,
-                ..Chooser::default()
-            };
-            chooser::show(model, Overlay::Palette(chooser));
+            chooser::show(model, Overlay::Palette(Chooser::searching("sort ")));
         }
         Command::Reverse => {
             model.reverse = !model.reverse;
@@ -272,13 +276,9 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
         Command::Answer => question::open(model),
         Command::ReadOnly => read_only(model),
         Command::HostAway => return host_away(model),
-        Command::Help => chooser::show(model, Overlay::Help(Chooser::default())),
+        Command::Help => chooser::show(model, Overlay::Help(Chooser::browsing())),
         Command::Palette => {
-            let chooser = Chooser {
-                typing: true,
-                ..Chooser::default()
-            };
-            chooser::show(model, Overlay::Palette(chooser));
+            chooser::show(model, Overlay::Palette(Chooser::searching("")));
         }
         Command::Redraw => return vec![Effect::Redraw],
         Command::Suspend => return vec![Effect::Suspend],
@@ -370,6 +370,7 @@ pub(super) fn back(model: &mut Model, key: Key) -> Vec<Effect> {
             }
             go(model, Screen::Reset);
         }
+        Screen::Agent if model.back.agent == Screen::Log => go(model, Screen::Log),
         Screen::Reset => leave_reset(model),
         _ => go(model, Screen::Fleet),
     }
@@ -434,17 +435,9 @@ pub(super) fn move_by(model: &mut Model, by: isize) -> Vec<Effect> {
 
 /// Opens what is under the cursor.
 pub(super) fn open(model: &mut Model) -> Vec<Effect> {
-    let name = match (model.screen, &model.reset.stage) {
-        (Screen::Reset, Stage::Result(view)) => view
-            .lines
-            .get(model.reset.cursor)
-            .map(|line| line.agent.clone()),
-        (Screen::Reset, Stage::Plan(view)) => {
-            let steps = view.plan.steps.iter().map(|step| &step.agent);
-            let skipped = view.plan.skipped.iter().map(|it| &it.agent);
-            steps.chain(skipped).nth(model.reset.cursor).cloned()
-        }
-        (Screen::Log, _) => {
+    let name = match model.screen {
+        Screen::Reset => model.reset.subject().map(str::to_string),
+        Screen::Log => {
             let result = match model.log.rows().get(model.log.cursor) {
                 Some(LogRow::Run(run)) if !model.is_running() => Some(run.result()),
                 _ => None,
@@ -457,18 +450,27 @@ pub(super) fn open(model: &mut Model) -> Vec<Effect> {
             }
             return Vec::new();
         }
-        (Screen::Hosts, _) => return host::agents(model),
-        (Screen::Agent, _) => return agent::open(model),
-        _ => model.cursor.clone(),
+        Screen::Hosts => return host::agents(model),
+        Screen::Agent => return agent::open(model),
+        Screen::Fleet => model.cursor.clone(),
     };
     name.map_or_else(Vec::new, |name| open_agent(model, name))
 }
 
+/// Opens a tab of an agent.
+pub(super) fn open_tab(model: &mut Model, name: String, tab: Tab) -> Vec<Effect> {
+    model.agent.tab = tab;
+    match model.screen == Screen::Agent && model.agent.name == name {
+        true => agent::history(model),
+        false => open_agent(model, name),
+    }
+}
+
 pub(super) fn open_agent(model: &mut Model, name: String) -> Vec<Effect> {
     model.back.agent = match model.screen {
-        Screen::Reset => Screen::Reset,
         Screen::Agent => model.back.agent,
-        _ => Screen::Fleet,
+        Screen::Hosts => Screen::Fleet,
+        screen => screen,
     };
     go(model, Screen::Agent);
     if model.order.contains(&name) {

@@ -3,13 +3,15 @@
 
 use std::time::Duration;
 
-use super::act::{filter_by, go, open_agent, perform, report_hits, run_plan, sort_by};
+use super::act::{filter_by, go, open_agent, open_tab, perform, report_hits, run_plan, sort_by};
 use super::plan::note_plan;
 use super::{Effect, hand, question};
 use crate::console::chooser;
 use crate::console::command::{self, Category, Command, Context};
 use crate::console::keymap::{CONFIRM, Code, Key, Meaning};
-use crate::console::model::{Form, Item, Level, Model, Overlay, Pending, Prompt, Screen, Stage};
+use crate::console::model::{
+    Chooser, Form, Item, Level, Model, Overlay, Pending, Prompt, Screen, Stage,
+};
 
 /// How long `!` unlocks.
 const UNLOCKED: Duration = Duration::from_secs(30 * 60);
@@ -21,7 +23,7 @@ const BURST: usize = 8;
 const HELD: Duration = Duration::from_secs(1);
 
 /// How many rows of a list a page is.
-const PAGE: usize = 10;
+const PAGE: isize = 10;
 
 /// How long an unfinished sequence waits before it is shown what can follow.
 const WHICH_KEY: Duration = Duration::from_millis(400);
@@ -250,11 +252,11 @@ pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
     let keymap = &model.preferences.keymap;
     let doubled = |key| keymap.meaning(Context::Log, &[key, key]);
     // Its item may have moved.
-    chooser.cursor = chooser::place(chooser, &choices).unwrap_or(chooser.cursor);
+    chooser.cursor = chooser::place(chooser, &choices).or(chooser.cursor);
+    let mut by = None;
     match (key.code, key.typed()) {
         (Code::Esc, _) if help && edit => {
-            chooser.typing = false;
-            chooser.query.clear();
+            overlay = Overlay::Help(Chooser::browsing());
         }
         (Code::Esc, _) => return Vec::new(),
         (Code::Enter, _) => {
@@ -263,43 +265,51 @@ pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
             return match item {
                 Some(item) => choose(model, item),
                 None => {
+                    model.hint(&chooser::objection(chooser, &choices));
                     chooser::show(model, overlay);
                     Vec::new()
                 }
             };
         }
-        (Code::Down, _) => chooser.cursor += 1,
-        (Code::Up, _) => chooser.cursor = chooser.cursor.saturating_sub(1),
-        (Code::PageDown, _) => chooser.cursor += PAGE,
-        (Code::PageUp, _) => chooser.cursor = chooser.cursor.saturating_sub(PAGE),
+        (Code::Down, _) => by = Some(1),
+        (Code::Up, _) => by = Some(-1),
+        (Code::PageDown, _) => by = Some(PAGE),
+        (Code::PageUp, _) => by = Some(-PAGE),
         (Code::Backspace, _) if edit => {
             // An empty palette is closed by one more Backspace.
             if chooser.query.pop().is_none() && !help {
                 return Vec::new();
             }
-            chooser.cursor = 0;
+            chooser.cursor = None;
         }
         (_, Some(c)) if edit => {
             chooser.query.push(c);
-            chooser.cursor = 0;
+            chooser.cursor = None;
         }
         _ if edit => {}
         // The keys are those of any list that can be searched.
         _ => match keymap.meaning(Context::Log, &[key]) {
-            Meaning::Command(Command::Down) => chooser.cursor += 1,
-            Meaning::Command(Command::Up) => chooser.cursor = chooser.cursor.saturating_sub(1),
-            Meaning::Command(Command::HalfDown | Command::PageDown) => chooser.cursor += PAGE,
-            Meaning::Command(Command::HalfUp | Command::PageUp) => {
-                chooser.cursor = chooser.cursor.saturating_sub(PAGE);
-            }
-            Meaning::Command(Command::Top) => chooser.cursor = 0,
+            Meaning::Command(Command::Down) => by = Some(1),
+            Meaning::Command(Command::Up) => by = Some(-1),
+            Meaning::Command(Command::HalfDown | Command::PageDown) => by = Some(PAGE),
+            Meaning::Command(Command::HalfUp | Command::PageUp) => by = Some(-PAGE),
+            Meaning::Command(Command::Top) => by = Some(isize::MIN),
             // Nothing else begins with it here, so the first of two is enough.
-            Meaning::Prefix if doubled(key) == Meaning::Command(Command::Top) => chooser.cursor = 0,
-            Meaning::Command(Command::Bottom) => chooser.cursor = choices.len(),
+            Meaning::Prefix if doubled(key) == Meaning::Command(Command::Top) => {
+                by = Some(isize::MIN);
+            }
+            Meaning::Command(Command::Bottom) => by = Some(isize::MAX),
             Meaning::Command(Command::Search) => chooser.typing = true,
             Meaning::Command(Command::Back | Command::Help) => return Vec::new(),
             _ => {}
         },
+    }
+    if let (Some(by), Overlay::Help(chooser) | Overlay::Palette(chooser)) = (by, &mut overlay) {
+        // Where nothing was chosen yet any of these keys chooses the first.
+        let moved = chooser
+            .cursor
+            .map(|cursor| cursor.saturating_add_signed(by));
+        chooser.cursor = Some(moved.unwrap_or(0));
     }
     chooser::show(model, overlay);
     Vec::new()
@@ -325,6 +335,7 @@ fn choose(model: &mut Model, item: Item) -> Vec<Effect> {
             Vec::new()
         }
         Item::Agent(name) => open_agent(model, name),
+        Item::Tab(tab, name) => open_tab(model, name, tab),
     }
 }
 

@@ -3,7 +3,7 @@
 use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
-use super::{Canvas, IGNORES_KEYS, cut, question};
+use super::{Canvas, IGNORES_KEYS, cut, message, question};
 use crate::console::chooser::{self, Choice, choices};
 use crate::console::command::{self, Command};
 use crate::console::keymap::written;
@@ -33,18 +33,23 @@ pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
                 key(Command::Up),
                 key(Command::Search)
             );
-            let states = chooser::legend(model, chooser);
-            list(
-                canvas,
-                &title,
+            let shown = List {
+                title: &title,
                 chooser,
-                &choices(model, overlay),
-                Some(&states),
-            );
+                choices: &choices(model, overlay),
+                legend: Some(chooser::legend(model, chooser)),
+            };
+            list(model, canvas, &shown);
         }
         Overlay::Palette(chooser) => {
             let title = "Commands   type a few letters, Enter runs, Esc leaves";
-            list(canvas, title, chooser, &choices(model, overlay), None);
+            let shown = List {
+                title,
+                chooser,
+                choices: &choices(model, overlay),
+                legend: None,
+            };
+            list(model, canvas, &shown);
         }
     }
 }
@@ -113,16 +118,24 @@ fn seal(model: &Model, canvas: &mut Canvas<'_>, asked: &SealQuestion) {
     );
 }
 
+/// A list to choose from.
+struct List<'a> {
+    title: &'a str,
+    chooser: &'a Chooser,
+    choices: &'a [Choice],
+    /// The states that help explains first. The palette has none, and no headings.
+    legend: Option<Vec<State>>,
+}
+
 /// A list over the whole screen but its first line, so that the fleet's name
-/// stays in sight. Help has headings, and explains some states first.
-fn list(
-    canvas: &mut Canvas<'_>,
-    title: &str,
-    chooser: &Chooser,
-    choices: &[Choice],
-    help: Option<&[State]>,
-) {
-    let headed = help.is_some();
+/// stays in sight.
+fn list(model: &Model, canvas: &mut Canvas<'_>, shown: &List<'_>) {
+    let List {
+        title,
+        chooser,
+        choices,
+        legend,
+    } = shown;
     let area = Rect::new(0, 1, canvas.area.width, canvas.area.height - 1);
     canvas.clear(area);
     canvas.rule(1);
@@ -135,39 +148,19 @@ fn list(
             canvas.put_right(area.width, 2, &twin, Role::Dim);
         }
     }
-    if chooser.typing || !chooser.query.is_empty() {
-        let x = canvas.put(1, 3, if headed { "/ " } else { ": " }, Role::Key);
-        let x = canvas.foreign(x, 3, chooser.query.as_bytes(), Role::Prompt);
-        if chooser.typing {
-            canvas.put(x, 3, "_", Role::Prompt);
-        }
-    }
-    // Rows with their headings, so that scrolling counts both.
-    let mut rows: Vec<Row<'_>> = Vec::new();
-    let states = help.unwrap_or_default();
-    rows.extend((!states.is_empty()).then_some(Row::Head("States")));
-    rows.extend(states.iter().map(|state| Row::State(*state)));
-    let mut category = None;
-    for (index, choice) in choices.iter().enumerate() {
-        if headed && choice.category != category {
-            category = choice.category;
-            rows.extend(category.map(|category| Row::Head(category.title())));
-        }
-        rows.push(Row::Choice(index, choice));
-    }
+    let rows = rows(choices, legend.as_deref());
     let height = usize::from(area.height).saturating_sub(3);
-    let cursor = rows
-        .iter()
-        .position(|row| matches!(row, Row::Choice(index, _) if Some(*index) == here));
-    let cursor = cursor.unwrap_or(0);
+    let is_here = |row: &Row<'_>| matches!(row, Row::Choice(at, _) if Some(*at) == here);
+    let cursor = rows.iter().position(is_here).unwrap_or(0);
     let from = (cursor + 1).saturating_sub(height);
+    query(
+        model,
+        canvas,
+        shown,
+        rows.len().saturating_sub(from + height),
+    );
     if rows.is_empty() {
         canvas.put(3, 4, "nothing matches", Role::Dim);
-    }
-    let below = rows.len().saturating_sub(from + height);
-    if below > 0 {
-        let text = format!("{below} more below");
-        canvas.put_right(area.width, 3, &text, Role::Dim);
     }
     for (line, row) in rows.iter().skip(from).take(height).enumerate() {
         let y = 4 + line as u16;
@@ -181,11 +174,50 @@ fn list(
                 let room = usize::from(area.width.saturating_sub(x + 2));
                 canvas.put(x + 1, y, &cut(state.meaning(), room), Role::Text);
             }
-            Row::Choice(index, choice) => {
-                choice_row(canvas, y, choice, Some(*index) == here, headed)
+            Row::Choice(_, choice) => {
+                choice_row(canvas, y, choice, is_here(row), legend.is_some());
             }
         }
     }
+}
+
+/// What is searched for, what was said about it, and how many rows follow below.
+fn query(model: &Model, canvas: &mut Canvas<'_>, shown: &List<'_>, below: usize) {
+    let chooser = shown.chooser;
+    let mut end = canvas.width();
+    if below > 0 {
+        let text = format!("{below} more below");
+        end = end.saturating_sub(text.width() as u16);
+        canvas.put(end, 3, &text, Role::Dim);
+    }
+    let mut x = 1;
+    if chooser.typing || !chooser.query.is_empty() {
+        let prompt = if shown.legend.is_some() { "/ " } else { ": " };
+        x = canvas.put(x, 3, prompt, Role::Key);
+        x = canvas.foreign(x, 3, chooser.query.as_bytes(), Role::Prompt);
+        if chooser.typing {
+            canvas.put(x, 3, "_", Role::Prompt);
+        }
+        x += 4;
+    }
+    message(model, canvas, (x, 3), end.saturating_sub(x + 2));
+}
+
+/// Rows with their headings, so that scrolling counts both.
+fn rows<'a>(choices: &'a [Choice], legend: Option<&[State]>) -> Vec<Row<'a>> {
+    let mut rows = Vec::new();
+    let states = legend.unwrap_or_default();
+    rows.extend((!states.is_empty()).then_some(Row::Head("States")));
+    rows.extend(states.iter().map(|state| Row::State(*state)));
+    let mut category = None;
+    for (index, choice) in choices.iter().enumerate() {
+        if legend.is_some() && choice.category != category {
+            category = choice.category;
+            rows.extend(category.map(|category| Row::Head(category.title())));
+        }
+        rows.push(Row::Choice(index, choice));
+    }
+    rows
 }
 
 enum Row<'a> {

@@ -3,10 +3,10 @@
 use memory_shepherd::console::model::{Screen, Tab};
 use memory_shepherd::console::text::{self, Prepared};
 use memory_shepherd::console::update::{Effect, Msg};
-use memory_shepherd::engine::{Passed, Side, State};
+use memory_shepherd::engine::{Outcome, Passed, Side, State};
 
 use super::{BASELINE, MEMORY, reading};
-use crate::console_fleet::{Console, four, history, past, seen};
+use crate::console_fleet::{Console, four, history, past, plan, report, seen};
 
 #[test]
 fn texts_are_asked_for_again_when_the_open_agent_changes() {
@@ -86,6 +86,69 @@ fn tabs_wrap_and_reveal_are_switches() {
         (agent.tab, agent.wrap, agent.reveal),
         (Tab::Diff, false, true)
     );
+}
+
+#[test]
+fn d_shows_the_diff_whatever_was_shown_last() {
+    // On every tab of an agent, and from the fleet whatever tab was used last.
+    for tabs in ["", "Tab", "Tab Tab", "S-Tab"] {
+        for from in ["", "q"] {
+            let mut console = reading();
+            console.press(tabs);
+            console.press(from);
+            console.press("d");
+            let agent = &console.model.agent;
+            assert_eq!(console.model.screen, Screen::Agent, "{tabs} {from}");
+            assert_eq!(
+                (agent.name.as_str(), agent.tab),
+                ("charlie", Tab::Diff),
+                "{tabs} {from}"
+            );
+        }
+    }
+    // From plan, run, result and a row of the log it is that of the agent there, and
+    // leads back.
+    let run = || report(&[("bravo", Outcome::Ok, None)]);
+    let places: [(&str, Screen, &dyn Fn(&mut Console)); 4] = [
+        ("plan", Screen::Reset, &|_| {}),
+        ("run", Screen::Reset, &|console| drop(console.press("y"))),
+        ("result", Screen::Reset, &|console| {
+            console.press("y");
+            console.send(Msg::Ended(Box::new(run())));
+        }),
+        ("log", Screen::Log, &|console| {
+            let bravo = [("bravo", Outcome::Ok)];
+            console.send(Msg::Log(Ok(vec![crate::console_fleet::run(
+                "aaaa", 10, &bravo,
+            )])));
+            console.press("7");
+        }),
+    ];
+    for (what, screen, go) in places {
+        let mut console = four();
+        console.press("Enter Tab Tab q");
+        console.plan("j X", plan(&[("bravo", State::Scratch)]));
+        go(&mut console);
+        assert_eq!(console.model.screen, screen, "{what}");
+        console.press("d");
+        let agent = &console.model.agent;
+        assert_eq!(
+            (agent.name.as_str(), agent.tab),
+            ("bravo", Tab::Diff),
+            "{what}"
+        );
+        console.press("q");
+        assert_eq!(console.model.screen, screen, "{what}");
+    }
+    // A run of several is opened first.
+    let mut console = four();
+    let both = [("bravo", Outcome::Ok), ("delta", Outcome::Ok)];
+    console.send(Msg::Log(Ok(vec![crate::console_fleet::run(
+        "aaaa", 10, &both,
+    )])));
+    console.press("7 d");
+    assert_eq!(console.model.screen, Screen::Log);
+    assert!(console.said().contains("no agent"), "{}", console.said());
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Keys, and input that no hand typed.
 
+use memory_shepherd::console::chooser;
 use memory_shepherd::console::command::{self, Command, TABLE};
 use memory_shepherd::console::keymap::{self, Code, Key, Keymap};
-use memory_shepherd::console::model::{Overlay, Screen, Sort};
+use memory_shepherd::console::model::{Overlay, Screen, Sort, Tab};
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::State;
 
@@ -32,14 +33,174 @@ fn behind_the_word_of_a_kind_the_palette_means_nothing_else() {
         let effects = console.press("Enter");
         (console.model.sort, effects)
     };
-    assert_eq!(chosen("sort age").0, Sort::Changed);
+    assert_eq!(chosen("sort changed").0, Sort::Changed);
     // Its file may be there since a moment ago; if not, that is said.
     let theme = |name: &str| vec![Effect::Theme(name.to_string())];
     assert_eq!(chosen("theme moon").1, theme("moon"));
     assert_eq!(chosen("theme mon").1, theme("mono"));
-    for nothing in ["theme ../x", "sort nothing", "agent nobody", "filter none"] {
+    // Two orders go by an age.
+    let nothings = [
+        "theme ../x",
+        "sort nothing",
+        "sort age",
+        "agent nobody",
+        "filter none",
+    ];
+    for nothing in nothings {
         assert_eq!(chosen(nothing), (Sort::Severity, Vec::new()), "{nothing}");
     }
+}
+
+/// What the palette lists for a query, by name.
+fn listed(console: &mut Console, query: &str) -> Vec<String> {
+    console.press(":");
+    console.type_line(query);
+    let overlay = console.model.overlay.clone().expect("a palette");
+    let choices = chooser::choices(&console.model, &overlay);
+    console.press("Esc");
+    choices.into_iter().map(|choice| choice.id).collect()
+}
+
+#[test]
+fn palette_lists_names_before_anything_else() {
+    let mut console = four();
+    for (query, first) in [
+        ("facts", "facts"),
+        ("FACTS", "facts"),
+        ("fac", "facts"),
+        ("scratch", "scratch"),
+        ("hist", "history"),
+        ("diff", "diff"),
+        ("log", "log"),
+        ("host", "hosts"),
+        ("fleet", "fleet"),
+        ("delta", "agent delta"),
+        ("brav", "agent bravo"),
+        ("mono", "theme mono"),
+        ("size", "sort size"),
+        ("q", "quit"),
+        ("read", "read"),
+        ("wrap", "theme wrap"),
+    ] {
+        console.model.themes = vec!["mono".to_string(), "wrap".to_string()];
+        assert_eq!(listed(&mut console, query)[0], first, "{query}");
+    }
+    // Of several that begin so, all come before those that have it elsewhere.
+    let found = listed(&mut console, "re");
+    let last = found
+        .iter()
+        .rposition(|name| name.starts_with("re"))
+        .unwrap();
+    assert!(
+        found[..last].iter().all(|name| name.starts_with("re")),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn palette_opens_tabs_and_screens() {
+    let tabs = [
+        ("diff", Tab::Diff),
+        ("scratch", Tab::Scratch),
+        ("facts", Tab::Facts),
+        ("history", Tab::History),
+    ];
+    // Of the agent under the cursor, also from where there is none; of the one that is
+    // open; of the one in the row.
+    for (from, agent) in [
+        ("j", "bravo"),
+        ("8", "charlie"),
+        ("d ]", "bravo"),
+        ("7", "charlie"),
+    ] {
+        for (name, tab) in tabs {
+            let mut console = four();
+            console.press(from);
+            console.press(":");
+            console.type_line(name);
+            console.press("Enter");
+            let opened = &console.model.agent;
+            assert_eq!(console.model.screen, Screen::Agent, "{from} {name}");
+            assert_eq!(
+                (opened.name.as_str(), opened.tab),
+                (agent, tab),
+                "{from} {name}"
+            );
+        }
+    }
+    let screens = [
+        ("fleet", Screen::Fleet),
+        ("log", Screen::Log),
+        ("hosts", Screen::Hosts),
+    ];
+    for (name, screen) in screens.into_iter().chain([("agent", Screen::Agent)]) {
+        let mut console = four();
+        console.press("7 8 :");
+        console.type_line(name);
+        console.press("Enter");
+        assert_eq!(console.model.screen, screen, "{name}");
+    }
+}
+
+#[test]
+fn enter_in_the_palette_runs_only_what_is_unambiguous() {
+    for (query, why) in [
+        ("", "choose with Down"),
+        ("re", "`re` fits"),
+        ("copy", "`copy` fits"),
+        ("agent ", "`agent` fits"),
+        ("sort", ""),
+        ("s", "`s` fits"),
+        ("xyzzy", "nothing matches `xyzzy`"),
+    ] {
+        let mut console = four();
+        console.press(":");
+        console.type_line(query);
+        let effects = console.press("Enter");
+        assert_eq!(effects, [], "{query}");
+        assert!(
+            matches!(console.model.overlay, Some(Overlay::Palette(_))),
+            "{query}"
+        );
+        assert!(console.said().contains(why), "{query}: {}", console.said());
+    }
+    // What a key has chosen is meant, whatever else fits.
+    let mut console = four();
+    console.press(":");
+    console.type_line("agent ");
+    console.press("Down");
+    assert_eq!(console.press("Enter"), [Effect::Texts("alpha".to_string())]);
+    // Another letter takes that choice back.
+    console.press("q :");
+    console.type_line("sort ");
+    console.press("Down");
+    console.type_line("s");
+    assert_eq!(console.press("Enter"), []);
+    assert!(
+        console.said().contains("`sort s` fits"),
+        "{}",
+        console.said()
+    );
+}
+
+#[test]
+fn enter_in_searched_help_runs_only_what_is_unambiguous() {
+    let mut console = four();
+    console.press("? /");
+    console.type_line("agent");
+    assert_eq!(
+        console.press("Enter"),
+        [Effect::Texts("charlie".to_string())],
+        "its name"
+    );
+    console.press("q ? /");
+    console.type_line("mark");
+    console.press("Backspace Enter");
+    assert!(matches!(console.model.overlay, Some(Overlay::Help(_))));
+    assert!(console.said().contains("`mar` fits"), "{}", console.said());
+    // A list that is not searched has its cursor on a row.
+    console.press("Esc Enter");
+    assert_eq!(console.model.overlay, None);
 }
 
 #[test]
@@ -53,7 +214,7 @@ fn filters_that_say_the_same_are_two_all_the_same() {
     let Some(Overlay::Palette(chooser)) = &console.model.overlay else {
         panic!("no palette");
     };
-    assert_eq!(chooser.cursor, 1, "the second is the last");
+    assert_eq!(chooser.cursor, Some(1), "the second is the last");
 }
 
 #[test]
@@ -61,7 +222,7 @@ fn what_is_chosen_is_what_the_cursor_came_to() {
     let mut console = four();
     console.press(":");
     console.type_line("agent ");
-    console.press("Down");
+    console.press("Down Down");
     // Others join in meanwhile, before it.
     let info = console.model.fleet.clone();
     let names = agents(&["aaaa", "alpha", "bravo", "charlie"]);

@@ -90,9 +90,9 @@ fn help_is_moved_through_by_the_keys_of_lists() {
         Some(Overlay::Help(chooser)) => Some((chooser.cursor, chooser.typing)),
         _ => None,
     };
-    assert_eq!(cursor(&console), Some((2, false)));
+    assert_eq!(cursor(&console), Some((Some(2), false)));
     console.press("j s");
-    assert_eq!(cursor(&console), Some((2, true)));
+    assert_eq!(cursor(&console), Some((Some(2), true)));
     console.press("Esc H");
     assert_eq!(cursor(&console), None);
     console.press(": Left F1");
