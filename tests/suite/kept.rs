@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memory_shepherd::engine::{Action, Outcome, Standing, UndoMode, UndoTarget};
 use memory_shepherd::error::Kind;
-use memory_shepherd::transport::Odd;
+use memory_shepherd::transport::{Cause, Method, Object, Odd};
 
+use super::contract::{Ground, OnDisk};
 use super::world::{BASELINE, Interposer, World, apply};
 
 fn scout() -> [String; 1] {
@@ -91,6 +92,23 @@ fn kept_directory_is_put_back_by_undo() {
     assert_eq!(world.read("scout"), BASELINE.as_bytes());
     world.undo("scout", UndoMode::Refuse).ok();
     is_put_back(&world);
+}
+
+#[test]
+fn put_back_exchanges_a_kept_object_with_the_memory() {
+    fn exchanges(ground: &dyn Ground) {
+        ground.write("MEMORY.md", b"memory");
+        ground.put_odd("kept", &Odd::Directory);
+        let swapped = ground.open().put_back("kept").unwrap();
+        assert_eq!(swapped.method, Method::Exchange);
+        assert_eq!(swapped.displaced, ["kept"]);
+        assert_eq!(ground.probe(), Object::Odd(Odd::Directory));
+        assert_eq!(ground.bytes("kept").unwrap(), b"memory");
+        let gone = ground.open().put_back("gone").unwrap_err();
+        assert_eq!(gone.cause, Cause::Moved);
+    }
+    exchanges(&OnDisk::new(true));
+    exchanges(&OnDisk::bounded());
 }
 
 #[test]
