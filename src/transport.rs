@@ -289,6 +289,12 @@ pub trait Folder: Send {
     /// something else stands there by now, which stays.
     fn remove_odd(&self, name: &str, odd: &Odd) -> Result<bool, TransportError>;
 
+    /// Why nobody can see here who has a file open, whatever rights this process has;
+    /// none where that is a question of rights alone.
+    fn unwatched(&self) -> Option<String> {
+        None
+    }
+
     /// When it makes sense to settle again what was displaced; none where that is
     /// at any time.
     fn due(&self) -> Option<Instant> {

@@ -1,6 +1,7 @@
 //! What a reset promises less where a host lacks something, and whether the
 //! operator accepts that.
 
+use super::Engine;
 use crate::config::{Agent, Extension};
 use crate::error::{Error, Kind, Result};
 use crate::transport::Folder;
@@ -40,4 +41,12 @@ pub(super) fn accepted(agent: &Agent, folder: &dyn Folder) -> Result<Vec<String>
         format!("{host} lacks {name}@openssh.com: {without}")
     };
     Ok(lacks.iter().map(note).collect())
+}
+
+impl Engine {
+    /// Why nobody can see who has files beside an agent's memory open, if that is so
+    /// whatever rights this process has. What cannot be looked at is not known.
+    pub fn unwatched(&self, agent: &Agent) -> Option<String> {
+        self.open(agent).ok()?.unwatched()
+    }
 }

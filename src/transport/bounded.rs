@@ -445,6 +445,11 @@ impl Folder for BoundedFolder {
         self.call(move |folder| folder.remove_odd(&name, &odd))
     }
 
+    fn unwatched(&self) -> Option<String> {
+        let unwatched = self.call(|folder| Ok(folder.unwatched()));
+        unwatched.unwrap_or_else(|error| Some(error.to_string()))
+    }
+
     fn due(&self) -> Option<Instant> {
         self.say(|folder| folder.due()).flatten()
     }

@@ -3,21 +3,24 @@
 
 mod attributes;
 mod in_place;
+mod leases;
 mod outlook;
 mod settle;
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File as StdFile;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use self::attributes::{Way, dress, xattrs};
+use self::settle::QUIET;
 use super::{
     Attributes, Cause, File, Folder, Identity, Method, Object, Odd, Outlook, Reader, Settled, Sink,
     Stamp, Swapped, Transport, TransportError, Unsynced, created_mode,
@@ -112,6 +115,7 @@ impl Local {
             path: parent.to_path_buf(),
             name: name.to_os_string(),
             identified: RefCell::default(),
+            unwatched: RefCell::default(),
             staged: RefCell::default(),
             content: RefCell::default(),
             changed: Cell::new(true),
@@ -152,6 +156,8 @@ struct LocalFolder {
     /// The file whose [`Identity`] was told last. While it is open no other
     /// file can get its inode number, also when an agent removes it.
     identified: RefCell<Option<Arc<StdFile>>>,
+    /// Displaced files whose writers cannot be seen, as they were looked at, and when.
+    unwatched: RefCell<HashMap<String, (File, Instant)>>,
     /// The file that was staged and has no name yet.
     staged: RefCell<Option<NewFile>>,
     /// The content of a staged file that is perhaps not on the disk.
@@ -286,7 +292,7 @@ impl LocalFolder {
     }
 
     fn take_lease(&self, file: &StdFile) -> Lease {
-        match self.leases {
+        match self.leases && leases::obstacle(file).is_none() {
             true => sys::take_lease(file.as_fd()),
             false => Lease::Unavailable,
         }
@@ -623,6 +629,15 @@ impl Folder for LocalFolder {
         inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
     ) -> Result<Settled, TransportError> {
         self.settle_file(displaced, inspect)
+    }
+
+    fn unwatched(&self) -> Option<String> {
+        leases::obstacle(&*self.fd)
+    }
+
+    fn due(&self) -> Option<Instant> {
+        let unwatched = self.unwatched.borrow();
+        unwatched.values().map(|(_, at)| *at + QUIET).max()
     }
 
     fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {

@@ -88,12 +88,17 @@ fn what_is_written_without_leases_while_its_file_is_removed_is_archived() {
     if !can_trace() {
         return;
     }
-    // The first lease that is asked for is refused, as where there is no right to.
-    let again = notes();
-    let calls = trace::record(&again.fleet, &again.log, RESET).1;
-    let lease = |call: &&Call| call.text.contains("F_SETLEASE");
-    let lease = calls.iter().find(lease).unwrap();
-    let refused = format!("--inject=fcntl:error=EINVAL:when={}", lease.nth);
+    // The leases that two looks ask for are refused, as where there is no right to.
+    let lease = |options: &[String], number: usize| {
+        let again = notes();
+        let calls = trace::record_with(&again.fleet, &again.log, options, RESET).1;
+        let mut leases = calls.iter().filter(|it| it.text.contains("F_SETLEASE"));
+        leases.nth(number).unwrap().nth
+    };
+    let refused = |when: String| format!("--inject=fcntl:error=EINVAL:when={when}");
+    let first = lease(&[], 0);
+    let second = lease(&[refused(first.to_string())], 1);
+    let refused = refused(format!("{first}..{second}+{}", second - first));
     let mut scene = notes();
     let (run, displaced) = stop_before_removal(&scene, &notes(), &[refused]);
     append_late(&displaced);

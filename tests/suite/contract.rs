@@ -344,7 +344,11 @@ pub fn settle(folder: &dyn Folder, name: &str) -> (Settled, Vec<Vec<u8>>) {
 }
 
 /// The same, with the second look where one is not enough.
-fn settle_wholly(ground: &dyn Ground, folder: &dyn Folder, name: &str) -> (Settled, Vec<Vec<u8>>) {
+pub fn settle_wholly(
+    ground: &dyn Ground,
+    folder: &dyn Folder,
+    name: &str,
+) -> (Settled, Vec<Vec<u8>>) {
     match settle(folder, name) {
         (Settled::Open, seen) if ground.wait() => {
             let (settled, more) = settle(folder, name);

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use memory_shepherd::clock::Clock;
 use memory_shepherd::error::Error;
 use memory_shepherd::transport::local::Local;
 use memory_shepherd::transport::{Attributes, Cause, Object, Odd, Settled, Transport};
 
-use super::contract::{Ground, NEW, OnDisk, read, settle};
-use super::world::{TestClock, names};
+use super::contract::{Ground, NEW, OnDisk, read, settle, settle_wholly};
+use super::world::names;
 
 fn on_disks(case: impl Fn(&OnDisk)) {
     for exchanges in [true, false] {
@@ -334,23 +335,55 @@ fn nobody_guesses_where_a_memory_is_taken() {
 
 #[test]
 fn a_write_while_a_file_is_inspected_without_a_lease_is_not_removed() {
-    let clock = TestClock::new();
+    let ground = OnDisk::new(true);
     let ground = OnDisk {
-        transport: Local::without_leases(clock),
-        ..OnDisk::new(true)
+        transport: Local::without_leases(ground.clock.clone()),
+        looks_twice: true,
+        ..ground
     };
     ground.write("displaced", b"old");
     let folder = ground.open();
-    let settled = folder.settle("displaced", &mut |read| {
-        read(&mut |_| Ok(()))?;
-        ground.writer("displaced")(b" and new");
-        Ok(())
-    });
-    assert_eq!(settled.unwrap(), Settled::Open);
-    let (settled, seen) = settle(folder.as_ref(), "displaced");
+    let mut inspected = 0;
+    let mut settle_once = || {
+        folder.settle("displaced", &mut |read| {
+            read(&mut |_| Ok(()))?;
+            inspected += 1;
+            ground.writer("displaced")(b" and new");
+            Ok(())
+        })
+    };
+    // It is too early to tell.
+    assert_eq!(settle_once().unwrap(), Settled::Open);
+    ground.wait();
+    assert_eq!(settle_once().unwrap(), Settled::Open);
+    assert_eq!(inspected, 1);
+    let (settled, seen) = settle_wholly(&ground, folder.as_ref(), "displaced");
     assert_eq!(settled, Settled::Removed { watched: false });
     assert_eq!(seen, [b"old and new"]);
     assert!(ground.names().is_empty());
+}
+
+#[test]
+fn unwatched_files_wait_together() {
+    let ground = OnDisk::new(true);
+    let ground = OnDisk {
+        transport: Local::without_leases(ground.clock.clone()),
+        looks_twice: true,
+        ..ground
+    };
+    let folder = ground.open();
+    for name in ["one", "two"] {
+        ground.write(name, b"old");
+        assert_eq!(settle(folder.as_ref(), name).0, Settled::Open);
+    }
+    let due = folder.due().unwrap();
+    ground.wait();
+    assert!(due <= ground.clock.instant());
+    for name in ["one", "two"] {
+        let settled = settle(folder.as_ref(), name).0;
+        assert_eq!(settled, Settled::Removed { watched: false });
+    }
+    assert_eq!(folder.due(), None);
 }
 
 #[test]

@@ -576,6 +576,10 @@ impl Folder for InterposedFolder {
         self.wrap("remove_odd", || self.inner.remove_odd(name, odd))
     }
 
+    fn due(&self) -> Option<Instant> {
+        self.inner.due()
+    }
+
     fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
         self.wrap("displaced_names", || self.inner.displaced_names(staged))
     }

@@ -1,6 +1,7 @@
 //! What the kernel and the archive's file system can do, found out by trying it
 //! on files that are gone at once.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
@@ -36,6 +37,7 @@ pub(super) fn about_the_kernel(report: &mut Report, engine: &Engine, world: &Wor
         try_out(report, archive);
     }
     about_leases_of_others(report, engine, world);
+    about_blind_file_systems(report, engine);
 }
 
 fn try_out(report: &mut Report, archive: &Path) {
@@ -86,6 +88,27 @@ fn about_leases_of_others(report: &mut Report, engine: &Engine, world: &World) {
         _ => report.ok(format!(
             "CAP_LEASE is there for the files of {agents} of other users"
         )),
+    }
+}
+
+/// File systems on which leases prove nothing.
+fn about_blind_file_systems(report: &mut Report, engine: &Engine) {
+    let mut blind: BTreeMap<String, usize> = BTreeMap::new();
+    let agents = engine.config().agents.iter();
+    // On a host that is how it is always done.
+    let local = agents.filter(|agent| agent.place.host().is_none());
+    for why in local.filter_map(|agent| engine.unwatched(agent)) {
+        *blind.entry(why).or_default() += 1;
+    }
+    for (why, number) in blind {
+        report.warn(
+            format!(
+                "late writers cannot be detected beside the memory of {}: {why}",
+                count(number, "agent")
+            ),
+            "a displaced file is looked at twice, a quarter of a second apart, before it goes; \
+             run resets on the machine that has the files on a disk of its own",
+        );
     }
 }
 

@@ -275,12 +275,14 @@ impl Run<'_> {
                 ));
                 event.late.push(written);
             }
-            let unwatched =
-                "late writers cannot be detected here: no right to take file leases".to_string();
             match settled {
-                Ok(Settled::Removed { watched }) => {
-                    if !watched && !notes.contains(&unwatched) {
-                        notes.push(unwatched);
+                Ok(Settled::Removed { watched: true }) => {}
+                Ok(Settled::Removed { watched: false }) => {
+                    let why = folder.unwatched();
+                    let why = why.as_deref().unwrap_or("no right to take file leases");
+                    let note = format!("late writers cannot be detected here: {why}");
+                    if !notes.contains(&note) {
+                        notes.push(note);
                     }
                 }
                 Ok(Settled::Open) => displaced.names.push(name),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{LocalFolder, exists, identify, moved, refused, unfinished};
+use super::{LocalFolder, exists, identify, leases, moved, refused, unfinished};
 use crate::durable::{self, NewFile};
 use crate::error::{Error, Kind, PathContext};
 use crate::sys::{self, Lease};
@@ -201,6 +201,9 @@ impl LocalFolder {
 
     /// Waits until nobody else has the memory open, and keeps it so.
     fn keep_alone(&self, memory: &StdFile) -> Result<(), TransportError> {
+        if let Some(why) = leases::obstacle(memory) {
+            return Err(self.stuck(&format!("and nobody can be kept from writing it: {why}")));
+        }
         for _ in 0..LOOKS {
             let lease = match self.leases {
                 true => sys::take_write_lease(memory.as_fd()),

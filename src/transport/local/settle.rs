@@ -12,7 +12,7 @@ use crate::sys::{self, Lease};
 use crate::transport::{Folder, Object, Odd, Reader, Settled, Sink, TransportError};
 
 /// How long a file must keep its size and times where writers cannot be seen.
-const QUIET: Duration = Duration::from_millis(250);
+pub(super) const QUIET: Duration = Duration::from_millis(250);
 
 /// How long to wait for an opener that came while a file was being removed.
 const OPENER: Duration = Duration::from_secs(2);
@@ -25,6 +25,7 @@ impl LocalFolder {
     ) -> Result<Settled, TransportError> {
         let path = self.at(displaced);
         let name = OsStr::new(displaced);
+        let seen = self.unwatched.borrow_mut().remove(displaced);
         let file = match self.open_any(name)? {
             Opened::File(file) => file,
             // The memory itself: a crash between making and removing names leaves that.
@@ -48,7 +49,15 @@ impl LocalFolder {
             Lease::Held => return Ok(Settled::Open),
             Lease::Granted => true,
             Lease::Unavailable => {
-                self.clock.sleep(QUIET);
+                let now = self.clock.instant();
+                let (file, since) = seen
+                    .filter(|(file, _)| *file == describe(&before))
+                    .unwrap_or_else(|| (describe(&before), now));
+                if now < since + QUIET {
+                    let mut unwatched = self.unwatched.borrow_mut();
+                    unwatched.insert(displaced.to_string(), (file, since));
+                    return Ok(Settled::Open);
+                }
                 false
             }
         };

@@ -1,0 +1,53 @@
+//! A memory on an overlay whose upper layer is written directly, as the host of a
+//! container can: a lease on the overlay's file does not see such a writer.
+
+use std::fs::{self, File};
+use std::io::Write;
+
+use super::fixture::{BASELINE, Fleet};
+use super::mounts::{Mount, may_mount};
+use super::scene::{RESET, said};
+use super::tools::ground;
+
+#[test]
+fn writer_below_an_overlay_is_told_of() {
+    if !may_mount("overlay::writer_below_an_overlay_is_told_of") {
+        return;
+    }
+    let (_temporary, root) = ground(false);
+    let fleet = Fleet::new(&root, &root.join("archives"), &["scout"]);
+    let layer = |name: &str| {
+        let path = root.join("layers").join(name);
+        fs::create_dir_all(&path).unwrap();
+        path
+    };
+    let (lower, upper, work) = (layer("lower"), layer("upper"), layer("work"));
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        lower.display(),
+        upper.display(),
+        work.display()
+    );
+    let words = ["-t", "overlay", "overlay", "-o", &options];
+    let mount = match Mount::new(&words, &fleet.folder("scout")) {
+        Ok(mount) => mount,
+        Err(error) => return println!("skipped: no overlays here: {error}"),
+    };
+    fs::write(fleet.memory("scout"), format!("{BASELINE}- note\n")).unwrap();
+    let below = File::options().append(true).open(upper.join("MEMORY.md"));
+    let mut below = below.unwrap();
+    below.write_all(b"- from below\n").unwrap();
+    let doctor = said(&fleet.run(&["doctor"]));
+    assert!(doctor.contains("(overlay)"), "{doctor}");
+    let output = fleet.run(RESET);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let told = said(&output);
+    assert!(told.contains("late writers cannot be detected"), "{told}");
+    assert!(told.contains("(overlay)"), "{told}");
+    assert_eq!(fs::read_to_string(fleet.memory("scout")).unwrap(), BASELINE);
+    let mut entries = fleet.entries("scout").into_values();
+    assert!(entries.any(|entry| entry.ends_with(b"- note\n- from below\n")));
+    assert!(fleet.litter("scout").is_empty());
+    drop(below);
+    drop(mount);
+}
