@@ -93,7 +93,12 @@ impl Report {
     /// An error of the config or of integrity keeps its kind; any other is a
     /// plain failure.
     fn error(&mut self, error: &Error) {
-        self.fail(error.message(), &error.hints().join("; "));
+        // What to do about a breach of integrity is not to be told by half.
+        let told = match error.kind() {
+            Kind::Integrity => error.hints(),
+            _ => &error.hints()[..error.hints().len().min(1)],
+        };
+        self.fail(error.message(), &told.join("; "));
         if let Some(check) = self.checks.last_mut() {
             check.kind = Some(match error.kind() {
                 kind @ (Kind::Config | Kind::Integrity) => kind,

@@ -1,7 +1,7 @@
-//! Whether agents can write what they must not: the config, the baselines, the
-//! archive, or a folder above one of them. By owner and mode bits; access
-//! control lists are not looked at. And whether those who may read the archive
-//! come as far as it.
+//! Whether agents, or anybody else, can write what they must not: the config, the
+//! baselines, every directory and file of the archive, or a directory above one of
+//! them. By owner and mode bits; access control lists are not looked at. And whether
+//! those who may read the archive come as far as it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,15 +14,32 @@ use crate::cli::World;
 use crate::cli::output::count;
 use crate::config::{Agent, Config};
 
-/// Checks it for every user that an agent's file or folder belongs to.
+/// The bit of directories in which everybody may only change files of their own.
+const STICKY: u32 = 0o1000;
+
+/// The most paths that are named of one user.
+const MOST_NAMED: usize = 10;
+
+/// A user who should write none of it, and through which agents it is one.
+struct Stranger<'c> {
+    uid: u32,
+    groups: Vec<u32>,
+    /// "uid 1000 (scout) of scout and 2 other agents"
+    shown: String,
+    agents: Vec<&'c str>,
+}
+
+/// Checks it for every user that an agent's memory or its directory belongs to, and for
+/// everybody.
 pub(super) fn about_reach(report: &mut Report, config: &Config, world: &World) {
     let mut owners: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
     let mut ours = 0;
     for agent in &config.agents {
-        match owner(agent) {
-            Some(uid) if uid == 0 || uid == world.env.uid => ours += 1,
-            Some(uid) => owners.entry(uid).or_default().push(&agent.name),
-            None => {}
+        let users = users(agent);
+        let is_ours = |uid: &u32| *uid == 0 || *uid == world.env.uid;
+        ours += usize::from(!users.is_empty() && users.iter().all(is_ours));
+        for uid in users.into_iter().filter(|uid| !is_ours(uid)) {
+            owners.entry(uid).or_default().push(&agent.name);
         }
     }
     if ours > 0 {
@@ -35,39 +52,96 @@ pub(super) fn about_reach(report: &mut Report, config: &Config, world: &World) {
              give agents users of their own",
         );
     }
+    let strangers: Vec<Stranger<'_>> = owners
+        .into_iter()
+        .map(|(uid, agents)| stranger(uid, agents, world))
+        .collect();
     let targets = targets(config);
-    let mut safe = 0;
-    for (uid, agents) in owners {
-        let account = (world.account)(uid);
-        let groups = account.as_ref().map_or(&[][..], |account| &account.groups);
-        let reached: Vec<&PathBuf> = targets
+    let mut safe: BTreeSet<&str> = BTreeSet::new();
+    let mut reached: BTreeSet<&str> = BTreeSet::new();
+    for stranger in &strangers {
+        let paths: Vec<&Target> = targets
             .iter()
-            .filter(|path| can_change(path, uid, groups))
+            .filter(|target| target.can_be_changed_by(stranger.uid, &stranger.groups))
             .collect();
-        if reached.is_empty() {
-            safe += agents.len();
-            continue;
-        }
-        let user = account
-            .as_ref()
-            .map_or(String::new(), |it| format!(" ({})", it.name));
-        let names = match agents.as_slice() {
-            [one] => (*one).to_string(),
-            [first, rest @ ..] => format!("{first} and {}", count(rest.len(), "other agent")),
-            [] => continue,
+        let agents = match paths.is_empty() {
+            true => &mut safe,
+            false => &mut reached,
         };
-        for path in reached {
-            report.fail(
-                format!("uid {uid}{user} of {names} can write {}", path.display()),
-                &format!("take that right away, or the agent can undo the protection: chown root {0} && chmod go-w {0}", path.display()),
-            );
-        }
+        agents.extend(&stranger.agents);
+        name_paths(report, &stranger.shown, &paths);
     }
+    let open: Vec<&Target> = targets.iter().filter(|it| it.is_open_to_all()).collect();
+    if strangers.is_empty() {
+        name_paths(report, "every user of this machine", &open);
+    }
+    about_groups(report, &targets);
+    let safe = safe.difference(&reached).count();
     if safe > 0 {
         report.ok(format!(
             "the users of {} can write neither config, baselines nor archive",
             count(safe, "agent")
         ));
+    }
+}
+
+fn stranger<'c>(uid: u32, agents: Vec<&'c str>, world: &World) -> Stranger<'c> {
+    let account = (world.account)(uid);
+    let user = account
+        .as_ref()
+        .map_or(String::new(), |it| format!(" ({})", it.name));
+    let names = match agents.as_slice() {
+        [one] => (*one).to_string(),
+        [first, rest @ ..] => format!("{first} and {}", count(rest.len(), "other agent")),
+        [] => String::new(),
+    };
+    Stranger {
+        uid,
+        groups: account.map_or_else(Vec::new, |account| account.groups),
+        shown: format!("uid {uid}{user} of {names}"),
+        agents,
+    }
+}
+
+fn name_paths(report: &mut Report, who: &str, targets: &[&Target]) {
+    for target in targets.iter().take(MOST_NAMED) {
+        let path = target.path.display();
+        match target
+            .missing
+            .as_ref()
+            .filter(|_| target.mode & STICKY != 0)
+        {
+            None => report.fail(
+                format!("{who} can write {path}"),
+                &format!(
+                    "take that right away, or the agent can undo the protection: chown root \
+                     {path} && chmod go-w {path}"
+                ),
+            ),
+            Some(missing) => report.fail(
+                format!("{who} can create {}", missing.display()),
+                &format!(
+                    "create it yourself, with mode 0700: mkdir -m 700 {}",
+                    missing.display()
+                ),
+            ),
+        }
+    }
+    if targets.len() > MOST_NAMED {
+        let more = targets.len() - MOST_NAMED;
+        report.fail(format!("{who} can write {more} more of them"), "");
+    }
+}
+
+/// Files and directories that all members of a group can write: no agent of today may be
+/// among these, but nobody checks that tomorrow.
+fn about_groups(report: &mut Report, targets: &[Target]) {
+    for target in targets.iter().filter(|it| it.is_open_to_a_group()) {
+        let path = target.path.display();
+        report.warn(
+            format!("members of gid {} can write {path}", target.gid),
+            &format!("unless all of them may: chmod g-w {path}"),
+        );
     }
 }
 
@@ -118,7 +192,7 @@ pub(super) fn about_the_group(report: &mut Report, config: &Config, world: &Worl
     }
 }
 
-/// Whom an agent's memory, or the folder where it would be made, belongs to.
+/// Whom an agent's memory, or the directory where it would be made, belongs to.
 pub(super) fn owner(agent: &Agent) -> Option<u32> {
     let memory = local(agent)?;
     let meta = fs::symlink_metadata(memory);
@@ -126,43 +200,104 @@ pub(super) fn owner(agent: &Agent) -> Option<u32> {
     meta.ok().map(|meta| meta.uid())
 }
 
-/// What no agent may write: files, their folders, and all folders above.
-fn targets(config: &Config) -> BTreeSet<PathBuf> {
-    let general = &config.general;
-    let mut paths = vec![
-        config.path.clone(),
-        general.baseline_dir.join(seal::FILE),
-        general.archive_dir.join(crate::archive::OWN),
-    ];
-    let baselines = config.agents.iter().map(|agent| &agent.baseline);
-    paths.extend(baselines.map(|name| general.baseline_dir.join(name)));
-    paths.extend(general.seal_signers.clone());
-    let mut targets = BTreeSet::new();
-    for path in paths {
-        for above in path.ancestors().filter(|above| above.exists()) {
-            targets.insert(above.to_path_buf());
-        }
-    }
-    targets
+/// Whom an agent's memory and its directory belong to: whoever has the directory puts
+/// files there, whoever they belong to.
+fn users(agent: &Agent) -> BTreeSet<u32> {
+    let directory = local(agent).and_then(Path::parent);
+    let directory = directory.and_then(|path| fs::metadata(path).ok());
+    let directory = directory.map(|meta| meta.uid());
+    owner(agent).into_iter().chain(directory).collect()
 }
 
-/// Whether a user can change a file, or what a folder's names stand for. The
-/// owner always can, since nothing keeps it from changing the mode.
-fn can_change(path: &Path, uid: u32, groups: &[u32]) -> bool {
-    let Ok(meta) = fs::symlink_metadata(path) else {
-        return false;
-    };
-    if meta.uid() == uid {
-        return true;
+/// What no agent may write.
+struct Target {
+    path: PathBuf,
+    uid: u32,
+    gid: u32,
+    mode: u32,
+    is_directory: bool,
+    /// What is to be created in it.
+    missing: Option<PathBuf>,
+}
+
+impl Target {
+    /// Whether a user can change a file, or what a directory's names stand for. The
+    /// owner always can, since nothing keeps it from changing the mode.
+    fn can_be_changed_by(&self, uid: u32, groups: &[u32]) -> bool {
+        if self.uid == uid {
+            return true;
+        }
+        if self.is_sticky() {
+            return false;
+        }
+        match groups.contains(&self.gid) {
+            true => self.mode & 0o020 != 0,
+            false => self.mode & 0o002 != 0,
+        }
     }
-    // In a sticky folder, such as /tmp, others' files stay what they are.
-    if meta.is_dir() && meta.mode() & 0o1000 != 0 {
-        return false;
+
+    /// In a sticky directory, such as /tmp, others' files stay what they are; but what
+    /// is not there yet anybody can create.
+    fn is_sticky(&self) -> bool {
+        self.is_directory && self.mode & STICKY != 0 && self.missing.is_none()
     }
-    match groups.contains(&meta.gid()) {
-        true => meta.mode() & 0o020 != 0,
-        false => meta.mode() & 0o002 != 0,
+
+    fn is_open_to_all(&self) -> bool {
+        !self.is_sticky() && self.mode & 0o002 != 0
     }
+
+    fn is_open_to_a_group(&self) -> bool {
+        // A group of the same number is commonly the owner's alone.
+        let shared = self.gid != 0 && self.gid != self.uid;
+        !self.is_sticky() && self.mode & 0o022 == 0o020 && shared
+    }
+}
+
+/// What is in a directory, as far as it can be read.
+fn children(path: &Path) -> impl Iterator<Item = PathBuf> {
+    let items = fs::read_dir(path).into_iter().flatten();
+    items.filter_map(|item| Some(item.ok()?.path()))
+}
+
+/// Files and directories that are written to or relied on, and all directories above.
+fn targets(config: &Config) -> Vec<Target> {
+    let general = &config.general;
+    let mut paths = vec![config.path.clone(), general.baseline_dir.join(seal::FILE)];
+    paths.extend(["reset.log", "reset.log.old"].map(|name| general.archive_dir.join(name)));
+    let own = general.archive_dir.join(crate::archive::OWN);
+    let directories = [own.clone(), own.join("locks"), own.join("tx")];
+    paths.extend(directories.iter().flat_map(|path| children(path)));
+    paths.extend(directories);
+    for agent in &config.agents {
+        paths.push(general.baseline_dir.join(&agent.baseline));
+        paths.push(general.archive_dir.join(&agent.archive_subdir));
+    }
+    paths.extend(general.seal_signers.clone());
+    let mut targets = BTreeMap::new();
+    for path in paths {
+        let mut missing = None;
+        for above in path.ancestors() {
+            if targets.contains_key(above) && missing.is_none() {
+                break;
+            }
+            let Ok(meta) = fs::symlink_metadata(above) else {
+                missing = Some(above.to_path_buf());
+                continue;
+            };
+            let target = targets.entry(above.to_path_buf()).or_insert(Target {
+                path: above.to_path_buf(),
+                uid: meta.uid(),
+                gid: meta.gid(),
+                mode: meta.mode(),
+                is_directory: meta.is_dir(),
+                missing: None,
+            });
+            if let Some(missing) = missing.take() {
+                target.missing.get_or_insert(missing);
+            }
+        }
+    }
+    targets.into_values().collect()
 }
 
 #[cfg(test)]
@@ -179,18 +314,35 @@ mod tests {
         let meta = fs::metadata(&path).unwrap();
         let (mine, group) = (meta.uid(), meta.gid());
         let other = mine + 1;
+        let at = |path: &Path| {
+            let meta = fs::metadata(path).unwrap();
+            Target {
+                path: path.to_path_buf(),
+                uid: meta.uid(),
+                gid: meta.gid(),
+                mode: meta.mode(),
+                is_directory: meta.is_dir(),
+                missing: None,
+            }
+        };
         let with = |mode| {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             [
-                can_change(&path, mine, &[]),
-                can_change(&path, other, &[group]),
-                can_change(&path, other, &[]),
+                at(&path).can_be_changed_by(mine, &[]),
+                at(&path).can_be_changed_by(other, &[group]),
+                at(&path).can_be_changed_by(other, &[]),
             ]
         };
         assert_eq!(with(0o400), [true, false, false]);
         assert_eq!(with(0o660), [true, true, false]);
         assert_eq!(with(0o606), [true, false, true]);
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
-        assert!(!can_change(folder.path(), other, &[]));
+        let mut sticky = at(folder.path());
+        assert!(!sticky.can_be_changed_by(other, &[]));
+        sticky.missing = Some(path.clone());
+        assert!(
+            sticky.can_be_changed_by(other, &[]),
+            "what is not there yet"
+        );
     }
 }

@@ -62,6 +62,65 @@ fn finds_agents_that_can_write_what_they_must_not() {
         .says("/baselines\n");
 }
 
+/// Whoever owns an entry directory, or the one of the locks, decides what is in it.
+#[test]
+fn finds_every_directory_that_an_agent_can_write() {
+    let site = busy();
+    let agent = 4_000_000_000;
+    if chown(site.path("agents/code-reviewer"), Some(agent), Some(agent)).is_err() {
+        return println!("skipped: only root can give files away");
+    }
+    // The memory itself is root's: who owns the directory is the agent all the same.
+    fs::set_permissions(&site.dir, fs::Permissions::from_mode(0o755)).unwrap();
+    let _ = site.run(["reset", "--all"]).code(0);
+    chown(site.path(REVIEWER), Some(0), Some(0)).unwrap();
+    // It belongs to the agent for a while, so it is not found by itself.
+    let doctor = || site.run(["doctor", "--config", "memory-shepherd.conf"]);
+    let _ = site
+        .run(["doctor"])
+        .code(0)
+        .says("ok    the users of 1 agent can");
+    for name in [
+        "archives",
+        "archives/reset.log",
+        "archives/code-reviewer",
+        "archives/monitor",
+        "archives/.shepherd",
+        "archives/.shepherd/tx",
+        "archives/.shepherd/locks",
+        "archives/.shepherd/locks/monitor-bot.lock",
+        "archives/.shepherd/baselines",
+        "archives/.shepherd/ledger.jsonl",
+        "baselines",
+        "baselines/monitor-bot-MEMORY.md",
+        "memory-shepherd.conf",
+        "",
+    ] {
+        let path = site.path(name);
+        let said = format!(
+            "FAIL  uid {agent} of code-reviewer can write {}\n",
+            path.display().to_string().trim_end_matches('/')
+        );
+        chown(&path, Some(agent), None).unwrap();
+        let ran = doctor().code(1).says(&said);
+        assert!(!ran.out.contains("can write neither"), "{}", ran.out);
+        chown(&path, Some(0), None).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions();
+        for (bits, said) in [
+            (0o777, said.as_str()),
+            (0o770, "warn  members of gid 12345 can write "),
+        ] {
+            chown(&path, None, Some(12345)).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(bits)).unwrap();
+            let ran = doctor();
+            assert!(ran.out.contains(said), "{name}: {}", ran.out);
+        }
+        fs::set_permissions(&path, mode).unwrap();
+        chown(&path, None, Some(0)).unwrap();
+    }
+    let _ = doctor().code(0);
+}
+
 #[test]
 fn finds_what_an_interrupted_run_left() {
     let site = busy();
