@@ -40,7 +40,7 @@ pub use ledger::{Act, Event, Outcome, Record, Records, Standing, Trigger};
 pub use lock::{Lock as Held, Queue};
 pub use observe::{Address, Block, Content, LastRun, Observation, Protection};
 pub use past::{Passed, Past, Side};
-pub use plan::{Action, Bound, Plan, Skipped, Step, UndoMode, UndoOf, UndoTarget};
+pub use plan::{Action, Bound, Plan, READ_ONLY, Skipped, Step, UndoMode, UndoOf, UndoTarget};
 pub use reset::{AgentResult, Progress, Report, Stage, UNCLAIMED};
 pub use retention::{Kept, Retention};
 pub use state::State;

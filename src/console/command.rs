@@ -350,10 +350,7 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
                     _ => format!("none of these can be reached: {why}"),
                 });
             }
-            match model.why_read_only() {
-                Some(why) => Err(why),
-                None => Ok(()),
-            }
+            Ok(())
         }
         Command::Confirm | Command::Append | Command::Overwrite => match &model.reset.stage {
             Stage::Plan(view) => view.offers(command, model),

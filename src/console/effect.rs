@@ -604,14 +604,22 @@ fn in_runs(records: impl Iterator<Item = (DateTime<FixedOffset>, Event)>) -> Vec
             }
             continue;
         }
-        if event.act == Act::Undo
-            && let Some(undone) = &event.undoes
-            && let Some(place) = places.get(undone)
-        {
-            let undone = &mut runs[*place].undone;
-            // An undo that was refused or failed took nothing back.
-            if event.outcome == Outcome::Ok && !undone.contains(&event.agent) {
-                undone.push(event.agent.clone());
+        let undone = event.undoes.as_ref().filter(|_| event.act == Act::Undo);
+        let undone = undone.and_then(|undone| places.get(undone).copied());
+        // What an undo of an undo brings back.
+        let redone = undone.and_then(|place| {
+            let mut undos = runs[place].events.iter();
+            let undo = undos.find(|it| it.agent == event.agent)?;
+            undo.undoes.clone()
+        });
+        let redo = redone.is_some();
+        // One that was refused or failed took nothing back.
+        if let Some(place) = undone.filter(|_| event.outcome == Outcome::Ok) {
+            let undone = &mut runs[place].undone;
+            undone.retain(|agent| *agent != event.agent);
+            undone.push(event.agent.clone());
+            if let Some(place) = redone.and_then(|run| places.get(&run)) {
+                runs[*place].undone.retain(|agent| *agent != event.agent);
             }
         }
         match runs.last_mut() {
@@ -626,6 +634,7 @@ fn in_runs(records: impl Iterator<Item = (DateTime<FixedOffset>, Event)>) -> Vec
                     time,
                     events: vec![event],
                     undone: Vec::new(),
+                    redo,
                     retired: 0,
                 });
             }

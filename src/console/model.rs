@@ -8,6 +8,7 @@ mod hosts;
 pub(super) mod jobs;
 mod log;
 mod reset;
+mod targets;
 pub mod twin;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -20,7 +21,7 @@ pub use guard::{GUARD_TIME, KeyGuard};
 pub use hand::{Clip, Edit, Handed, Page, SealQuestion, Wanted};
 pub use hosts::{HostsScreen, Next, Trouble, next_try, trouble, word};
 pub use jobs::{Job, Jobs, PACE};
-pub use log::{Level, LogRow, LogScreen, Message, RUNS, RunSummary};
+pub use log::{Level, LogRow, LogScreen, Message, REDO, RUNS, RunSummary};
 pub use reset::{
     Form, PlanView, Request, ResetScreen, ResultLine, ResultView, RunView, Stage, form,
 };
@@ -506,24 +507,6 @@ impl Model {
         }
     }
 
-    /// The agents that an act would be about: the marked ones, else the one
-    /// under the cursor or on the screen.
-    pub fn targets(&self, command: Command) -> Vec<String> {
-        match (self.screen, &self.reset.stage) {
-            (Screen::Agent, _) => vec![self.agent.name.clone()],
-            (Screen::Reset, Stage::Result(result)) if command == Command::Retry => result.failed(),
-            (Screen::Reset, Stage::Result(result)) => result.changed(),
-            _ if !self.marks.is_empty() => {
-                let marked = self
-                    .rows
-                    .iter()
-                    .filter(|row| self.marks.contains(&row.name));
-                marked.map(|row| row.name.clone()).collect()
-            }
-            _ => self.cursor.clone().into_iter().collect(),
-        }
-    }
-
     /// Why an agent cannot be reached; none when it can, as far as is known.
     pub fn cut_off(&self, name: &str) -> Option<Trouble> {
         let row = self.row(name);
@@ -538,15 +521,6 @@ impl Model {
             next: None,
         };
         matches!(seen.state, State::Unreach | State::HostKey).then_some(trouble)
-    }
-
-    /// Marked agents that the filter hides.
-    pub fn hidden_marks(&self) -> Vec<String> {
-        self.marks
-            .iter()
-            .filter(|name| !self.order.contains(name))
-            .cloned()
-            .collect()
     }
 
     /// Filters and orders the fleet anew. The cursor stays on its agent, or,

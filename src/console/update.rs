@@ -482,14 +482,11 @@ fn progressed(model: &mut Model, progress: Progress) {
 }
 
 fn ended(model: &mut Model, report: &Report) -> Vec<Effect> {
-    let result = ResultView::of_report(report, model.now.wall);
-    for line in result
-        .lines
-        .iter()
-        .filter(|line| line.outcome == Outcome::Ok)
-    {
-        model.marks.remove(&line.agent);
-    }
+    let verb = match &model.reset.stage {
+        Stage::Run(view) => view.verb,
+        _ => report.act.word(),
+    };
+    let result = ResultView::of_report(report, verb, model.now.wall);
     let failed = result.failed();
     let done = format!(
         "run {}: {} ok, {}",

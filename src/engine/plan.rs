@@ -30,7 +30,7 @@ const IN_PLACE: &str = "it is a mount point of its own and is written in place: 
      moment leaves it half written until the next run";
 
 /// Why a protected agent is refused.
-const READ_ONLY: &str = "protected as read-only";
+pub const READ_ONLY: &str = "protected as read-only";
 
 /// What would happen to one memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -278,6 +278,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Its agents, the skipped ones last.
+    pub fn agents(&self) -> impl Iterator<Item = &str> {
+        let steps = self.steps.iter().map(|step| step.agent.as_str());
+        steps.chain(self.skipped.iter().map(|skipped| skipped.agent.as_str()))
+    }
+
     fn new(act: Act, engine: &Engine, steps: Vec<Step>, skipped: Vec<Skipped>) -> Plan {
         let mut text = format!("{act:?}\n");
         for step in &steps {

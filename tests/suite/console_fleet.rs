@@ -687,6 +687,7 @@ pub fn run(id: &str, minutes_ago: i64, agents: &[(&str, Outcome)]) -> RunSummary
         time: ago(minutes_ago),
         events: agents.iter().map(event).collect(),
         undone: Vec::new(),
+        redo: false,
         retired: 0,
     }
 }

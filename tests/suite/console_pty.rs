@@ -549,15 +549,21 @@ fn what_is_no_memory_is_said_and_nothing_breaks() {
 }
 
 #[test]
-fn a_read_only_console_plans_nothing() {
+fn read_only_console_shows_a_plan_and_runs_nothing() {
     let site = site();
+    let before = site.read(REVIEWER);
     let mut terminal = open(&site, &["--read-only"]);
     terminal.wait_for("DRIFTED  ");
     assert!(terminal.row(0).contains(" RO "), "{}", terminal.row(0));
     terminal.send("X");
-    terminal.wait_for("--read-only");
+    terminal.wait_for("RESET PLAN");
+    terminal.wait_for("Started with --read-only: nothing can be run");
+    terminal.send_until("reset 1\r", "keys that count", |_| true);
     terminal.send("!");
     terminal.wait_for("leave and start without it");
+    terminal.send("1");
+    terminal.wait_for("WHY");
+    assert_eq!(site.read(REVIEWER), before);
     leaves(terminal);
 }
 

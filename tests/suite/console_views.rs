@@ -115,7 +115,7 @@ fn herd() -> Console {
 }
 
 /// What a file of preferences says, put in force.
-fn prefer(console: &mut Console, text: &str) {
+pub fn prefer(console: &mut Console, text: &str) {
     let (preferences, found) = preferences::parse(text, Path::new("console.toml"));
     assert_eq!(found, []);
     console.send(Msg::Preferences(Box::new(preferences)));

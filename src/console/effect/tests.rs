@@ -315,6 +315,28 @@ fn undone_is_what_an_undo_took_back_and_nothing_else() {
     let time = crate::clock::Clock::now(&System);
     let runs = in_runs(records.into_iter().map(|it| (time, it)));
     assert_eq!(runs.last().unwrap().undone, ["alpha"]);
+    assert!(runs.iter().all(|run| !run.redo));
+}
+
+#[test]
+fn run_whose_undo_was_taken_back_is_not_undone() {
+    let records = [
+        record("first", "reset", "alpha", "ok", "null"),
+        record("first", "reset", "bravo", "ok", "null"),
+        record("second", "undo", "alpha", "ok", r#""first""#),
+        record("second", "undo", "bravo", "ok", r#""first""#),
+        record("third", "undo", "alpha", "ok", r#""second""#),
+    ];
+    let time = crate::clock::Clock::now(&System);
+    let runs = in_runs(records.into_iter().map(|it| (time, it)));
+    let undone: Vec<_> = runs
+        .iter()
+        .map(|run| (run.verb(), run.undone.concat()))
+        .collect();
+    let expected = [("redo", ""), ("undo", "alpha"), ("reset", "bravo")];
+    assert_eq!(undone, expected.map(|(verb, who)| (verb, who.to_string())));
+    let undoable: Vec<&str> = runs.iter().flat_map(|run| run.undoable()).collect();
+    assert_eq!(undoable, ["alpha"]);
 }
 
 #[test]

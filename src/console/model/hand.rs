@@ -121,7 +121,7 @@ impl Model {
             Screen::Reset => self.reset.subject(),
             Screen::Log => match self.log.rows().get(self.log.cursor) {
                 Some(LogRow::Run(run)) => match run.events.as_slice() {
-                    [one] => Some(&one.agent),
+                    [one] => self.row(&one.agent).map(|row| row.name.as_str()),
                     _ => None,
                 },
                 _ => None,

@@ -30,6 +30,9 @@ pub struct LogScreen {
     pub query: String,
 }
 
+/// The word for a run that took an undo back.
+pub const REDO: &str = "redo";
+
 /// One run of the ledger.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunSummary {
@@ -39,8 +42,10 @@ pub struct RunSummary {
     pub time: DateTime<FixedOffset>,
     /// Its records.
     pub events: Vec<Event>,
-    /// Agents for which it was undone.
+    /// Agents for which it was undone, and that was not taken back.
     pub undone: Vec<String>,
+    /// Whether it took an undo back.
+    pub redo: bool,
     /// How many entries its retention deleted.
     pub retired: usize,
 }
@@ -69,6 +74,20 @@ impl RunSummary {
         named.filter(|(_, agents)| !agents.is_empty()).collect()
     }
 
+    /// The word for what it did.
+    pub fn verb(&self) -> &'static str {
+        let act = self.events.first().map_or(Act::Reset, |event| event.act);
+        if self.redo { REDO } else { act.word() }
+    }
+
+    /// Agents whose reset in this run can be undone.
+    pub fn undoable(&self) -> impl Iterator<Item = &str> {
+        let resets = self.events.iter().filter(|event| event.act == Act::Reset);
+        let changed = resets.filter(|event| event.changed());
+        let stands = |event: &&Event| !self.undone.contains(&event.agent);
+        changed.filter(stands).map(|event| event.agent.as_str())
+    }
+
     /// The run as a result.
     pub fn result(&self) -> ResultView {
         let line = |event: &Event| ResultLine {
@@ -81,6 +100,7 @@ impl RunSummary {
         ResultView {
             run: self.run.clone(),
             act: self.events.first().map_or(Act::Reset, |event| event.act),
+            verb: self.verb(),
             time: self.time,
             duration_ms: self.events.iter().map(|event| event.duration_ms).sum(),
             lines: self.events.iter().map(line).collect(),
@@ -190,15 +210,14 @@ impl LogRow<'_> {
                 count => format!("{}  x{count}", message.text),
             },
             LogRow::Run(run) => {
-                let event = run.events.first();
-                let act = event.map_or(Act::Reset, |event| event.act).word();
+                let verb = run.verb();
                 let who = match run.events.as_slice() {
                     [one] if one.agent.is_empty() => "archive".to_string(),
                     [one] => one.agent.clone(),
                     many => format!("{} agents", many.len()),
                 };
                 let mut text = format!(
-                    "{act} {who}  run {}: {} ok",
+                    "{verb} {who}  run {}: {} ok",
                     run.run,
                     run.count(Outcome::Ok)
                 );

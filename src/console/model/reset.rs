@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
-use super::{KeyGuard, Model};
+use super::{KeyGuard, Model, REDO};
 use crate::archive::Written;
 use crate::console::command::Command;
 use crate::engine::{
@@ -78,6 +78,15 @@ pub enum Request {
 }
 
 impl Request {
+    /// The word for what is asked for.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Request::Reset(_) => Act::Reset.word(),
+            Request::Undo(UndoTarget::Redo(_), _) => REDO,
+            Request::Undo(..) => Act::Undo.word(),
+        }
+    }
+
     /// The agents that were asked for by name.
     pub fn names(&self) -> &[String] {
         match self {
@@ -133,10 +142,7 @@ impl PlanView {
             }
             (_, Form::Nothing) => "there is nothing to run",
             (Command::Confirm, Form::Key) => {
-                return match model.why_read_only() {
-                    Some(why) => Err(why),
-                    None => Ok(()),
-                };
+                return model.why_read_only().map_or(Ok(()), Err);
             }
             (Command::Confirm, Form::Typed(_)) => "this plan has to be confirmed by typing",
             (Command::Confirm, Form::Choice) => {
@@ -160,16 +166,13 @@ impl PlanView {
 
     /// The word that is typed before the number.
     pub fn verb(&self) -> &'static str {
-        match self.plan.act {
-            Act::Undo => "undo",
-            _ => "reset",
-        }
+        self.request.verb()
     }
 }
 
 /// What confirms this plan (the confirmation grammar): one intact agent takes a
 /// key, more of them or a drifted one take typing, the whole fleet its name.
-pub fn form(plan: &Plan, model: &Model) -> Form {
+pub fn form(plan: &Plan, request: &Request, model: &Model) -> Form {
     let count = plan.steps.len();
     let protected = |step: &PlanStep| step.protect == Protection::Typed;
     let undo_without_choice = plan.steps.iter().any(|step| {
@@ -177,10 +180,7 @@ pub fn form(plan: &Plan, model: &Model) -> Form {
             .as_ref()
             .is_some_and(|undo| undo.written_since && undo.mode == UndoMode::Refuse)
     });
-    let verb = match plan.act {
-        Act::Undo => "undo",
-        _ => "reset",
-    };
+    let verb = request.verb();
     let typed = Form::Typed(format!("{verb} {count}"));
     if count == 0 {
         Form::Nothing
@@ -207,6 +207,8 @@ pub fn form(plan: &Plan, model: &Model) -> Form {
 pub struct RunView {
     /// What is being carried out.
     pub plan: Plan,
+    /// The word for it.
+    pub verb: &'static str,
     /// When it began.
     pub began: Duration,
     /// How far each agent has come.
@@ -224,6 +226,8 @@ pub struct ResultView {
     pub run: String,
     /// What it did.
     pub act: Act,
+    /// The word for it.
+    pub verb: &'static str,
     /// When it ended.
     pub time: DateTime<FixedOffset>,
     /// How long it took, in milliseconds.
@@ -251,7 +255,11 @@ pub struct ResultLine {
 
 impl ResultView {
     /// The result of a run that has just ended.
-    pub fn of_report(report: &Report, time: DateTime<FixedOffset>) -> ResultView {
+    pub fn of_report(
+        report: &Report,
+        verb: &'static str,
+        time: DateTime<FixedOffset>,
+    ) -> ResultView {
         let line = |result: &crate::engine::AgentResult| ResultLine {
             agent: result.agent.clone(),
             outcome: result.outcome,
@@ -262,6 +270,7 @@ impl ResultView {
         ResultView {
             run: report.run.clone(),
             act: report.act,
+            verb,
             time,
             duration_ms: report.duration_ms,
             lines: report.results.iter().map(line).collect(),

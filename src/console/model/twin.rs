@@ -1,7 +1,7 @@
 //! The command lines that do the same as the console: what is shown here can be
 //! done in a script.
 
-use super::{Model, PlanView, Request, ResultView, RunSummary, Screen, Stage, Tab};
+use super::{Model, PlanView, Request, ResultView, RunSummary, Stage, Tab};
 use crate::console::command::Command;
 use crate::engine::{Act, UndoMode, UndoTarget};
 
@@ -91,10 +91,11 @@ pub fn of_command(model: &Model, command: Command) -> Option<String> {
             Stage::Plan(view) => Some(of_plan(model, view)),
             _ => None,
         },
-        Command::PlanUndo => match (model.screen, &model.reset.stage) {
-            (Screen::Reset, Stage::Result(view)) => verb(&format!("undo --run {}", view.run)),
-            _ if targets().is_empty() => None,
-            _ => verb(&format!("undo {}", targets().join(" "))),
+        Command::PlanUndo => match model.undo_target() {
+            UndoTarget::Run(run) => verb(&format!("undo --run {run}")),
+            UndoTarget::Agents(names) | UndoTarget::Redo(names) => {
+                (!names.is_empty()).then(|| format!("{PROGRAM} undo {}", names.join(" ")))
+            }
         },
         Command::Read => verb(&format!("status {}", model.subject()?)),
         Command::GoFleet | Command::ReadAll => verb("status"),

@@ -35,11 +35,16 @@ pub(super) fn run_plan(model: &mut Model) -> Vec<Effect> {
     }
     // Which run it will be is not known yet.
     let command = (String::new(), twin::of_plan(model, view));
-    let plan = view.plan.clone();
+    let (plan, verb) = (view.plan.clone(), view.verb());
+    // What was marked for this run is not what the next key means.
+    for name in plan.agents() {
+        model.marks.remove(name);
+    }
     model.log.commands.push_front(command);
     model.log.commands.truncate(COMMANDS);
     model.reset.stage = Stage::Run(Box::new(RunView {
         plan: plan.clone(),
+        verb,
         began: model.now.since,
         stages: Default::default(),
         outcomes: Default::default(),
@@ -245,11 +250,7 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
             return ask_for_plan(model, request, false);
         }
         Command::PlanUndo => {
-            let target = match (model.screen, &model.reset.stage) {
-                (Screen::Reset, Stage::Result(result)) => UndoTarget::Run(result.run.clone()),
-                _ => UndoTarget::Agents(model.targets(command)),
-            };
-            return ask_for_plan(model, Request::Undo(target, UndoMode::Refuse), false);
+            return plan_undo(model);
         }
         Command::PlanRedo => {
             let target = UndoTarget::Redo(model.targets(command));
@@ -299,6 +300,22 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
         },
     }
     Vec::new()
+}
+
+/// Asks for the plan of an undo, and names the run where it is not of what is marked.
+fn plan_undo(model: &mut Model) -> Vec<Effect> {
+    let target = model.undo_target();
+    if let (UndoTarget::Run(run), Screen::Fleet) = (&target, model.screen) {
+        let time = model.last_undoable().map(|run| run.time);
+        let time = time.filter(|time| time.date_naive() == model.now.wall.date_naive());
+        let time = time.map_or_else(String::new, |time| time.format(" of %H:%M").to_string());
+        let what = "no marked agent has a reset to undo";
+        model.say(
+            Level::Info,
+            format!("{what}; this is the last run, {run}{time}"),
+        );
+    }
+    ask_for_plan(model, Request::Undo(target, UndoMode::Refuse), false)
 }
 
 /// Where one is led back to from a plan that was asked for here, or a result that was

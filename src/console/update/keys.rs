@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::act::{filter_by, go, open_agent, open_tab, perform, report_hits, run_plan, sort_by};
-use super::plan::note_plan;
+use super::plan::{note_plan, plan_again};
 use super::{Effect, hand, question};
 use crate::console::chooser;
 use crate::console::command::{self, Category, Command, Context};
@@ -118,7 +118,9 @@ fn begins_confirmation(model: &Model, key: Key) -> bool {
 pub(super) fn is_typing(model: &Model) -> bool {
     match &model.reset.stage {
         Stage::Plan(view) if model.screen == Screen::Reset => {
-            matches!(view.form, Form::Typed(_)) && view.hidden.is_empty()
+            let is_typed = matches!(view.form, Form::Typed(_));
+            // Where nothing can be run there is nothing to type.
+            is_typed && view.hidden.is_empty() && !model.read_only.forced
         }
         _ => false,
     }
@@ -197,6 +199,11 @@ pub(super) fn key_came(model: &mut Model, key: Key) -> Vec<Effect> {
 
 /// A key while a plan is confirmed by typing; `None` when it is not for that.
 pub(super) fn confirm_key(model: &mut Model, key: Key) -> Option<Vec<Effect>> {
+    let meaning = model.preferences.keymap.meaning(Context::Plan, &[key]);
+    // What unlocks a run comes before the words that confirm it.
+    if model.read_only.on && meaning == Meaning::Command(Command::ReadOnly) {
+        return None;
+    }
     let Stage::Plan(view) = &mut model.reset.stage else {
         return None;
     };
@@ -240,6 +247,8 @@ pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
                 model.read_only.unlocked_until = Some(model.now.since + UNLOCKED);
                 model.reset.held = Some(model.now.since);
                 model.say(Level::Warn, "unlocked for 30 minutes");
+                // What was skipped as protected may be part of the plan now.
+                return plan_again(model);
             }
             return Vec::new();
         }

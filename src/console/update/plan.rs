@@ -41,6 +41,15 @@ pub(super) fn plan_anew(model: &mut Model) -> Vec<Effect> {
     ask_for_plan(model, request, true)
 }
 
+/// Asks for the plan on the screen again.
+pub(super) fn plan_again(model: &mut Model) -> Vec<Effect> {
+    let request = match &model.reset.stage {
+        Stage::Plan(view) if model.screen == Screen::Reset => view.request.clone(),
+        _ => return Vec::new(),
+    };
+    ask_for_plan(model, request, true)
+}
+
 pub(super) fn ask_for_plan(model: &mut Model, request: Request, again: bool) -> Vec<Effect> {
     model.request += 1;
     model.waiting = true;
@@ -100,7 +109,7 @@ pub(super) fn planned(
             return Vec::new();
         }
     };
-    let form = form(&plan, model);
+    let form = form(&plan, &asked, model);
     let stale = std::mem::take(&mut model.reset.stale);
     let again = |model: &mut Model, request| match stale {
         true => ask_for_plan(model, request, true),

@@ -9,7 +9,7 @@ use crate::console::command::Command;
 use crate::console::filter;
 use crate::console::model::{Model, Row, Sort, Trouble, age, modified};
 use crate::console::theme::{Role, of_state};
-use crate::engine::{Act, Observation, Outcome, State};
+use crate::engine::{Observation, Outcome, State};
 use crate::untrusted;
 
 const PROGRAM: &str = "memory-shepherd  ";
@@ -126,9 +126,9 @@ fn header(model: &Model, canvas: &mut Canvas<'_>) {
         parts.push((cut(error, room), Role::Bad));
     } else if let Some(last) = model.log.runs.iter().find(|run| run.has_agents()) {
         let bad = last.bad();
-        let what = match last.events.first().map(|event| event.act) {
-            Some(Act::Undo) => "undo",
-            _ => "run",
+        let what = match last.verb() {
+            "reset" => "run",
+            verb => verb,
         };
         let mut text = format!(
             "last {what} {}: {} ok",

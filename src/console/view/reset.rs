@@ -9,7 +9,9 @@ use crate::console::model::{
     Form, Model, PlanView, Request, ResultView, Row, RunView, SMALLEST, Stage, twin,
 };
 use crate::console::theme::{Role, of_outcome, of_state};
-use crate::engine::{Act, Action, Outcome, Plan, Stage as Step, Step as PlanStep, UndoTarget};
+use crate::engine::{
+    Act, Action, Outcome, Plan, READ_ONLY, Stage as Step, Step as PlanStep, UndoTarget,
+};
 use crate::untrusted;
 
 /// Lines below the list of a plan: a rule, three lines, the message, the hints.
@@ -37,7 +39,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             canvas.put(1, 3, &text, Role::Text);
         }
         Stage::Planning(request) => {
-            canvas.put(0, 0, title(request), Role::Title);
+            canvas.put(0, 0, &title(request), Role::Title);
             canvas.rule(1);
             canvas.put(1, 3, "looking at the agents …", Role::Dim);
             ignores_keys(model, canvas, canvas.area.height - PLAN_FOOT + 3);
@@ -48,11 +50,11 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     }
 }
 
-fn title(request: &Request) -> &'static str {
+fn title(request: &Request) -> String {
+    let title = format!("{} PLAN", request.verb().to_uppercase());
     match request {
-        Request::Reset(_) => "RESET PLAN",
-        Request::Undo(UndoTarget::Redo(_), _) => "REDO PLAN",
-        Request::Undo(..) => "UNDO PLAN",
+        Request::Undo(UndoTarget::Run(run), _) => format!("{title} of run {run}"),
+        _ => title,
     }
 }
 
@@ -70,7 +72,7 @@ fn list_height(canvas: &Canvas<'_>) -> usize {
 fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     let plan = &view.plan;
     let wide = canvas.width() >= 110;
-    let x = canvas.put(0, 0, title(&view.request), Role::Title) + 2;
+    let x = canvas.put(0, 0, &title(&view.request), Role::Title) + 2;
     let x = fleet_name(model, canvas, x, 0);
     let lines: u64 = plan.steps.iter().map(|step| step.scratch_lines).sum();
     let bytes: u64 = plan.steps.iter().map(|step| step.archive_bytes).sum();
@@ -312,6 +314,10 @@ fn note(model: &Model, view: &PlanView) -> (String, Role) {
         for hint in &skipped.hints {
             text.push_str(&format!("; {hint}"));
         }
+        if skipped.why == READ_ONLY && !model.read_only.forced {
+            let key = model.key(Command::ReadOnly);
+            text.push_str(&format!("; {key} unlocks it for 30 minutes"));
+        }
         return (text, Role::Text);
     }
     let under = view.plan.steps.get(model.reset.cursor);
@@ -350,8 +356,13 @@ fn confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16)
         Form::Nothing => {
             canvas.put(1, y, "Nothing to run. Esc leaves.", Role::Text);
         }
+        Form::Key | Form::Typed(_) if model.read_only.forced => {
+            let why = "Started with --read-only: nothing can be run. Esc leaves.";
+            canvas.put(1, y, why, Role::Warn);
+        }
         Form::Key => {
-            let x = canvas.put(1, y, "Press ", Role::Text);
+            let x = unlock(model, canvas, y);
+            let x = canvas.put(x, y, "Press ", Role::Text);
             let x = canvas.put(x, y, "y", Role::Key);
             let text = format!(" to {verb}, Esc to leave.   (Enter alone does nothing)");
             canvas.put(x, y, &text, Role::Text);
@@ -364,21 +375,32 @@ fn confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16)
             canvas.put(x, y, " archives them, overwrites", Role::Text);
         }
         Form::Typed(word) => {
-            let x = canvas.put(1, y, "Type  ", Role::Text);
+            let x = unlock(model, canvas, y);
+            let x = canvas.put(x, y, "Type  ", Role::Text);
             let x = canvas.foreign(x, y, word.as_bytes(), Role::Key);
-            let x = canvas.put(x, y, "  and Enter to run, Esc leaves:  ", Role::Text);
+            let then = match model.read_only.on {
+                true => "  and Enter:  ",
+                false => "  and Enter to run, Esc leaves:  ",
+            };
+            let x = canvas.put(x, y, then, Role::Text);
             let x = canvas.foreign(x, y, view.typed.as_bytes(), Role::Prompt);
             canvas.put(x, y, "_", Role::Prompt);
         }
     }
 }
 
+/// What has to be done first where the fleet is read-only. Returns the column behind it.
+fn unlock(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> u16 {
+    if !model.read_only.on {
+        return 1;
+    }
+    let x = canvas.put(1, y, "Read-only: ", Role::Warn);
+    let x = canvas.put(x, y, &model.key(Command::ReadOnly), Role::Key);
+    canvas.put(x, y, " unlocks.  ", Role::Warn)
+}
+
 fn run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
-    let verb = if view.plan.act == Act::Undo {
-        "UNDO"
-    } else {
-        "RESET"
-    };
+    let verb = view.verb.to_uppercase();
     // Skipped agents have outcomes, too; they are not part of the work.
     let planned = view.plan.steps.iter();
     let ended: Vec<Outcome> = planned
@@ -458,11 +480,7 @@ fn steps(canvas: &mut Canvas<'_>, mut x: u16, y: u16, stage: Option<Step>) {
 }
 
 fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
-    let verb = if view.act == Act::Undo {
-        "UNDO"
-    } else {
-        "RESET"
-    };
+    let verb = view.verb.to_uppercase();
     let tally = |outcome: Outcome| {
         view.lines
             .iter()

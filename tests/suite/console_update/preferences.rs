@@ -114,7 +114,7 @@ fn what_is_said_names_the_keys_in_force() {
             "F2",
             "read-only; F2 again switches it off, for protected agents, too",
         ),
-        ("F5", "reset: read-only; F2 switches it off"),
+        ("E", "edit: read-only; F2 switches it off"),
         ("F2 y Esc", "q quits"),
     ] {
         console.press(keys);

@@ -1,11 +1,14 @@
 //! Agents and fleets that are not to be changed.
 
-use memory_shepherd::console::model::{Form, Overlay};
+use std::time::Duration;
+
+use memory_shepherd::console::model::{Form, Overlay, Screen};
 use memory_shepherd::console::update::Effect;
 use memory_shepherd::engine::{Plan, Protection, State, UndoMode};
 
 use super::MINUTE;
 use crate::console_fleet::{Console, fleet, four, plan, reset_of, seen, undo};
+use crate::console_views::prefer;
 
 fn protected(protect: Protection) -> Console {
     let mut console = four();
@@ -71,21 +74,48 @@ fn a_read_only_agent_is_unlocked_for_half_an_hour_by_y() {
 }
 
 #[test]
-fn a_read_only_fleet_plans_nothing_until_it_is_unlocked() {
-    let mut console = four();
-    console.model.read_only.on = true;
-    console.model.read_only.by_config = true;
+fn read_only_shows_plans_and_blocks_their_runs() {
     for keys in ["X", "z", "Z", "u"] {
-        assert_eq!(console.press(keys), [], "{keys}");
-        assert!(console.said().contains("read-only"), "{}", console.said());
+        let mut console = four();
+        console.model.read_only.on = true;
+        assert!(
+            matches!(console.press(keys)[..], [Effect::Plan(..)]),
+            "{keys}"
+        );
     }
-    console.press("! y");
-    assert!(matches!(console.press("X")[..], [Effect::Plan(..)]));
-    console.press("Esc");
-    console.pass(31 * MINUTE);
-    assert_eq!(console.press("X"), [], "it is read-only again");
-    console.press("! y !");
-    assert_eq!(console.press("X"), [], "and by hand");
+    for (made, confirm) in [
+        (plan(&[("bravo", State::Scratch)]), "y"),
+        (
+            plan(&[("bravo", State::Drifted)]),
+            "r e s e t Space 1 Enter",
+        ),
+    ] {
+        let mut console = four();
+        console.model.read_only.on = true;
+        console.model.read_only.by_config = true;
+        prefer(&mut console, "[keys]\nread-only = \"F9\"\n");
+        console.plan("j X", made.clone());
+        console.press(confirm);
+        assert_eq!(console.applied(), [] as [&str; 0], "{confirm}");
+        let said = console.said();
+        assert!(said.contains("read-only; F9 switches it off"), "{said}");
+        // The key unlocks it also behind a word that was typed; the plan is made again.
+        console.press("F9");
+        let effects = console.press("y");
+        assert!(
+            matches!(effects[..], [Effect::Plan(_, _, true)]),
+            "{effects:?}"
+        );
+        console.answer(made);
+        console.pass(Duration::from_secs(1));
+        console.press(if confirm == "y" { "y" } else { "Enter" });
+        assert_eq!(console.applied(), ["bravo"], "{confirm}");
+        console.pass(31 * MINUTE);
+        assert!(
+            console.model.why_read_only().is_some(),
+            "it is read-only again"
+        );
+    }
 }
 
 #[test]
@@ -107,9 +137,19 @@ fn a_plan_made_before_it_was_read_only_does_not_run() {
 fn nothing_unlocks_what_was_started_read_only() {
     let mut console = protected(Protection::ReadOnly);
     console.model.read_only.forced = true;
-    for keys in ["!", "! y", "X", "z"] {
+    for keys in ["!", "! y"] {
         assert_eq!(console.press(keys), [], "{keys}");
         assert_eq!(console.model.overlay, None, "{keys}");
         assert!(console.model.why_read_only().is_some(), "{keys}");
     }
+    console.plan("X", plan(&[("charlie", State::Drifted)]));
+    console.type_line("reset 1");
+    console.press("Enter");
+    console.press("y");
+    assert_eq!(console.applied(), [] as [&str; 0]);
+    assert_eq!(console.model.screen, Screen::Reset, "no letter acts");
+    console.plan("Esc j X", plan(&[("bravo", State::Scratch)]));
+    console.press("y");
+    assert_eq!(console.applied(), [] as [&str; 0]);
+    assert!(console.said().contains("--read-only"), "{}", console.said());
 }

@@ -1,10 +1,10 @@
 //! Undos are planned like resets, and ask about what was written since.
 
 use memory_shepherd::console::model::{Form, GUARD_TIME, Request, Stage};
-use memory_shepherd::console::update::Effect;
-use memory_shepherd::engine::{Act, State, UndoMode, UndoTarget};
+use memory_shepherd::console::update::{Effect, Msg};
+use memory_shepherd::engine::{Act, Observation, Outcome, State, UndoMode, UndoTarget};
 
-use crate::console_fleet::{fleet, four, undo, undo_of};
+use crate::console_fleet::{Console, fleet, four, plan, report, run, seen, skipped, undo, undo_of};
 
 #[test]
 fn an_undo_takes_y_for_one_and_typing_for_more() {
@@ -106,4 +106,92 @@ fn an_undo_is_no_reset_of_the_whole_fleet() {
         panic!("no plan");
     };
     assert_eq!((view.verb(), view.plan.act), ("undo", Act::Undo));
+}
+
+#[test]
+fn undo_after_a_run_of_some_marked_agents_is_of_the_cursor() {
+    let mut console = four();
+    console.press("Space Space Space");
+    // Of three that are marked one is left out of the plan.
+    let mut made = plan(&[("bravo", State::Scratch), ("delta", State::Scratch)]);
+    made.skipped = vec![skipped("charlie", State::Tampered, "blocked")];
+    console.plan("X", made);
+    console.type_line("reset 2");
+    console.press("Enter");
+    assert!(console.model.is_running());
+    assert_eq!(console.model.marks.len(), 0);
+    let ended = [("bravo", Outcome::Ok, None), ("delta", Outcome::Ok, None)];
+    console.send(Msg::Ended(Box::new(report(&ended))));
+    console.press("q gg j");
+    let effects = console.press("z");
+    let of_bravo = undo_of(&["bravo"], UndoMode::Refuse);
+    assert!(matches!(&effects[..], [Effect::Plan(_, request, _)] if *request == of_bravo));
+}
+
+/// An agent that no run has touched.
+fn untouched(name: &str) -> Observation {
+    let mut seen = seen(name, State::Scratch);
+    seen.last = None;
+    seen
+}
+
+#[test]
+fn undo_of_marks_without_a_reset_offers_the_last_run() {
+    let asked = |console: &mut Console, keys: &str| match &console.press(keys)[..] {
+        [Effect::Plan(_, Request::Undo(target, UndoMode::Refuse), false)] => target.clone(),
+        other => panic!("{keys}: {other:?}"),
+    };
+    let of = |names: &[&str]| UndoTarget::Agents(names.iter().map(|it| it.to_string()).collect());
+    let mut console = four();
+    console.observe(vec![untouched("bravo"), untouched("delta")]);
+    let mut undone = run("cccc", 5, &[("delta", Outcome::Ok)]);
+    undone.undone = vec!["delta".to_string()];
+    let refused = run("bbbb", 10, &[("alpha", Outcome::Refused)]);
+    let last = run(
+        "aaaa",
+        90,
+        &[("alpha", Outcome::Ok), ("charlie", Outcome::Ok)],
+    );
+    console.send(Msg::Log(Ok(vec![undone, refused, last])));
+    // What is marked has nothing that could be undone.
+    console.press("j Space Space");
+    assert_eq!(console.model.marks.len(), 2);
+    assert_eq!(
+        asked(&mut console, "z"),
+        UndoTarget::Run("aaaa".to_string())
+    );
+    let said = console.said().to_string();
+    assert!(said.contains("the last run, aaaa of 07:40"), "{said}");
+    // One of them has.
+    console.press("Esc gg Space");
+    let marked = ["bravo", "charlie", "delta"];
+    assert_eq!(asked(&mut console, "z"), of(&marked));
+    // Without marks it is the agent under the cursor, come what may.
+    console.press("Esc A G k");
+    assert_eq!(asked(&mut console, "z"), of(&["delta"]));
+    // Without any run it says so of the marked ones.
+    console.press("Esc Space");
+    console.send(Msg::Log(Ok(Vec::new())));
+    console.press("A G k Space");
+    assert_eq!(asked(&mut console, "z"), of(&["delta"]));
+}
+
+#[test]
+fn redo_is_called_redo_until_its_end() {
+    let mut console = four();
+    console.plan("Z", undo(&["charlie", "bravo"], false, UndoMode::Refuse));
+    assert_eq!(*console.form(), Form::Typed("redo 2".to_string()));
+    console.type_line("redo 2");
+    console.press("Enter");
+    let Stage::Run(view) = &console.model.reset.stage else {
+        panic!("no run");
+    };
+    assert_eq!(view.verb, "redo");
+    let mut ended = report(&[("charlie", Outcome::Ok, None)]);
+    ended.act = Act::Undo;
+    console.send(Msg::Ended(Box::new(ended)));
+    let Stage::Result(view) = &console.model.reset.stage else {
+        panic!("no result");
+    };
+    assert_eq!(view.verb, "redo");
 }

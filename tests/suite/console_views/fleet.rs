@@ -92,7 +92,7 @@ fn fleet_with_a_wrong_config_and_a_broken_ledger() {
 fn fleet_that_is_read_only() {
     picture("fleet_read_only", |console| {
         console.model.read_only.on = true;
-        console.press("X");
+        console.press("E");
     });
 }
 

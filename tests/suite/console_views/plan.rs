@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use memory_shepherd::console::model::GUARD_TIME;
 use memory_shepherd::console::update::Msg;
-use memory_shepherd::engine::{Plan, State, UndoMode};
+use memory_shepherd::engine::{Plan, READ_ONLY, State, UndoMode};
 
 use super::{Console, SIZES, drawn, herd, picture};
-use crate::console_fleet::{plan, skipped, undo};
+use crate::console_fleet::{plan, seen, skipped, undo};
 
 /// Asks for a plan and shows it until keys are heard.
 pub fn planned(console: &mut Console, keys: &str, plan: Plan) {
@@ -136,6 +136,49 @@ fn plan_that_ignores_what_was_typed_too_early() {
         console.press("X");
         console.answer(plan(&[("code-reviewer", State::Drifted)]));
         console.type_line("reset 1");
+    });
+}
+
+#[test]
+fn plan_of_a_read_only_fleet() {
+    let drifted = || plan(&[("code-reviewer", State::Drifted)]);
+    picture("plan_read_only", |console| {
+        console.model.read_only.on = true;
+        planned(console, "X", drifted());
+        console.type_line("reset");
+    });
+    picture("plan_read_only_forced", |console| {
+        console.model.read_only.forced = true;
+        let mut made = drifted();
+        made.skipped = vec![skipped("docs-writer", State::Scratch, READ_ONLY)];
+        planned(console, "X", made);
+    });
+    picture("plan_protected", |console| {
+        let mut made = plan(&[]);
+        made.skipped = vec![skipped("docs-writer", State::Scratch, READ_ONLY)];
+        planned(console, "X", made);
+    });
+}
+
+#[test]
+fn plan_of_a_redo_and_of_a_run_that_is_undone() {
+    picture("redo_key", |console| {
+        planned(
+            console,
+            "Z",
+            undo(&["docs-writer"], false, UndoMode::Refuse),
+        );
+    });
+    picture("undo_last_run", |console| {
+        let mut test_runner = seen("test-runner", State::Missing);
+        test_runner.last = None;
+        console.observe(vec![test_runner]);
+        console.press("j j j j Space");
+        planned(
+            console,
+            "z",
+            undo(&["code-reviewer"], false, UndoMode::Refuse),
+        );
     });
 }
 

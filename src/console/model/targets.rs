@@ -1,0 +1,76 @@
+//! What an act would be about: the marked agents, the one under the cursor, a run.
+
+use super::{Model, RunSummary, Screen, Stage};
+use crate::console::command::Command;
+use crate::engine::{Act, Outcome, UndoTarget};
+
+impl Model {
+    /// The agents that an act would be about: the marked ones, else the one
+    /// under the cursor or on the screen.
+    pub fn targets(&self, command: Command) -> Vec<String> {
+        match (self.screen, &self.reset.stage) {
+            (Screen::Agent, _) => vec![self.agent.name.clone()],
+            (Screen::Reset, Stage::Result(result)) if command == Command::Retry => result.failed(),
+            (Screen::Reset, Stage::Result(result)) => result.changed(),
+            _ if command == Command::PlanUndo => match self.undo_target() {
+                UndoTarget::Agents(names) | UndoTarget::Redo(names) => names,
+                UndoTarget::Run(_) => {
+                    let run = self.last_undoable();
+                    let agents = run.into_iter().flat_map(RunSummary::undoable);
+                    agents.map(str::to_string).collect()
+                }
+            },
+            _ => self.marked_or_current(),
+        }
+    }
+
+    /// What an undo would be of: at a result that run; elsewhere the last resets of the
+    /// agents, or the last run where none of the marked agents has one.
+    pub fn undo_target(&self) -> UndoTarget {
+        match (self.screen, &self.reset.stage) {
+            (Screen::Reset, Stage::Result(result)) => UndoTarget::Run(result.run.clone()),
+            (Screen::Agent, _) => UndoTarget::Agents(vec![self.agent.name.clone()]),
+            _ => {
+                let agents = self.marked_or_current();
+                let has_any = self.marks.is_empty() || agents.iter().any(|it| self.has_undo(it));
+                match self.last_undoable().filter(|_| !has_any) {
+                    Some(run) => UndoTarget::Run(run.run.clone()),
+                    None => UndoTarget::Agents(agents),
+                }
+            }
+        }
+    }
+
+    /// The youngest run of which something can be undone.
+    pub fn last_undoable(&self) -> Option<&RunSummary> {
+        let mut runs = self.log.runs.iter();
+        runs.find(|run| run.undoable().next().is_some())
+    }
+
+    /// Whether an agent has a reset that can be undone, as far as is known here.
+    fn has_undo(&self, name: &str) -> bool {
+        let last = self.row(name).and_then(|row| row.best()?.last.as_ref());
+        // The log may not have been read since.
+        let was_reset = last.is_some_and(|it| (it.act, it.outcome) == (Act::Reset, Outcome::Ok));
+        let mut undoable = self.log.runs.iter().flat_map(RunSummary::undoable);
+        was_reset || undoable.any(|agent| agent == name)
+    }
+
+    fn marked_or_current(&self) -> Vec<String> {
+        if self.marks.is_empty() {
+            return self.cursor.clone().into_iter().collect();
+        }
+        let names = self.rows.iter().map(|row| &row.name);
+        let marked = names.filter(|name| self.marks.contains(*name));
+        marked.cloned().collect()
+    }
+
+    /// Marked agents that the filter hides.
+    pub fn hidden_marks(&self) -> Vec<String> {
+        self.marks
+            .iter()
+            .filter(|name| !self.order.contains(name))
+            .cloned()
+            .collect()
+    }
+}
