@@ -107,7 +107,7 @@ pub enum Context {
 pub struct View {
     /// Which joiners may pass.
     pub context: Context,
-    /// Mark ordinary white space too: tabs, trailing spaces, CR before LF.
+    /// Mark ordinary white space too: spaces, tabs, CR before LF.
     pub whitespace: bool,
     /// The most cells a line may take, not counting the `…(+N)` of a longer one.
     pub max_cells: usize,
@@ -325,8 +325,6 @@ struct Writer {
     room: usize,
     /// Bytes of the line shown so far.
     at: usize,
-    /// From here on there is only white space, and it is to be marked.
-    trailing: usize,
     /// What a combining mark would sit on: where it begins in the last token, and
     /// how many it carries. None at the start, after a tab, after marks of ours.
     base: Option<(usize, usize)>,
@@ -335,15 +333,11 @@ struct Writer {
 /// Reveals a line whose final CR is to be shown. `plain`: the result will lose
 /// its style, so our brackets must not occur in the text.
 fn render(line: &[u8], view: View, plain: bool) -> Vec<Token> {
-    let body = line.strip_suffix(b"\r").unwrap_or(line);
-    let solid = body.iter().rposition(|byte| !b" \t".contains(byte));
-    let solid = solid.map_or(0, |last| last + 1);
     let mut writer = Writer {
         view,
         tokens: Vec::new(),
         room: view.max_cells,
         at: 0,
-        trailing: if view.whitespace { solid } else { line.len() },
         base: None,
     };
     if writer.line(line, plain).is_none() {
@@ -387,14 +381,14 @@ impl Writer {
     /// Shows the printable ASCII at the start of `rest`, as far as there is room:
     /// the fast path, one piece for most lines.
     fn ascii(&mut self, rest: &str) -> Option<usize> {
-        if self.at >= self.trailing {
+        let marks = self.view.whitespace;
+        if marks && rest.starts_with(' ') {
             self.mark("·")?;
             return Some(1);
         }
-        let bytes = rest
-            .bytes()
-            .take(self.room.clamp(1, self.trailing - self.at));
-        let mut run = bytes.take_while(|byte| matches!(byte, b' '..=b'~')).count();
+        let bytes = rest.bytes().take(self.room.max(1));
+        let shows = |byte: &u8| matches!(byte, b' '..=b'~') && !(marks && *byte == b' ');
+        let mut run = bytes.take_while(shows).count();
         // The last one may be the digit of a keycap.
         if run > 1 && emoji(rest.get(run - 1..).unwrap_or_default(), true) > 0 {
             run -= 1;
@@ -537,7 +531,10 @@ e\u{301}\u{301}\u{301}\u{301}\u{302}\u{903}! -> e\u{301}\u{301}\u{301}\u{301}[�
         }
         assert_eq!(show(b"\n\xFF(\xED\xA0", View::DIFF), r"[␊\xFF]([\xED\xA0]");
         let whitespace = view(true, 99, false);
-        assert_eq!(show("a b\tc \t \r", whitespace), "a b[→]    c[·→]     [·␍]");
+        assert_eq!(
+            show("a b\tc \t \r", whitespace),
+            "a[·]b[→]    c[·→]     [·␍]"
+        );
     }
 
     #[test]

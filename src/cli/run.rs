@@ -100,10 +100,11 @@ fn archives(step: &Step) -> String {
             let lines = count(step.scratch_lines as usize, "line");
             format!("archives {lines}, {bytes} bytes")
         }
-        Some(_) => format!(
+        Some(_) if step.added + step.removed > 0 => format!(
             "archives the whole file, {bytes} bytes, +{} -{} above",
             step.added, step.removed
         ),
+        Some(_) => format!("archives the whole file, {bytes} bytes"),
     }
 }
 

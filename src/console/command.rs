@@ -216,7 +216,7 @@ table! {
     PreviousHit   "previous-hit"  ""            Look    &[Agent, Log], ["N"], "Go to the previous hit, or hunk";
     Sides         "sides"         "side/unified" Look   &[Agent], ["t"], "Show the two texts of a diff side by side, or in one";
     Wrap          "wrap"          "wrap"        Look    &[Agent], ["w"], "Wrap long lines, or cut them";
-    Reveal        "reveal"        "invisibles"  Look    &[Agent], ["."], "Show ordinary white space, too; what is dangerous always shows";
+    Reveal        "reveal"        "invisibles"  Look    &[Agent], ["."], "Toggle whitespace marks; dangerous characters are always marked";
     Full          "full"          "full"        Look    &[Agent], ["f"], "The text alone, on the whole screen, so that it can be copied clean";
     MoreContext   "more-context"  ""            Look    &[Agent], ["="], "Show more equal lines around a change";
     LessContext   "less-context"  ""            Look    &[Agent], ["_"], "Show fewer equal lines around a change";

@@ -211,6 +211,15 @@ fn fits_stage(command: Command, model: &Model) -> bool {
     if command == Command::HostAway {
         return matches!(model.context(), Context::Fleet | Context::Hosts);
     }
+    if let Stage::Result(result) = &model.reset.stage
+        && model.context() == Context::Result
+    {
+        return match command {
+            Command::Retry => !result.failed().is_empty(),
+            Command::PlanUndo => !result.changed().is_empty(),
+            _ => true,
+        };
+    }
     if model.context() == Context::Log {
         return match command {
             Command::GoLog => false,
@@ -431,6 +440,25 @@ fn break_word(text: &str, room: usize) -> (&str, &str) {
 /// of paths and then what stands before the cause, which comes last; not the cause,
 /// unless it is so long that nothing would be left to tell what it is about.
 fn fit(text: &str, room: usize) -> String {
+    let text = with_short_paths(text, room);
+    match text.rsplit_once(": ") {
+        Some((front, cause)) if text.width() > room && cause.width() <= CAUSE.max(room * 2 / 3) => {
+            match room.checked_sub(cause.width() + 3) {
+                Some(left) => format!("{}: {cause}", clip(front, left + 1)),
+                None => clip(cause, room),
+            }
+        }
+        _ => clip(&text, room),
+    }
+}
+
+/// The same where the beginning matters most: the end is cut.
+fn fit_start(text: &str, room: usize) -> String {
+    clip(&with_short_paths(text, room), room)
+}
+
+/// Text, made visible, whose paths have lost as much of their middle as it is too long.
+fn with_short_paths(text: &str, room: usize) -> String {
     let text = untrusted::line(text);
     let mut excess = text.width().saturating_sub(room);
     if excess == 0 {
@@ -445,16 +473,7 @@ fn fit(text: &str, room: usize) -> String {
         excess -= excess.min(width - short.width());
         short
     });
-    let text = words.collect::<Vec<_>>().join(" ");
-    match text.rsplit_once(": ") {
-        Some((front, cause)) if text.width() > room && cause.width() <= CAUSE.max(room * 2 / 3) => {
-            match room.checked_sub(cause.width() + 3) {
-                Some(left) => format!("{}: {cause}", clip(front, left + 1)),
-                None => clip(cause, room),
-            }
-        }
-        _ => clip(&text, room),
-    }
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Foreign text for a column of `width` cells: made visible, and cut at its end.

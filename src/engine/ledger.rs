@@ -238,6 +238,10 @@ pub struct Event {
     /// Where the boundary was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boundary: Option<Boundary>,
+    /// Lines of scratch that stood there; none in records of earlier versions of this
+    /// program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scratch_lines: Option<u64>,
     /// The version whose operator part stood above the scratch in the entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<Digest>,
@@ -283,6 +287,7 @@ impl Event {
             late: Vec::new(),
             kept: Vec::new(),
             boundary: None,
+            scratch_lines: None,
             split: None,
             method: None,
             attributes: None,

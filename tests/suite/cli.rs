@@ -189,6 +189,19 @@ mod plan {
     }
 
     #[test]
+    fn memory_without_boundary_has_no_line_counts() {
+        let site = Site::new();
+        site.write(MONITOR, "nothing of the baseline\n");
+        let ran = site.run(["reset", "--all", "--dry-run"]).code(0);
+        assert!(
+            ran.out.contains("archives the whole file, 24 bytes  "),
+            "{}",
+            ran.out
+        );
+        assert!(!ran.out.contains("+0 -0"), "{}", ran.out);
+    }
+
+    #[test]
     fn a_dry_run_changes_nothing() {
         let site = busy();
         let before = site.tree();

@@ -100,7 +100,7 @@ fn state(seen: &Observation, alone: bool) -> Vec<Fact> {
             }
             Protection::None => "none: one key confirms a plan of this agent alone",
             Protection::Typed => "typed: every plan that touches it is confirmed by typing",
-            Protection::ReadOnly => "readonly: ! unlocks it for 30 minutes",
+            Protection::ReadOnly => "readonly: the command read-only unlocks it for 30 minutes",
         },
     ));
     facts

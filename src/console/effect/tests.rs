@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::System;
-use crate::engine::{Setup, Trigger};
+use crate::engine::{Protection, Setup, Trigger};
 use crate::transport::fake::Fake;
 use crate::transport::{Folder, Object, Transport, TransportError, Transports};
 
@@ -235,6 +235,25 @@ fn facts_say_how_a_plan_is_confirmed() {
         let told = fact(&engine, "protection");
         assert!(told.starts_with(said), "{memory}: {told}");
     }
+}
+
+#[test]
+fn facts_name_no_key_that_may_be_another() {
+    let root = tempfile::tempdir().unwrap();
+    let engine = engine_with(root.path(), BASELINE);
+    let agent = engine.agent("a").unwrap();
+    let mut detail = engine.detail(agent);
+    detail.observation.protect = Protection::ReadOnly;
+    let facts = facts::facts(&engine, agent, &detail.observation, &detail);
+    let (_, told) = facts
+        .iter()
+        .find(|(label, _)| *label == "protection")
+        .unwrap();
+    let told = String::from_utf8_lossy(&told.raw);
+    assert_eq!(
+        told,
+        "readonly: the command read-only unlocks it for 30 minutes"
+    );
 }
 
 #[test]

@@ -84,8 +84,9 @@ fn rows_of(line: &Line, raw: &[u8], width: usize, look: Look) -> Vec<Vec<Span>> 
 }
 
 fn spans(line: &Line, raw: &[u8], look: Look) -> Vec<Span> {
+    let is_ours = matches!(line.kind, Kind::Note | Kind::Separator);
     let view = View {
-        whitespace: look.reveal,
+        whitespace: look.reveal && !is_ours,
         ..if look.prose { View::PROSE } else { View::DIFF }
     };
     let word_mark = |text: &str| Span {

@@ -164,7 +164,7 @@ fn cached(model: &Model, canvas: &mut Canvas<'_>, x: u16, trouble: &Trouble) -> 
     // Where it is narrow this matters more than what else is in the line.
     let reserve = if canvas.width() < 110 { 1 } else { 22 };
     let room = usize::from(canvas.width().saturating_sub(x + reserve));
-    canvas.put(x, 0, &cut(&text, room), Role::Warn) + 2
+    canvas.put(x, 0, &fit(&text, room), Role::Warn) + 2
 }
 
 /// Which agent of how many, and where in its text.

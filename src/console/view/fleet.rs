@@ -3,7 +3,7 @@
 use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
-use super::{Canvas, clip, count, cut, fit, shorten, size, split};
+use super::{Canvas, clip, count, cut, fit, fit_start, shorten, size, split};
 use crate::console::columns::{self, Column, Longest, Place};
 use crate::console::command::Command;
 use crate::console::filter;
@@ -20,7 +20,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let mut y = 3;
     let errors = [&model.config_error, &model.preferences_error];
     for error in errors.into_iter().flatten() {
-        let text = cut(&error.replace('\n', " "), usize::from(canvas.width()));
+        let text = fit_start(&error.replace('\n', " "), usize::from(canvas.width()));
         canvas.put(0, y, &text, Role::Bad);
         y += 1;
     }
@@ -123,7 +123,7 @@ fn header(model: &Model, canvas: &mut Canvas<'_>) {
     let mut parts = Vec::new();
     if let Some(error) = &model.ledger_error {
         let room = usize::from(canvas.width()) / 2;
-        parts.push((cut(error, room), Role::Bad));
+        parts.push((fit(error, room), Role::Bad));
     } else if let Some(last) = model.log.runs.iter().find(|run| run.has_agents()) {
         let bad = last.bad();
         let what = match last.verb() {

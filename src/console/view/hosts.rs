@@ -36,7 +36,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let names = (names.unwrap_or(0) as u16 + 1).clamp(8, canvas.width() / 4);
     heads(canvas, names);
     if order.is_empty() {
-        canvas.put(1, 5, NO_HOSTS, Role::Text);
+        canvas.put(1, 4, NO_HOSTS, Role::Text);
     }
     let height = model.hosts_height();
     let here = model.hosts.cursor_index();

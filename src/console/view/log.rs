@@ -1,9 +1,9 @@
 //! What happened: runs of the ledger and what was said in this session.
 
 use super::fleet::{clock, fleet_name};
-use super::{Canvas, count, cut};
+use super::{Canvas, count, cut, fit, fit_start};
 use crate::console::command::Command;
-use crate::console::model::{Level, LogRow, Model, RUNS, age, twin};
+use crate::console::model::{Level, LogRow, Model, RUNS, RunSummary, age, twin};
 use crate::console::theme::Role;
 use crate::engine::Outcome;
 
@@ -25,7 +25,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         );
     }
     if let Some(error) = &model.ledger_error {
-        canvas.put(0, 1, &cut(error, usize::from(canvas.width())), Role::Bad);
+        canvas.put(0, 1, &fit(error, usize::from(canvas.width())), Role::Bad);
     }
     canvas.rule(2);
     let top = 3 + jobs(model, canvas, 3);
@@ -73,7 +73,10 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         canvas.put(
             23,
             y,
-            &cut(&text, room),
+            &match row {
+                LogRow::Run(_) => cut(&text, room),
+                LogRow::Message(_) => fit_start(&text, room),
+            },
             if hit { Role::Hit } else { Role::Text },
         );
         if here {
@@ -83,17 +86,32 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     // Below it what is known of the row, the message, the hints.
     let bottom = canvas.area.height - 4;
     canvas.rule(bottom);
-    if let Some(LogRow::Run(run)) = rows.get(model.log.cursor) {
-        let who = run.events.first().map_or(String::new(), |event| {
-            let trigger = event.trigger.word();
-            let key = model.key(Command::Open);
-            format!("by {} ({trigger}); {key} opens it   same as:  ", event.user)
-        });
-        let x = canvas.foreign(1, bottom + 1, who.as_bytes(), Role::Dim);
-        let room = usize::from(canvas.width().saturating_sub(x));
-        let command = cut(&twin::of_run(model, run), room);
-        canvas.put(x, bottom + 1, &command, Role::Text);
+    about(model, canvas, bottom + 1, rows.get(model.log.cursor));
+}
+
+/// More about the row under the cursor.
+fn about(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: Option<&LogRow<'_>>) {
+    match row {
+        Some(LogRow::Run(run)) => about_run(model, canvas, y, run),
+        // Here it has the whole width.
+        Some(row @ LogRow::Message(_)) => {
+            let room = usize::from(canvas.width()) - 2;
+            canvas.put(1, y, &fit_start(&row.text(), room), Role::Text);
+        }
+        None => {}
     }
+}
+
+fn about_run(model: &Model, canvas: &mut Canvas<'_>, y: u16, run: &RunSummary) {
+    let who = run.events.first().map_or(String::new(), |event| {
+        let trigger = event.trigger.word();
+        let key = model.key(Command::Open);
+        format!("by {} ({trigger}); {key} opens it   same as:  ", event.user)
+    });
+    let x = canvas.foreign(1, y, who.as_bytes(), Role::Dim);
+    let room = usize::from(canvas.width().saturating_sub(x));
+    let command = cut(&twin::of_run(model, run), room);
+    canvas.put(x, y, &command, Role::Text);
 }
 
 /// What goes on, above everything that has happened; how many rows it took.

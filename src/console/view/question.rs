@@ -4,7 +4,7 @@ use ratatui::layout::Rect;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use super::{Canvas, IGNORES_KEYS, count, cut, shorten};
+use super::{Canvas, IGNORES_KEYS, count, cut, fit, shorten};
 use crate::console::model::{Answering, Model};
 use crate::console::theme::Role;
 use crate::transport::sftp::askpass::{HostKey, Wants, Whose};
@@ -33,7 +33,7 @@ pub(super) fn draw(model: &Model, answering: &Answering, canvas: &mut Canvas<'_>
     }
     // The row of messages is below this.
     let said = model.message.as_ref().filter(|_| !answering.gone);
-    lines.extend(said.map(|said| ours(&cut(&said.text, width), Role::Warn)));
+    lines.extend(said.map(|said| ours(&fit(&said.text, width), Role::Warn)));
     let height = lines.len() as u16 + 1;
     let y = canvas.area.height.saturating_sub(height);
     canvas.clear(Rect::new(0, y, canvas.area.width, height));

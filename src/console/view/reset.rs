@@ -122,7 +122,7 @@ fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
                 columns.host(canvas, y, seen.map_or("", |seen| &seen.host), Role::Dim);
                 let x = canvas.put(columns.archive, y, "skipped: ", Role::Dim);
                 let room = usize::from(canvas.width().saturating_sub(x));
-                canvas.put(x, y, &cut(&skipped.why, room), Role::Text);
+                canvas.put(x, y, &fit(&skipped.why, room), Role::Text);
             }
         }
     }
@@ -453,7 +453,7 @@ fn run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
             Some((outcome, note)) => {
                 x = canvas.put(x, y, outcome.word(), of_outcome(*outcome)) + 2;
                 let room = usize::from(canvas.width().saturating_sub(x));
-                canvas.put(x, y, &cut(note.as_deref().unwrap_or(""), room), Role::Text);
+                canvas.put(x, y, &fit(note.as_deref().unwrap_or(""), room), Role::Text);
             }
             None => steps(canvas, x, y, stage.copied()),
         }

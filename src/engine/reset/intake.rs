@@ -165,6 +165,9 @@ impl<'a> Run<'a> {
             return Ok((!nothing).then_some(taken));
         }
         event.boundary = judgement.boundary;
+        if let Object::File(_) = object {
+            event.scratch_lines = Some(judgement.scratch_lines);
+        }
         if let Some(version) = &judgement.version {
             if version.digest() != current.digest() || step.undo.is_some() {
                 taken.versions.push(self.version(version, &history)?);

@@ -232,6 +232,22 @@ fn agent_with_hidden_characters_on_two_sides() {
 }
 
 #[test]
+fn every_space_of_a_text_is_marked_and_none_of_ours() {
+    let mut console = herd();
+    drifted(&mut console);
+    console.press(".");
+    let shown = drawn(&console, "terminal");
+    assert!(shown.contains("##·Critical·Rules"), "{shown}");
+    assert!(shown.contains("1.·Perhaps:·Comment·on·a·line"), "{shown}");
+    assert!(
+        shown.contains("equal lines") && shown.contains("below: agent scratch"),
+        "{shown}"
+    );
+    console.press(".");
+    assert!(drawn(&console, "terminal").contains("## Critical Rules"));
+}
+
+#[test]
 fn agent_with_less_context_and_with_all() {
     pressed("agent_changes_alone", drifted, "_ _");
     pressed("agent_all_lines", drifted, "= = = =");
@@ -281,6 +297,19 @@ fn agent_history() {
         console.send(Msg::History("code-reviewer".to_string(), Err(why)));
     });
     pressed("agent_history_waiting", drifted, "S-Tab");
+}
+
+#[test]
+fn history_shows_the_scratch_that_was_counted() {
+    let mut console = herd();
+    drifted(&mut console);
+    console.press("S-Tab");
+    let mut counted = history();
+    counted[0].record.what.scratch_lines = Some(4711);
+    console.send(Msg::History("code-reviewer".to_string(), Ok(counted)));
+    let shown = drawn(&console, "terminal");
+    let row = shown.lines().find(|row| row.starts_with('>')).unwrap();
+    assert!(row.contains(" 4711 "), "{shown}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use memory_shepherd::console::command::NO_HOSTS;
 use memory_shepherd::console::update::Msg;
 use memory_shepherd::engine::{Reach, Setting, State};
 
@@ -177,6 +178,13 @@ fn hosts_where_there_are_none() {
     picture("hosts_none", |console| {
         console.press("8");
     });
+    for size in SIZES {
+        let mut console = herd();
+        console.send(Msg::Resize(size.0, size.1));
+        console.press("8");
+        let shown = drawn(&console, "terminal");
+        assert!(shown.contains(NO_HOSTS), "{shown}");
+    }
 }
 
 #[test]

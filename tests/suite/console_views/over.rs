@@ -10,7 +10,7 @@ use memory_shepherd::engine::{Outcome, Reach, State};
 
 use super::agent::{BASELINE, reading};
 use super::{Console, SIZES, drawn, herd, picture, picture_of, prefer};
-use crate::console_fleet::{host, plan, run, unread};
+use crate::console_fleet::{host, plan, run, skipped, unread};
 
 #[test]
 fn keys_that_can_follow() {
@@ -176,6 +176,56 @@ fn message_hides_nothing_on_any_screen() {
                 "{screen} at {size:?}"
             );
         }
+    }
+}
+
+#[test]
+fn errors_that_differ_look_different_where_they_are_cut() {
+    let place = "/srv/fleets/somewhere/deep/down/memory-shepherd.conf";
+    let errors = [
+        "7: [scout] no_such_key: unknown",
+        "19: [scout] baseline: it is missing",
+    ];
+    let errors = errors.map(|error| format!("{place}:{error}"));
+    let mut console = herd();
+    console.send(Msg::Resize(80, 24));
+    for error in &errors {
+        console.send(Msg::Note(Level::Error, error.clone()));
+    }
+    console.press("7");
+    let shown = drawn(&console, "terminal");
+    let rows: Vec<&str> = shown.lines().filter(|row| row.contains("error")).collect();
+    assert_eq!(rows.len(), 2, "{shown}");
+    assert!(rows[0].ends_with("baseline: it is missing"), "{shown}");
+    assert!(rows[1].ends_with("no_such_key: unknown"), "{shown}");
+    // Above the fleet as well.
+    let mut console = herd();
+    console.send(Msg::Resize(80, 24));
+    console.model.config_error = Some(errors[0].clone());
+    console.model.preferences_error = Some(errors[1].clone());
+    let shown = drawn(&console, "terminal");
+    let rows: Vec<&str> = shown
+        .lines()
+        .filter(|row| row.contains("[scout]"))
+        .collect();
+    assert!(rows.len() == 2 && rows[0] != rows[1], "{shown}");
+    // And in a plan, of two agents that are left out.
+    let mut console = herd();
+    console.send(Msg::Resize(80, 24));
+    let mut made = plan(&[]);
+    let reason =
+        |cause| format!("cannot read box:/srv/agents/of/the/whole/fleet/MEMORY.md: {cause}");
+    let causes = ["Permission denied", "Input/output error"];
+    made.skipped = causes
+        .map(|cause| skipped("docs-writer", State::Error, &reason(cause)))
+        .to_vec();
+    console.plan("X", made);
+    let shown = drawn(&console, "terminal");
+    for cause in causes {
+        let row = shown
+            .lines()
+            .find(|row| row.contains("skipped: ") && row.ends_with(cause));
+        assert!(row.is_some(), "{cause}: {shown}");
     }
 }
 

@@ -64,6 +64,39 @@ fn result_of_a_run() {
 }
 
 #[test]
+fn result_hints_at_what_can_be_done_about_it() {
+    let hints = |outcomes: [Outcome; 2]| {
+        let mut console = herd();
+        running(&mut console);
+        let [first, second] = outcomes;
+        let results = [
+            ("code-reviewer", first, None),
+            ("docs-writer", second, None),
+        ];
+        console.send(Msg::Ended(Box::new(report(&results))));
+        drawn(&console, "terminal")
+            .lines()
+            .last()
+            .unwrap()
+            .to_string()
+    };
+    for (outcomes, retry, undo) in [
+        ([Outcome::Ok, Outcome::Ok], false, true),
+        ([Outcome::Ok, Outcome::Failed], true, true),
+        ([Outcome::Failed, Outcome::Refused], true, false),
+        ([Outcome::Unchanged, Outcome::Unchanged], false, false),
+    ] {
+        let hints = hints(outcomes);
+        assert_eq!(
+            hints.contains("r retry failed"),
+            retry,
+            "{outcomes:?}: {hints}"
+        );
+        assert_eq!(hints.contains("z undo"), undo, "{outcomes:?}: {hints}");
+    }
+}
+
+#[test]
 fn an_error_is_told_whole_below_its_result() {
     let why = "box:/srv/agents/".to_string() + &"deep/".repeat(30) + "MEMORY.md: Permission denied";
     for size in SIZES {

@@ -191,3 +191,18 @@ fn a_reset_of_long_ago_reads_as_a_diff() {
     assert_eq!(verify(&engine, None).kind(), None);
     assert_eq!(world.read("scout"), BASELINE.as_bytes());
 }
+
+#[test]
+fn record_counts_scratch_as_the_screen_does() {
+    let world = World::new(&["scout"]);
+    // Below its separator the baseline has lines of its own, which are no scratch.
+    world.set_baseline("scout", format!("{BASELINE}\n## Notes\n"));
+    world.reset().ok();
+    world.write_scratch("scout", "- one\n- two\n");
+    let seen = world.observe("scout").content.unwrap().scratch_lines;
+    assert_eq!(seen, 2);
+    world.reset().ok();
+    let counted = |past: &Past| past.record.what.scratch_lines;
+    let counted: Vec<_> = past(&world).iter().map(counted).collect();
+    assert_eq!(counted, [Some(2), None], "nothing stood there at first");
+}

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, FixedOffset};
 
-use super::super::{Canvas, cut, size};
+use super::super::{Canvas, cut, fit, size};
 use crate::console::command::Command;
 use crate::console::model::Model;
 use crate::console::theme::{Role, of_outcome};
@@ -23,7 +23,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         }
         Some(Err(why)) => {
             let room = usize::from(canvas.width()).saturating_sub(2);
-            canvas.put(1, 3, &cut(why, room), Role::Bad);
+            canvas.put(1, 3, &fit(why, room), Role::Bad);
             return;
         }
         Some(Ok(past)) if past.is_empty() => {
@@ -115,7 +115,7 @@ fn columns(width: u16) -> impl Iterator<Item = &'static Column> {
             ("OUTCOME", 29, 11, false),
             ("BEFORE", 40, 7, true),
             ("AFTER", 48, 7, true),
-            ("BELOW---", 56, 8, true),
+            ("SCRATCH", 56, 8, true),
             ("ABOVE---", 65, 9, true),
             ("RUN", 76, 8, false),
             ("BY", 86, 14, false),
@@ -126,7 +126,7 @@ fn columns(width: u16) -> impl Iterator<Item = &'static Column> {
             ("ACT", 21, 6, false),
             ("OUTCOME", 28, 11, false),
             ("BEFORE", 39, 6, true),
-            ("BELOW---", 46, 8, true),
+            ("SCRATCH", 46, 8, true),
             ("ABOVE---", 55, 9, true),
             ("NOTE", 66, 0, false),
         ],
@@ -144,7 +144,11 @@ fn heads(canvas: &mut Canvas<'_>, y: u16) {
 fn put(canvas: &mut Canvas<'_>, (x, y): (u16, u16), text: &str, column: (usize, bool), role: Role) {
     let rest = usize::from(canvas.width().saturating_sub(x + 1));
     let (width, right) = column;
-    let text = cut(text, if width == 0 { rest } else { width });
+    // A note tells what went wrong: its end matters most.
+    let text = match width {
+        0 => fit(text, rest),
+        width => cut(text, width),
+    };
     match right {
         true => canvas.put_right(x + width as u16, y, &text, role),
         false => {
@@ -160,13 +164,16 @@ fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, past: &Past, here: bool) 
         Some(Standing::Odd(_)) => "odd".to_string(),
         other => bytes(other).map_or("-".to_string(), size),
     };
-    let below = match (&event.before, event.boundary) {
-        (Some(Standing::File { lines, .. }), Some(boundary)) => {
-            lines.saturating_sub(boundary.line as u64).to_string()
+    let scratch = match (&event.before, event.boundary) {
+        _ if event.scratch_lines.is_some() => event.scratch_lines,
+        // An older record. What the baseline has below its separator counts, too.
+        (Some(Standing::File { lines, .. }), boundary) => {
+            let above = boundary.map_or(0, |boundary| boundary.line as u64);
+            Some(lines.saturating_sub(above))
         }
-        (Some(Standing::File { lines, .. }), None) => lines.to_string(),
-        _ => "-".to_string(),
+        _ => None,
     };
+    let scratch = scratch.map_or("-".to_string(), |lines| lines.to_string());
     let above = match event.boundary {
         Some(boundary) if boundary.drifted() => {
             format!("+{} -{}", boundary.added, boundary.removed)
@@ -181,7 +188,7 @@ fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, past: &Past, here: bool) 
             "OUTCOME" => (event.outcome.word().to_string(), of_outcome(event.outcome)),
             "BEFORE" => (standing(&event.before), Role::Text),
             "AFTER" => (standing(&event.after), Role::Text),
-            "BELOW---" => (below.clone(), Role::Text),
+            "SCRATCH" => (scratch.clone(), Role::Text),
             "ABOVE---" if above.starts_with('+') => (above.clone(), Role::Drifted),
             "ABOVE---" => (above.clone(), Role::Text),
             "RUN" => (event.run.clone(), Role::Dim),
