@@ -259,6 +259,18 @@ impl Config {
         self.agents.get(*place).filter(|agent| agent.name == name)
     }
 
+    /// The same config with some of its agents only.
+    #[must_use]
+    pub fn with_agents(&self, is_kept: impl Fn(&Agent) -> bool) -> Config {
+        let mut config = self.clone();
+        config.agents.retain(is_kept);
+        let numbered = config.agents.iter().enumerate();
+        config.places = numbered
+            .map(|(place, agent)| (agent.name.clone(), place))
+            .collect();
+        config
+    }
+
     /// Where the effective value of a key comes from.
     pub fn origin(&self, section: &str, key: &str) -> Origin {
         let mut entries = self.entries.iter();

@@ -14,6 +14,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::CommandFactory;
 use rustix::fs::Access;
@@ -31,6 +32,7 @@ use crate::console::preferences;
 use crate::durable;
 use crate::engine::{self, Engine};
 use crate::error::{self, Error, Kind};
+use crate::file_systems::FileSystems;
 use crate::transport::local::Local;
 use crate::transport::{Method, Outlook, Transport};
 
@@ -151,8 +153,13 @@ impl Context<'_> {
         if let Some(config) = self.about_the_config(&mut report) {
             about_names(&mut report, &config);
             about_folders(&mut report, &config);
-            about_agents(&mut report, &config, &Local::new(Arc::new(clock::System)));
-            reach::about_reach(&mut report, &config, self.world);
+            let answering = about_file_systems(&mut report, &config);
+            about_agents(
+                &mut report,
+                &answering,
+                &Local::new(Arc::new(clock::System)),
+            );
+            reach::about_reach(&mut report, &answering, self.world);
             reach::about_the_group(&mut report, &config, self.world);
             about_baselines(&mut report, &config);
             match self.engine(config) {
@@ -160,7 +167,7 @@ impl Context<'_> {
                     for (agent, error) in engine.misplaced_memories() {
                         report.error(&error.context(&agent.name));
                     }
-                    about_the_archive(&mut report, &engine, self.world);
+                    about_the_archive(&mut report, &engine, &answering.agents, self.world);
                     hosts::about_hosts(&mut report, &engine, self.world.env.uid);
                 }
                 Err(error) => report.error(&error),
@@ -361,6 +368,34 @@ fn local(agent: &Agent) -> Option<&Path> {
     }
 }
 
+/// Asks the file system of each memory of this machine for an answer. Returns the config
+/// without the agents on those that give none: nothing else is asked of them.
+fn about_file_systems(report: &mut Report, config: &Config) -> Config {
+    let general = &config.general;
+    let limit = Duration::from_secs(general.local_timeout.into());
+    let systems = FileSystems::new(&general.archive_dir, limit);
+    let mut silent: Vec<(Error, Vec<&str>)> = Vec::new();
+    for agent in &config.agents {
+        let Some(memory) = local(agent) else {
+            continue;
+        };
+        let path = memory.to_path_buf();
+        if let Err(error) = systems.call(memory, move || drop(fs::symlink_metadata(path))) {
+            match silent.iter_mut().find(|(known, _)| *known == error) {
+                Some((_, agents)) => agents.push(&agent.name),
+                None => silent.push((error, vec![&agent.name])),
+            }
+        }
+    }
+    for (error, agents) in &silent {
+        let names = agents.join(", ");
+        let message = format!("{error}, so these agents cannot be read or reset: {names}");
+        report.unread(message, error.hints().first().map_or("", |it| it));
+    }
+    let silent: Vec<&str> = silent.into_iter().flat_map(|(_, agents)| agents).collect();
+    config.with_agents(|agent| !silent.contains(&agent.name.as_str()))
+}
+
 fn about_agents(report: &mut Report, config: &Config, transport: &dyn Transport) {
     let general = &config.general;
     let mut well = 0;
@@ -490,7 +525,7 @@ fn about_baselines(report: &mut Report, config: &Config) {
     }
 }
 
-fn about_the_archive(report: &mut Report, engine: &Engine, world: &World) {
+fn about_the_archive(report: &mut Report, engine: &Engine, agents: &[Agent], world: &World) {
     match engine
         .records()
         .and_then(|all| Ok((all, engine.ledger_head()?)))
@@ -521,7 +556,7 @@ fn about_the_archive(report: &mut Report, engine: &Engine, world: &World) {
         Err(error) => report.error(&error),
     }
     about_transactions(report, engine);
-    trial::about_the_kernel(report, engine, world);
+    trial::about_the_kernel(report, engine, agents, world);
 }
 
 /// Records that an interrupted run left, or that a run has just now.

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use super::{Report, reach};
 use crate::cli::World;
 use crate::cli::output::count;
+use crate::config::Agent;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::sys::{self, Lease};
@@ -21,7 +22,12 @@ use crate::sys::{self, Lease};
 const CAP_LEASE: u32 = 28;
 
 /// Leases, nameless files and exchanging renames.
-pub(super) fn about_the_kernel(report: &mut Report, engine: &Engine, world: &World) {
+pub(super) fn about_the_kernel(
+    report: &mut Report,
+    engine: &Engine,
+    agents: &[Agent],
+    world: &World,
+) {
     let archive = engine.archive().root();
     if !archive.is_dir() {
         report.warn(
@@ -36,8 +42,8 @@ pub(super) fn about_the_kernel(report: &mut Report, engine: &Engine, world: &Wor
     } else {
         try_out(report, archive);
     }
-    about_leases_of_others(report, engine, world);
-    about_blind_file_systems(report, engine);
+    about_leases_of_others(report, agents, world);
+    about_blind_file_systems(report, engine, agents);
 }
 
 fn try_out(report: &mut Report, archive: &Path) {
@@ -70,10 +76,11 @@ fn try_out(report: &mut Report, archive: &Path) {
     }
 }
 
-fn about_leases_of_others(report: &mut Report, engine: &Engine, world: &World) {
+fn about_leases_of_others(report: &mut Report, agents: &[Agent], world: &World) {
     let uid = world.env.uid;
-    let others = engine.config().agents.iter();
-    let others = others.filter(|agent| reach::owner(agent).is_some_and(|owner| owner != uid));
+    let others = agents
+        .iter()
+        .filter(|agent| reach::owner(agent).is_some_and(|owner| owner != uid));
     let number = others.count();
     let agents = count(number, "agent");
     match (number, has_capability(CAP_LEASE)) {
@@ -92,9 +99,9 @@ fn about_leases_of_others(report: &mut Report, engine: &Engine, world: &World) {
 }
 
 /// File systems on which leases prove nothing.
-fn about_blind_file_systems(report: &mut Report, engine: &Engine) {
+fn about_blind_file_systems(report: &mut Report, engine: &Engine, agents: &[Agent]) {
     let mut blind: BTreeMap<String, usize> = BTreeMap::new();
-    let agents = engine.config().agents.iter();
+    let agents = agents.iter();
     // On a host that is how it is always done.
     let local = agents.filter(|agent| agent.place.host().is_none());
     for why in local.filter_map(|agent| engine.unwatched(agent)) {
