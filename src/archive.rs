@@ -46,16 +46,20 @@ pub enum EntryKind {
     FullBackup,
     /// The whole displaced file, which a late writer had changed.
     Late,
+    /// What a late writer had added to the displaced file, of which other entries hold
+    /// the beginning: see [`Written::base`].
+    Appended,
     /// A description of something that was not a readable file.
     Odd,
 }
 
 impl EntryKind {
     /// Every kind.
-    pub const ALL: [EntryKind; 4] = [
+    pub const ALL: [EntryKind; 5] = [
         EntryKind::Scratch,
         EntryKind::FullBackup,
         EntryKind::Late,
+        EntryKind::Appended,
         EntryKind::Odd,
     ];
 
@@ -64,6 +68,7 @@ impl EntryKind {
             EntryKind::Scratch => "",
             EntryKind::FullBackup => "-full-backup",
             EntryKind::Late => "-late",
+            EntryKind::Appended => "-appended",
             EntryKind::Odd => "-odd",
         }
     }
@@ -97,6 +102,39 @@ pub struct Written {
     pub digest: Digest,
     /// Its size in bytes.
     pub size: u64,
+    /// Of an [`EntryKind::Appended`]: what stood before it in the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<Base>,
+}
+
+/// A content that an entry is the end of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Base {
+    /// Digest of the beginning, which other entries hold.
+    pub sha256: Digest,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Digest of both together.
+    pub whole: Digest,
+}
+
+impl Written {
+    /// The same as the end of a content.
+    #[must_use]
+    pub fn behind(self, base: Base) -> Written {
+        Written {
+            base: Some(base),
+            ..self
+        }
+    }
+
+    /// Digest and size of the content that it is, or is the end of.
+    pub fn whole(&self) -> (Digest, u64) {
+        match self.base {
+            Some(base) => (base.whole, base.size + self.size),
+            None => (self.digest, self.size),
+        }
+    }
 }
 
 /// Where entries are kept.
@@ -579,6 +617,7 @@ impl Draft {
                     kind,
                     digest: std::mem::take(&mut self.hasher).finish(),
                     size: self.size,
+                    base: None,
                 });
             }
             let next = behind(number, |number| self.stands(&entry_name(at, kind, number)))?;

@@ -9,6 +9,7 @@ mod contact;
 mod fleet;
 mod hosts;
 mod judge;
+mod kept;
 mod ledger;
 mod lock;
 mod log;

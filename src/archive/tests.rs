@@ -14,6 +14,7 @@ fn names_are_the_originals_and_read_back() {
         (EntryKind::FullBackup, 1, "2026-03-14_0900-full-backup-1.md"),
         (EntryKind::Late, 0, "2026-03-14_0900-late.md"),
         (EntryKind::Odd, 3, "2026-03-14_0900-odd-3.md"),
+        (EntryKind::Appended, 0, "2026-03-14_0900-appended.md"),
     ] {
         assert_eq!(entry_name(time, kind, number), name);
         let expected = (time.naive_local().with_second(0), kind, number);

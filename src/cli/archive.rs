@@ -87,6 +87,7 @@ fn word(kind: EntryKind) -> &'static str {
         EntryKind::Scratch => "scratch",
         EntryKind::FullBackup => "whole",
         EntryKind::Late => "late",
+        EntryKind::Appended => "appended",
         EntryKind::Odd => "odd",
     }
 }

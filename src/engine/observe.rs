@@ -1,6 +1,6 @@
 //! What an agent looks like now: its state, why, and what could be done.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -491,10 +491,9 @@ impl Engine {
                 blocks.push(Block::of(&error.into()));
             }
         }
-        let kept = self.kept(agent, &subject.history);
-        if !kept.is_empty() {
+        if let Some(kept) = self.kept_beside(agent, &subject.history) {
             // No state of its own, either.
-            conditions.push((State::Clean, kept_beside(&kept)));
+            conditions.push((State::Clean, kept));
         }
         if let Some(other) = self.shares_memory(agent) {
             let error = Error::new(Kind::Conflict, shares(other));
@@ -531,23 +530,6 @@ impl Engine {
                     false => b,
                 });
         seen
-    }
-
-    /// What runs displaced beside an agent's memory and no entry holds, as far as it
-    /// still stands there.
-    fn kept(&self, agent: &Agent, history: &History) -> Vec<PathBuf> {
-        let memory = agent.place.memory();
-        let names = history.kept.iter();
-        let paths: Vec<PathBuf> = names.map(|name| memory.with_file_name(name)).collect();
-        if paths.is_empty() {
-            return paths;
-        }
-        let probed: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
-        let found = self.transport(&agent.place).probe(&probed);
-        let stands = |object| matches!(object, Ok(object) if object != Object::Absent);
-        let stands = found.into_iter().map(stands);
-        let stands = paths.iter().zip(stands).filter(|(_, stands)| *stands);
-        stands.map(|(path, _)| path.clone()).collect()
     }
 
     /// An agent of which nothing is known yet.
@@ -764,19 +746,6 @@ const CR_LF: &str = "no boundary: its separator line ends with CR LF, so no line
 
 /// That a run was interrupted, or could not end, and nobody is at it.
 const UNSETTLED: &str = "a run left something unsettled; the next reset settles it";
-
-/// That something is beside a memory which no entry holds, and what to do about it.
-fn kept_beside(paths: &[PathBuf]) -> String {
-    let paths: Vec<String> = paths
-        .iter()
-        .map(|path| path.display().to_string())
-        .collect();
-    format!(
-        "displaced, in no entry and kept: {}; undo puts it back, or copy what is of use and \
-         remove it",
-        paths.join(", ")
-    )
-}
 
 /// Why an agent whose memory is another one's, too, is an error.
 pub(super) fn shares(other: &str) -> String {

@@ -38,6 +38,7 @@ mod intake;
 mod lane;
 mod recover;
 mod report;
+mod settle;
 mod steps;
 
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -210,19 +210,8 @@ impl Source {
     }
 }
 
-/// Rebuilds what stood there before a run.
-///
-/// # Errors
-/// When an entry is gone or is not what the ledger says of it: then nothing is
-/// put back.
-pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<Source> {
-    let event = &record.what;
-    let refuse = |why: String| {
-        Err(Error::new(
-            Kind::Conflict,
-            format!("run {} cannot be undone: {why}", event.run),
-        ))
-    };
+/// That a run was about the memory that an agent has now.
+fn is_about(agent: &Agent, event: &Event) -> Result<()> {
     let address = RecordedAddress::of_event(event);
     if !address.fits(agent) {
         let message = format!(
@@ -241,16 +230,47 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
                  or their agents different names",
             ));
     }
+    Ok(())
+}
+
+/// That retention has deleted an entry, if it has.
+fn retired(engine: &Engine, records: &Records, entry: &Written) -> Option<String> {
+    let retired = engine.retired_by(&entry.path, records)?;
+    Some(format!(
+        "its entry {} was deleted by retention on {} (run {})",
+        entry.path.display(),
+        retired.time.format("%Y-%m-%d"),
+        retired.what.run
+    ))
+}
+
+/// Rebuilds what stood there before a run.
+///
+/// # Errors
+/// When an entry is gone or is not what the ledger says of it: then nothing is
+/// put back.
+pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<Source> {
+    let event = &record.what;
+    let refuse = |why: String| {
+        Err(Error::new(
+            Kind::Conflict,
+            format!("run {} cannot be undone: {why}", event.run),
+        ))
+    };
+    is_about(agent, event)?;
     let because = |error: Error| error.context(format!("run {} cannot be undone", event.run));
     // What a writer that kept the displaced file open added is in the record of
     // the run that settled it.
     let records = engine.records()?;
-    let late = with_repairs(event, &records)
+    let lates: Vec<(&Event, &Written)> = with_repairs(event, &records)
         .flat_map(|of| of.late.iter().map(move |written| (of, written)))
-        .rfind(|(_, written)| written.kind == EntryKind::Late);
+        .filter(|(_, written)| matches!(written.kind, EntryKind::Late | EntryKind::Appended))
+        .collect();
+    let late = late_entries(&lates);
     // Its owner and mode are in the record that names it.
-    let attributes = late.map_or(&event.attributes, |(of, _)| &of.attributes);
-    let late = late.map(|(_, written)| written);
+    let attributes = lates
+        .last()
+        .map_or(&event.attributes, |(of, _)| &of.attributes);
     let before = match &event.before {
         Some(Standing::Absent) => {
             return Ok(Source {
@@ -262,8 +282,8 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
         }
         Some(Standing::File { sha256, .. }) => *sha256,
         // It was displaced unread, and archived when the lease was over.
-        Some(Standing::Odd(Odd::Leased)) => match late {
-            Some(late) => late.digest,
+        Some(Standing::Odd(Odd::Leased)) => match late.last() {
+            Some(last) => last.whole().0,
             None => return refuse("somebody has had a lease on it ever since".to_string()),
         },
         Some(Standing::Odd(odd)) => return kept(engine, agent, event, &records, odd),
@@ -274,53 +294,23 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
         Some(Rule::Intact) => event.split.or(event.baseline),
         None => None,
     };
-    let mut tried = Vec::new();
-    let mut expected = before;
-    let entry = late.or(event.entry.as_ref());
-    if let Some(entry) = entry
-        && let Some(retired) = engine.retired_by(&entry.path, &records)
-    {
-        return refuse(format!(
-            "its entry {} was deleted by retention on {} (run {})",
-            entry.path.display(),
-            retired.time.format("%Y-%m-%d"),
-            retired.what.run
-        ));
+    // What a late writer added belongs to the file that was displaced.
+    let is_whole = late.first().is_some_and(|first| first.base.is_none());
+    let entries = event.entry.iter().filter(|_| !is_whole);
+    for entry in entries.chain(late.iter().copied()) {
+        if let Some(why) = retired(engine, &records, entry) {
+            return refuse(why);
+        }
     }
-    match (late, &event.entry) {
-        // What a late writer added belongs to the file that was displaced.
-        (Some(late), _) => {
-            expected = late.digest;
-            tried.push(Parts(vec![Part::Entry(late.path.clone(), 0)]));
-        }
-        (None, Some(entry)) if entry.kind == EntryKind::FullBackup => {
-            tried.push(Parts(vec![Part::Entry(entry.path.clone(), 0)]));
-        }
-        (None, Some(entry)) => match event.split {
-            Some(split) => {
-                let bytes = engine.versions.get(split).map_err(because)?;
-                let above = above(&bytes, event, agent);
-                let skip = header_length(engine, entry).map_err(because)?;
-                tried.push(Parts(vec![
-                    Part::Bytes(above),
-                    Part::Entry(entry.path.clone(), skip),
-                ]));
-            }
-            None => {
-                return refuse(
-                    "the ledger does not say which baseline it was split by".to_string(),
-                );
-            }
-        },
-        // Nothing of the agent's was there: the version says it all.
-        (None, None) => {
-            let bytes = match event.split {
-                Some(split) => engine.versions.get(split).map_err(because)?,
-                None => return refuse("it archived nothing".to_string()),
-            };
-            tried.push(Parts(vec![Part::Bytes(above(&bytes, event, agent))]));
-            tried.push(Parts(vec![Part::Bytes(bytes)]));
-        }
+    let mut tried = match is_whole {
+        true => vec![Parts(Vec::new())],
+        false => as_read(engine, agent, event).map_err(because)?,
+    };
+    let behind = late.iter().map(|it| Part::Entry(it.path.clone(), 0));
+    let behind: Vec<Part> = behind.collect();
+    let expected = late.last().map_or(before, |last| last.whole().0);
+    for parts in &mut tried {
+        parts.0.extend(behind.iter().cloned());
     }
     for parts in tried {
         let (standing, _) = parts.measure(engine).map_err(because)?;
@@ -341,6 +331,53 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
         ),
     )
     .hint("`memory-shepherd log` names the entry; something changed it"))
+}
+
+/// The memory as it was read, from its entry and the version that it was split by;
+/// where nothing of the agent's was in it, it may be one of two.
+fn as_read(engine: &Engine, agent: &Agent, event: &Event) -> Result<Vec<Parts>> {
+    let version = || match event.split {
+        Some(split) => engine.versions.get(split).map(Some),
+        None => Ok(None),
+    };
+    let refuse = |why| Err(Error::new(Kind::Conflict, why));
+    let Some(entry) = &event.entry else {
+        return match version()? {
+            // The version says it all.
+            Some(bytes) => Ok(vec![
+                Parts(vec![Part::Bytes(above(&bytes, event, agent))]),
+                Parts(vec![Part::Bytes(bytes)]),
+            ]),
+            None => refuse("it archived nothing"),
+        };
+    };
+    if entry.kind == EntryKind::FullBackup {
+        return Ok(vec![Parts(vec![Part::Entry(entry.path.clone(), 0)])]);
+    }
+    match version()? {
+        Some(bytes) => Ok(vec![Parts(vec![
+            Part::Bytes(above(&bytes, event, agent)),
+            Part::Entry(entry.path.clone(), header_length(engine, entry)?),
+        ])]),
+        None => refuse("the ledger does not say which baseline it was split by"),
+    }
+}
+
+/// The late entries that hold a displaced file as it was settled, first to last. Before
+/// the first one stands the memory as it was read, unless that is whole.
+fn late_entries<'a>(lates: &[(&'a Event, &'a Written)]) -> Vec<&'a Written> {
+    let entries = || lates.iter().map(|(_, written)| *written);
+    let mut found = Vec::new();
+    let mut next = entries().next_back();
+    while let Some(written) = next
+        && found.len() < lates.len()
+    {
+        found.push(written);
+        let base = written.base.map(|base| (base.sha256, base.size));
+        next = entries().find(|it| Some(it.whole()) == base);
+    }
+    found.reverse();
+    found
 }
 
 /// An event, and what was recorded later of what its run displaced.

@@ -593,7 +593,7 @@ fn links_at_the_names_of_the_next_entries_are_not_followed() {
     let now = chrono::Utc::now();
     for minute in 0..3 {
         let stamp = (now + chrono::Duration::minutes(minute)).format("%Y-%m-%d_%H%M");
-        for kind in ["", "-full-backup", "-odd", "-late"] {
+        for kind in ["", "-full-backup", "-odd", "-late", "-appended"] {
             for number in ["", "-1", "-2"] {
                 let name = format!("{stamp}{kind}{number}.md");
                 symlink(scene.secret(), folder.join(name)).unwrap();

@@ -277,7 +277,9 @@ impl Scene {
         let header = format!("# {agent} scratch notes");
         let body = body(entry).filter(|_| entry.starts_with(header.as_bytes()));
         let whole = had.bytes().unwrap_or_default();
+        let late = self.late(agent);
         self.grown(agent, whole, entry)
+            || !entry.is_empty() && late.windows(entry.len()).any(|part| part == entry)
             || body.is_some_and(|body| self.grown(agent, had.notes(), body))
     }
 

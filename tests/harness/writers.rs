@@ -526,8 +526,9 @@ impl Round {
             assert_eq!(self.fleet.litter(agent), [""; 0], "{agent}");
             for name in self.fleet.entries(agent).keys() {
                 assert!(name.ends_with(".md") && !name.starts_with('.'), "{name}");
-                self.tally.late += u64::from(name.contains("-late"));
-                self.tally.agents_reset += u64::from(!name.contains("-late"));
+                let late = name.contains("-late") || name.contains("-appended");
+                self.tally.late += u64::from(late);
+                self.tally.agents_reset += u64::from(!late);
             }
         }
         assert_eq!(self.fleet.pending(), [""; 0]);

@@ -402,7 +402,7 @@ impl Fleet {
                 self.tally.notes += written;
                 number += 1;
             }
-            let late = |name: &String| name.contains("-late");
+            let late = |name: &String| name.contains("-late") || name.contains("-appended");
             self.tally.late += self
                 .world
                 .entries(agent)

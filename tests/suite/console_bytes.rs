@@ -653,6 +653,7 @@ fn hostile_names_hosts_reasons_and_notes_are_text() {
                 kind: memory_shepherd::archive::EntryKind::Scratch,
                 digest: memory_shepherd::digest::Digest::of(b""),
                 size: 0,
+                base: None,
             });
         }
         wire.frame(&what);

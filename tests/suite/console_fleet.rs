@@ -733,6 +733,7 @@ pub fn past(seq: u64, minutes_ago: i64, change: impl FnOnce(&mut Event)) -> Past
         kind: EntryKind::Scratch,
         digest: Digest::ZERO,
         size: 900,
+        base: None,
     });
     change(event);
     Past {

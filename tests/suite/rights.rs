@@ -135,7 +135,7 @@ fn link_in_a_shared_directory_is_foreign() {
     assert!(!world.holds("scout", b"a secret of root's"));
     assert_eq!(world.litter("scout").len(), 1);
     assert_eq!(owner(&world.memory("scout")), (0, AGENT));
-    assert_eq!(mode(&world.memory("scout")), 0o644);
+    assert_eq!(mode(&world.memory("scout")), 0o664);
 }
 
 #[test]

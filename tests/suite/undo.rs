@@ -265,7 +265,7 @@ fn what_was_odd_cannot_come_back_and_says_so() {
     world.reset().ok();
     let ran = world.undo("scout", UndoMode::Refuse);
     assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Conflict));
-    assert!(ran.note().contains("which was not kept"), "{}", ran.note());
+    assert!(ran.note().contains("not kept"), "{}", ran.note());
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn an_undo_after_a_late_write_restores_the_late_file() {
     });
     let ran = world.reset_by(&world.engine_on(transport));
     let kinds: Vec<EntryKind> = ran.ok().entries.iter().map(|entry| entry.kind).collect();
-    assert_eq!(kinds, [EntryKind::Scratch, EntryKind::Late]);
+    assert_eq!(kinds, [EntryKind::Scratch, EntryKind::Appended]);
     world.undo("scout", UndoMode::Refuse).ok();
     assert_eq!(world.read("scout"), late.as_bytes());
 }

@@ -356,7 +356,8 @@ impl World {
         self.engine().records().unwrap().to_vec()
     }
 
-    /// Whether every byte of `text` is in the memory or in one entry.
+    /// Whether every byte of `text` is in the memory, in one entry, or in one with what
+    /// was appended behind it.
     pub fn holds(&self, agent: &str, text: &[u8]) -> bool {
         let found = |bytes: &[u8]| {
             text.is_empty() || bytes.windows(text.len()).any(|window| window == text)
@@ -367,6 +368,24 @@ impl World {
                 .entries(agent)
                 .iter()
                 .any(|name| found(&fs::read(folder.join(name)).unwrap()))
+            || self.chains(agent).iter().any(|chain| found(chain))
+    }
+
+    /// The entries of each run of an agent, with what was appended behind them.
+    fn chains(&self, agent: &str) -> Vec<Vec<u8>> {
+        let mut chains: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+        for record in self.records() {
+            let event = record.what;
+            let written = event.entry.iter().chain(&event.late);
+            for written in written.filter(|_| event.agent == agent) {
+                let chain = chains.entry(event.run.clone()).or_default();
+                if written.base.is_none() {
+                    chain.clear();
+                }
+                chain.extend(self.entry(written));
+            }
+        }
+        chains.into_values().collect()
     }
 }
 
@@ -569,7 +588,12 @@ impl Folder for InterposedFolder {
         displaced: &str,
         inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
     ) -> Result<Settled, TransportError> {
-        self.wrap("settle", || self.inner.settle(displaced, inspect))
+        self.wrap("settle", || {
+            self.inner.settle(displaced, &mut |read| {
+                self.wrap("inspect", || Ok(inspect(read)?))?;
+                Ok(())
+            })
+        })
     }
 
     fn remove_odd(&self, name: &str, odd: &Odd) -> Result<bool, TransportError> {

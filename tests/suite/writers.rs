@@ -3,7 +3,8 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +20,7 @@ use memory_shepherd::transport::fake::Fake;
 use memory_shepherd::transport::local::Local;
 use memory_shepherd::transport::{Cause, Transport, TransportError};
 
-use super::world::{BASELINE, Interposer, Moment, World};
+use super::world::{BASELINE, Interposer, Moment, World, names};
 
 /// A descriptor that an agent opened long ago.
 fn appender(path: &Path) -> fs::File {
@@ -51,11 +52,13 @@ fn a_late_write_through_an_old_descriptor_gets_an_entry() {
     };
     assert_eq!(
         (first.kind, late.kind),
-        (EntryKind::Scratch, EntryKind::Late)
+        (EntryKind::Scratch, EntryKind::Appended)
     );
-    assert!(late.path.ends_with("2026-03-14_0900-late.md"));
+    assert!(late.path.ends_with("2026-03-14_0900-appended.md"));
+    assert_eq!(world.entry(late), b"- late\n");
     let whole = format!("{BASELINE}- early\n- late\n");
-    assert_eq!(world.entry(late), whole.as_bytes());
+    let digest = Digest::of(whole.as_bytes());
+    assert_eq!(late.whole(), (digest, whole.len() as u64));
     assert!(
         ran.note().contains("a late write was archived"),
         "{}",
@@ -67,6 +70,122 @@ fn a_late_write_through_an_old_descriptor_gets_an_entry() {
         world.records()[0].what.late.as_slice(),
         &ran.ok().entries[1..]
     );
+}
+
+/// An agent that writes to the displaced file after each look, so that it is never
+/// settled: by a save of its own, in this way.
+fn writes_after_each_look(
+    world: &World,
+    saves: usize,
+    save: impl Fn(&mut fs::File, usize) + Send + 'static,
+) -> Arc<Interposer> {
+    let folder = world.folder("scout");
+    let mut saved = 0;
+    Interposer::new(world.local(), move |moment| {
+        let mut displaced = names(&folder).into_iter();
+        let displaced = displaced.find(|name| name.starts_with(".shepherd-"));
+        let Some(path) = displaced.map(|name| folder.join(name)) else {
+            return Ok(());
+        };
+        let writable = || fs::File::options().read(true).write(true).clone();
+        match moment {
+            // Whoever opens it asks for the lease back, so it is not removed.
+            Moment::After("inspect") if saved < saves => {
+                let opened = writable().custom_flags(libc::O_NONBLOCK).open(&path);
+                assert!(opened.is_err(), "there is a lease");
+            }
+            Moment::After("settle") if saved < saves => {
+                saved += 1;
+                save(&mut writable().open(&path).unwrap(), saved);
+            }
+            _ => {}
+        }
+        Ok(())
+    })
+}
+
+/// The sizes of an agent's entries but the first.
+fn late_sizes(world: &World) -> Vec<u64> {
+    let records = world.records();
+    let late = records.iter().flat_map(|record| &record.what.late);
+    late.map(|written| written.size).collect()
+}
+
+#[test]
+fn late_entries_hold_only_what_was_appended() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- a note\n".repeat(100_000));
+    let before = world.read("scout");
+    let transport = writes_after_each_look(&world, 3, |file, number| {
+        file.seek(SeekFrom::End(0)).unwrap();
+        file.write_all(format!("- late {number}\n").as_bytes())
+            .unwrap();
+    });
+    world.reset_by(&world.engine_on(transport)).ok();
+    assert_eq!(late_sizes(&world), [9, 9, 9]);
+    assert!(world.litter("scout").is_empty());
+    world.undo("scout", UndoMode::Refuse).ok();
+    let after = [&before[..], b"- late 1\n- late 2\n- late 3\n"].concat();
+    assert!(world.read("scout") == after);
+}
+
+#[test]
+fn file_that_keeps_changing_is_archived_a_few_times() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- a note\n".repeat(1000));
+    // Another beginning each time, so that each would be a whole entry.
+    let size = world.read("scout").len() as u64;
+    let transport = writes_after_each_look(&world, 1000, |file, number| {
+        file.seek(SeekFrom::Start(0)).unwrap();
+        file.write_all(&(number as u64).to_le_bytes()).unwrap();
+    });
+    let engine = world.engine_on(transport);
+    let ran = world.reset_by(&engine);
+    ran.ok();
+    assert!(ran.note().contains("again and again"), "{}", ran.note());
+    assert_eq!(late_sizes(&world), [size; 4]);
+    let [left] = world.litter("scout").try_into().unwrap();
+    let left = world.folder("scout").join(left);
+    for byte in b'a'..=b't' {
+        let mut bytes = fs::read(&left).unwrap();
+        bytes[0] = byte;
+        fs::write(&left, bytes).unwrap();
+        world.reset_by(&engine).ended(Outcome::Unchanged);
+    }
+    assert_eq!(late_sizes(&world), [size; 16]);
+    assert_eq!(world.pending().len(), 1);
+    // When it stops, the next run finds it as the last one did.
+    let last = fs::read(&left).unwrap();
+    world.reset().ended(Outcome::Unchanged);
+    assert_eq!(late_sizes(&world), [size; 17]);
+    assert!(world.litter("scout").is_empty());
+    assert!(world.pending().is_empty());
+    world.undo("scout", UndoMode::Refuse).ok();
+    assert!(world.read("scout") == last);
+}
+
+/// What earlier versions wrote: an entry of the whole file, and a record of that.
+#[test]
+fn late_entry_without_a_base_is_the_whole_file() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- early\n");
+    write_late(&world);
+    world.reset().ok();
+    let whole = format!("{BASELINE}- early\n- late\n");
+    let ledger = world.archive().join(".shepherd/ledger.jsonl");
+    let mut record: serde_json::Value =
+        serde_json::from_slice(&fs::read(&ledger).unwrap()).unwrap();
+    record["late"] = serde_json::json!([{
+        "path": "scout/2026-03-14_0900-late.md",
+        "kind": "late",
+        "digest": Digest::of(whole.as_bytes()),
+        "size": whole.len(),
+    }]);
+    fs::write(&ledger, format!("{record}\n")).unwrap();
+    let entry = world.archive().join("scout/2026-03-14_0900-late.md");
+    fs::write(entry, &whole).unwrap();
+    world.undo("scout", UndoMode::Refuse).ok();
+    assert_eq!(world.read("scout"), whole.as_bytes());
 }
 
 #[test]
@@ -204,7 +323,11 @@ fn whatever_changes_in_a_large_memory_while_it_is_replaced_is_archived() {
                 true => assert_eq!(entries.len(), 1, "{what}"),
                 false => {
                     assert_eq!(entries.len(), 2, "{what}, drifted: {drifted}");
-                    assert!(world.entry(&entries[1]) == changed, "{what}");
+                    let late = world.entry(&entries[1]);
+                    match entries[1].kind {
+                        EntryKind::Appended => assert_eq!(late, b"!", "{what}"),
+                        _ => assert!(late == changed, "{what}"),
+                    }
                 }
             }
             assert_eq!(

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::intake::Taken;
-use super::recover::{Back, Displaced, Mark};
+use super::recover::{Back, Mark};
+use super::settle::Displaced;
 use super::steps::{Archived, Began, Trouble, Turn, Waiting};
 use super::{AgentResult, Progress, Run, Stage, millis};
 use crate::config::Agent;
@@ -430,6 +431,7 @@ impl<'r, 'a> Lane<'r, 'a> {
                     further: Vec::new(),
                     known,
                     same,
+                    late: HashMap::new(),
                     // Settling tries that again, and goes no further without it.
                     unmarked: (!marked).then_some(method),
                 },
@@ -490,6 +492,10 @@ impl<'r, 'a> Lane<'r, 'a> {
             let left = replaced.displaced.names.join(", ");
             match settled {
                 Ok(()) if left.is_empty() => {}
+                Ok(()) if replaced.displaced.is_put_off() => replaced.note(format!(
+                    "the displaced file is changed again and again; it stays as {left} until a \
+                     run finds it as the one before did"
+                )),
                 Ok(()) if run.engine.clock().instant() < replaced.deadline => {
                     self.open.push(replaced);
                     continue;

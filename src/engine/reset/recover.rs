@@ -1,8 +1,8 @@
 //! The record of a transaction, and putting right what an interrupted run left.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,21 +11,19 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Run;
+use super::settle::{Displaced, LateWrites};
 use super::steps::hold;
-use crate::archive::{EntryKind, OWN, Written};
+use crate::archive::{OWN, Written};
 use crate::config::Agent;
-use crate::digest::{Digest, Hasher};
+use crate::digest::Digest;
 use crate::durable::{self, NewFile, Unsynced};
 use crate::engine::Engine;
 use crate::engine::ledger::{Act, Event, Outcome, Record, Standing};
 use crate::engine::lock::Lock;
 use crate::engine::observe::host;
 use crate::engine::observe::way;
-use crate::engine::undo::Parts;
 use crate::error::{Error, Kind, PathContext, Result};
-use crate::transport::{
-    Attributes, Cause, Folder, Method, Object, Odd, Reader, Settled, TransportError,
-};
+use crate::transport::{Attributes, Cause, Folder, Method, Object, Stamp, TransportError};
 
 /// The record of a transaction: what an interrupted run left, and what it was
 /// about. `<archive_dir>/.shepherd/tx/AGENT.RANDOM.json`, gone when its last
@@ -62,9 +60,15 @@ pub(super) enum Mark {
     Swapped(Method, Vec<String>),
     /// A late write was archived; the file that held it may go. Of earlier versions.
     Late(Written),
-    /// The same, with owner and mode of that file, which need not be the one that was
-    /// read first.
-    Displaced(Written, Attributes),
+    /// The same, for the displaced file of this name, with its owner and mode: it need
+    /// not be the file that was read first.
+    Archived {
+        name: String,
+        written: Written,
+        attributes: Attributes,
+    },
+    /// A run had enough of the displaced file of this name, which looked like this.
+    PutOff { name: String, stamp: Stamp },
     /// Somebody finishes for the run, and gives its folder on the host this name.
     TakenOver(String),
 }
@@ -95,7 +99,7 @@ impl RecordFile {
     }
 
     /// Adds a mark, durably.
-    fn mark(&self, mark: &Mark) -> Result<(), Error> {
+    pub(super) fn mark(&self, mark: &Mark) -> Result<(), Error> {
         self.add(mark)?;
         self.unsynced().sync()
     }
@@ -125,20 +129,6 @@ fn read_record(record: &Path) -> Result<Option<(Transaction, Vec<Mark>)>, Error>
     Ok(Some((transaction, marks.collect())))
 }
 
-/// What a swap displaced, until all of it is settled.
-pub(super) struct Displaced {
-    pub(super) record: RecordFile,
-    pub(super) names: Vec<String>,
-    /// More names than a run displaces: they are for the contacts after this one.
-    pub(super) further: Vec<String>,
-    /// Digests of contents that are archived already.
-    pub(super) known: Vec<Digest>,
-    /// The memory as it was archived, where comparing is worth it.
-    pub(super) same: Option<Parts>,
-    /// A swap of which the record does not tell yet.
-    pub(super) unmarked: Option<Method>,
-}
-
 /// What reading back came to.
 #[derive(PartialEq, Eq)]
 pub(super) enum Back {
@@ -152,17 +142,6 @@ pub(super) enum Back {
 
 /// How long a displaced file on a host is looked at.
 const TWICE: Duration = Duration::from_secs(2);
-
-/// What is said of something displaced that is in no entry.
-fn kept_note(agent: &Agent, odd: &Odd, name: &str) -> String {
-    let path = agent.place.memory().with_file_name(name);
-    let host = agent.place.host().map(|host| format!("{}:", host.name));
-    format!(
-        "{odd} stood there, which is in no entry; it is kept as {}{}",
-        host.unwrap_or_default(),
-        path.display()
-    )
-}
 
 fn is_file(standing: &Standing) -> bool {
     matches!(standing, Standing::File { .. })
@@ -240,149 +219,6 @@ impl Engine {
 }
 
 impl Run<'_> {
-    /// Tries to settle each displaced file, and gives what is worth knowing.
-    /// Those that a writer still has open, and those that failed, are what
-    /// `displaced` names afterwards.
-    pub(super) fn settle_displaced(
-        &self,
-        agent: &Agent,
-        folder: &dyn Folder,
-        event: &mut Event,
-        displaced: &mut Displaced,
-    ) -> (Vec<String>, Result<(), Error>) {
-        let mut notes = Vec::new();
-        let mut result = Ok(());
-        // Once a displaced file is gone, only the record can tell of the swap.
-        if let Some(method) = displaced.unmarked
-            && !displaced.names.is_empty()
-        {
-            let names = displaced.names.iter().chain(&displaced.further);
-            let mark = Mark::Swapped(method, names.cloned().collect());
-            match displaced.record.mark(&mark) {
-                Ok(()) => displaced.unmarked = None,
-                Err(error) => return (notes, Err(error)),
-            }
-        }
-        for name in std::mem::take(&mut displaced.names) {
-            let mut late = Vec::new();
-            let settled = self.settle_file(agent, folder, &name, displaced, &mut late);
-            for (written, attributes) in late {
-                displaced.known.push(written.digest);
-                event.attributes = Some(attributes);
-                notes.push(format!(
-                    "a late write was archived as {}",
-                    written.path.display()
-                ));
-                event.late.push(written);
-            }
-            match settled {
-                Ok(Settled::Removed { watched: true }) => {}
-                Ok(Settled::Removed { watched: false }) => {
-                    let why = folder.unwatched();
-                    let why = why.as_deref().unwrap_or("no right to take file leases");
-                    let note = format!("late writers cannot be detected here: {why}");
-                    if !notes.contains(&note) {
-                        notes.push(note);
-                    }
-                }
-                Ok(Settled::Open) => displaced.names.push(name),
-                // It is gone, so nothing is left to settle; but it must be said.
-                Ok(Settled::Lost(error)) => result = Err(error),
-                Ok(Settled::Odd(odd)) => {
-                    let described = self.describe_displaced(agent, &odd, event);
-                    match described.and_then(|()| Ok(folder.remove_odd(&name, &odd)?)) {
-                        Ok(true) => {}
-                        Ok(false) => displaced.names.push(name),
-                        Err(error) => {
-                            displaced.names.push(name);
-                            result = Err(error);
-                        }
-                    }
-                }
-                Ok(Settled::Kept(odd)) => {
-                    let shown = folder.shown(&name);
-                    if !event.kept.contains(&shown) {
-                        notes.push(kept_note(agent, &odd, &shown));
-                        event.kept.push(shown);
-                        if let Err(error) = self.describe_displaced(agent, &odd, event) {
-                            result = Err(error);
-                        }
-                    }
-                }
-                Err(error) => {
-                    displaced.names.push(name);
-                    result = Err(error);
-                }
-            }
-        }
-        (notes, result)
-    }
-
-    /// Describes something that was displaced unread, unless the entry of the run does.
-    fn describe_displaced(&self, agent: &Agent, odd: &Odd, event: &mut Event) -> Result<(), Error> {
-        if event.before != Some(Standing::Odd(odd.clone())) {
-            let now = self.engine.clock().now();
-            let draft = self.describe(agent, odd, now)?;
-            event.late.push(draft.finish(EntryKind::Odd, now)?);
-        }
-        Ok(())
-    }
-
-    /// Settles one displaced file; contents that are not known get an entry,
-    /// which the record names before the file goes.
-    fn settle_file(
-        &self,
-        agent: &Agent,
-        folder: &dyn Folder,
-        name: &str,
-        displaced: &Displaced,
-        late: &mut Vec<(Written, Attributes)>,
-    ) -> Result<Settled, Error> {
-        let archive = self.engine.archive();
-        let now = self.engine.clock().now();
-        let settled = folder.settle(name, &mut |read| {
-            if let Some(parts) = &displaced.same
-                && self.is_same(parts, read)?
-            {
-                return Ok(());
-            }
-            let mut hasher = Hasher::default();
-            read(&mut |bytes| {
-                hasher.update(bytes);
-                Ok(())
-            })?;
-            let digest = hasher.finish();
-            let same = |late: &(Written, Attributes)| late.0.digest == digest;
-            if displaced.known.contains(&digest) || late.iter().any(same) {
-                return Ok(());
-            }
-            let mut draft = archive.begin(Path::new(&agent.archive_subdir))?;
-            let attributes = read(&mut |bytes| draft.write(bytes))?.attributes;
-            let written = draft.finish(EntryKind::Late, now)?;
-            late.push((written.clone(), attributes.clone()));
-            displaced.record.mark(&Mark::Displaced(written, attributes))
-        })?;
-        Ok(settled)
-    }
-
-    /// Whether a file is, byte for byte, what was archived of it. Where that cannot
-    /// be read the answer is no.
-    fn is_same(&self, parts: &Parts, read: Reader<'_>) -> Result<bool, TransportError> {
-        let Ok(mut archived) = parts.reader(self.engine) else {
-            return Ok(false);
-        };
-        let mut same = true;
-        let mut piece = Vec::new();
-        read(&mut |bytes| {
-            if same {
-                piece.resize(bytes.len(), 0);
-                same = archived.read_exact(&mut piece).is_ok() && piece == bytes;
-            }
-            Ok(())
-        })?;
-        Ok(same && matches!(archived.read(&mut [0]), Ok(0)))
-    }
-
     /// Whether the memory begins with what a run installed, read anew.
     pub(super) fn read_back(&self, folder: &dyn Folder, event: &Event) -> Result<Back, Error> {
         let same = match event.after {
@@ -450,6 +286,7 @@ impl Run<'_> {
         } = transaction;
         let mut marked = None;
         let mut names = Vec::new();
+        let mut late: HashMap<String, LateWrites> = HashMap::new();
         for mark in marks {
             match mark {
                 Mark::Swapped(method, names) => {
@@ -460,11 +297,17 @@ impl Run<'_> {
                     known.push(written.digest);
                     event.late.push(written);
                 }
-                Mark::Displaced(written, attributes) => {
-                    known.push(written.digest);
+                Mark::Archived {
+                    name,
+                    written,
+                    attributes,
+                } => {
+                    known.push(written.whole().0);
+                    late.entry(name).or_default().was_archived(&written);
                     event.late.push(written);
                     event.attributes = Some(attributes);
                 }
+                Mark::PutOff { name, stamp } => late.entry(name).or_default().put_off_at(stamp),
                 Mark::TakenOver(name) => names.push(name),
             }
         }
@@ -519,6 +362,7 @@ impl Run<'_> {
             further,
             known,
             same: None,
+            late,
             unmarked,
         };
         let found = !displaced.names.is_empty();
@@ -555,14 +399,23 @@ impl Run<'_> {
             self.trouble(error.context(format!("{}: {message}", agent.name)));
         }
         durable::sync_all(folder.unsynced())?;
+        let put_off = displaced.is_put_off();
         let left = displaced.names;
         if !left.is_empty() && !stuck {
-            self.say(&format!(
-                "{}: a writer still has {} open, which run {} displaced; the next run settles it",
-                agent.name,
-                shown(&left),
-                event.run
-            ));
+            let left = shown(&left);
+            let line = match put_off {
+                true => format!(
+                    "{left} is changed again and again, which run {} displaced; a run that finds \
+                     it as the one before did settles it",
+                    event.run
+                ),
+                false => format!(
+                    "a writer still has {left} open, which run {} displaced; the next run settles \
+                     it",
+                    event.run
+                ),
+            };
+            self.say(&format!("{}: {line}", agent.name));
         }
         let over = left.is_empty() && displaced.further.is_empty();
         if !displaced.further.is_empty() {

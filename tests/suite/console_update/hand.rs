@@ -303,6 +303,7 @@ fn archived() -> memory_shepherd::console::model::RunSummary {
         kind: EntryKind::Scratch,
         digest: Digest::of(b"x"),
         size: 1,
+        base: None,
     });
     run
 }
