@@ -37,7 +37,7 @@ use std::time::Duration;
 pub use contact::HostStatus;
 pub use fleet::{Fleet, FleetEvent};
 pub use judge::WINDOW;
-pub use ledger::{Act, Event, Outcome, Record, Records, Standing, Trigger};
+pub use ledger::{Act, Event, Outcome, Record, RecordRange, Standing, Trigger};
 pub use lock::{Lock as Held, Queue};
 pub use observe::{Address, Block, Content, LastRun, Observation, Protection};
 pub use past::{Passed, Past, Side};
@@ -58,7 +58,7 @@ use crate::file_systems::FileSystems;
 use crate::transport::bounded::Bounded;
 pub use crate::transport::{Contact, Reach, Setting};
 use crate::transport::{Folder, Object, Transport, TransportError, Transports};
-use ledger::{History, Ledger};
+use ledger::{Backwards, History, Ledger};
 use memory::{Baseline, Boundary, Rule};
 use observe::Cached;
 
@@ -239,13 +239,15 @@ impl Engine {
         })
     }
 
-    /// All records of the ledger, oldest first. The whole of it is read and kept:
-    /// for those who need all of it.
-    ///
-    /// # Errors
-    /// A ledger that cannot be read or whose chain is broken.
-    pub fn records(&self) -> Result<Arc<Records>> {
-        self.book().records()
+    /// The records of the ledger from the last one back, and where it ends. What the
+    /// index covers is checked only as far as it is read.
+    fn ledger_back(&self) -> Result<(Backwards, ledger::Place)> {
+        self.book().backwards()
+    }
+
+    /// The record that ends at a place of the ledger.
+    fn record_at(&self, place: ledger::Place) -> Result<Record> {
+        ledger::record_at(&self.ledger_path(), place)
     }
 
     /// Appends to the ledger: all of the events are on the disk when it returns,

@@ -8,7 +8,7 @@ mod hosts;
 mod reach;
 mod trial;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -526,34 +526,38 @@ fn about_baselines(report: &mut Report, config: &Config) {
 }
 
 fn about_the_archive(report: &mut Report, engine: &Engine, agents: &[Agent], world: &World) {
-    match engine
-        .records()
-        .and_then(|all| Ok((all, engine.ledger_head()?)))
-    {
-        Ok((records, (seq, head))) => {
-            match seq {
-                0 => report.ok("the ledger has no records yet"),
-                _ => report.ok(format!("the ledger is whole; its head is {seq}:{head}")),
+    // How the memory of each agent was replaced the last time.
+    let mut methods: HashMap<String, Method> = HashMap::new();
+    let read = engine.records(None, None).and_then(|range| {
+        range.each(&mut |record| {
+            if let Some(method) = record.what.method {
+                methods.insert(record.what.agent.clone(), method);
             }
-            // On a host that is how it is always done.
-            let agents = engine.config().agents.iter();
-            let agents = agents.filter(|agent| local(agent).is_some());
-            let taken_away = |agent: &&Agent| {
-                let mut mine = records.of_agent(&agent.name).rev();
-                mine.find_map(|record| record.what.method) == Some(Method::TakeAway)
-            };
-            let number = agents.filter(taken_away).count();
-            if number > 0 {
-                report.warn(
-                    format!(
-                        "the memories of {} were absent for a moment in the last reset",
-                        count(number, "agent")
-                    ),
-                    "their file system cannot exchange two files; nothing is lost",
-                );
-            }
+            Ok(())
+        })?;
+        Ok(range.head())
+    });
+    match read {
+        Ok((0, _)) => report.ok("the ledger has no records yet"),
+        Ok((seq, head)) => report.ok(format!("the ledger is whole; its head is {seq}:{head}")),
+        Err(error) => {
+            report.error(&error);
+            methods.clear();
         }
-        Err(error) => report.error(&error),
+    }
+    // On a host that is how it is always done.
+    let here = engine.config().agents.iter();
+    let here = here.filter(|agent| local(agent).is_some());
+    let taken_away = |agent: &&Agent| methods.get(&agent.name) == Some(&Method::TakeAway);
+    let number = here.filter(taken_away).count();
+    if number > 0 {
+        report.warn(
+            format!(
+                "the memories of {} were absent for a moment in the last reset",
+                count(number, "agent")
+            ),
+            "their file system cannot exchange two files; nothing is lost",
+        );
     }
     about_transactions(report, engine);
     trial::about_the_kernel(report, engine, agents, world);

@@ -2,20 +2,49 @@
 
 use std::io;
 
-use serde::Serialize;
+use serde::ser::{self, SerializeSeq};
+use serde::{Serialize, Serializer};
 
-use super::output::{Cell, Document, Page, Role, cell, figure};
+use super::output::{Cell, Document, Page, Role, Widths, cell, figure};
 use super::status::outcome_role;
 use super::{Context, Ended};
 use crate::digest::Digest;
-use crate::engine::{Record, Standing};
+use crate::engine::{Record, RecordRange, Standing};
+use crate::error::{Error, Kind};
 
 /// What `log` answers.
 #[derive(Serialize)]
 struct Log<'r> {
     ledger: String,
     head: Head,
-    records: Vec<&'r Record>,
+    records: Rows<'r>,
+}
+
+/// The records, read again while they are printed: a ledger may be longer than this
+/// machine's memory.
+struct Rows<'r> {
+    range: RecordRange<'r>,
+    /// How wide the columns are; none without records.
+    widths: Widths,
+}
+
+impl Serialize for Rows<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(None)?;
+        let mut failed = None;
+        let read = self.range.each(&mut |record| {
+            list.serialize_element(record).map_err(|error| {
+                let message = format!("cannot write a record: {error}");
+                failed = Some(error);
+                Error::new(Kind::Internal, message)
+            })
+        });
+        match (failed, read) {
+            (Some(error), _) => Err(error),
+            (None, Err(error)) => Err(ser::Error::custom(error)),
+            (None, Ok(())) => list.end(),
+        }
+    }
 }
 
 /// The ledger's last record: what a note of it should say.
@@ -27,20 +56,35 @@ pub(super) struct Head {
 
 impl Document for Log<'_> {
     fn text(&self, page: &mut Page<'_>) -> io::Result<()> {
-        if self.records.is_empty() {
+        let Rows { range, widths } = &self.records;
+        if widths.is_empty() {
             return page.plain("the ledger has no such records yet");
         }
-        let head = [
-            "TIME", "RUN", "ACT", "AGENT", "OUTCOME", "LINES", "ENTRY", "NOTE",
-        ];
-        let title = |word| match word {
-            "LINES" => figure(Role::Head, word),
-            _ => cell(Role::Head, word),
-        };
-        let mut rows = vec![head.map(title).into_iter().collect()];
-        rows.extend(self.records.iter().copied().map(cells));
-        page.table(&rows)
+        page.row(&titles(), widths)?;
+        let mut failed = None;
+        let read = range.each(&mut |record| {
+            page.row(&cells(record), widths).map_err(|error| {
+                let message = error.to_string();
+                failed = Some(error);
+                Error::new(Kind::Internal, message)
+            })
+        });
+        match failed {
+            Some(error) => Err(error),
+            None => read.map_err(io::Error::other),
+        }
     }
+}
+
+fn titles() -> Vec<Cell> {
+    let head = [
+        "TIME", "RUN", "ACT", "AGENT", "OUTCOME", "LINES", "ENTRY", "NOTE",
+    ];
+    let title = |word| match word {
+        "LINES" => figure(Role::Head, word),
+        _ => cell(Role::Head, word),
+    };
+    head.map(title).into_iter().collect()
 }
 
 fn cells(record: &Record) -> Vec<Cell> {
@@ -80,23 +124,25 @@ fn cells(record: &Record) -> Vec<Cell> {
 impl Context<'_> {
     pub(super) fn log(&mut self, count: Option<usize>, agent: Option<&str>) -> Ended {
         let engine = self.open()?;
-        let all = engine.records()?;
-        let (seq, sha256) = engine.ledger_head()?;
-        let mut records: Vec<&Record> = match agent {
-            Some(name) => all.of_agent(name).collect(),
-            None => all.iter().collect(),
-        };
+        let range = engine.records(agent, count)?;
+        // Before anything is printed it is known that all of it can be read.
+        let mut widths = Widths::default();
+        range.each(&mut |record| {
+            if widths.is_empty() {
+                widths.take(&titles());
+            }
+            widths.take(&cells(record));
+            Ok(())
+        })?;
         // An agent that left the config still has its history.
-        if let (Some(name), true) = (agent, records.is_empty()) {
+        if let (Some(name), true) = (agent, widths.is_empty()) {
             engine.agent(name)?;
         }
-        if let Some(count) = count {
-            records.drain(..records.len().saturating_sub(count));
-        }
+        let (seq, sha256) = range.head();
         self.out.document(&Log {
             ledger: engine.ledger_path().display().to_string(),
             head: Head { seq, sha256 },
-            records,
+            records: Rows { range, widths },
         })?;
         Ok(None)
     }

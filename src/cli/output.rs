@@ -8,7 +8,7 @@
 //! colours are the sixteen of every terminal, and never the only carrier of a
 //! meaning.
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
 use unicode_segmentation::UnicodeSegmentation;
@@ -110,6 +110,9 @@ struct Envelope<'a, T: Serialize> {
     document: &'a T,
 }
 
+/// How much of an answer is held before it goes out.
+const BUFFER: usize = 64 * 1024;
+
 /// An error as a JSON document.
 #[derive(Serialize)]
 struct Trouble<'a> {
@@ -147,6 +150,52 @@ impl Stream {
             }
             written => written,
         }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        Stream::write(self, bytes)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// JSON on its way out, of which a terminal gets printable ASCII alone.
+struct JsonLines<'s> {
+    to: &'s mut Stream,
+    /// A line that is not whole yet, on a terminal.
+    line: Vec<u8>,
+}
+
+impl<'s> JsonLines<'s> {
+    fn new(to: &'s mut Stream) -> JsonLines<'s> {
+        let line = Vec::new();
+        JsonLines { to, line }
+    }
+}
+
+impl Write for JsonLines<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.to.terminal {
+            self.to.write(bytes)?;
+            return Ok(bytes.len());
+        }
+        self.line.extend_from_slice(bytes);
+        let whole = self.line.iter().rposition(|byte| *byte == b'\n');
+        if let Some(end) = whole {
+            let lines: Vec<u8> = self.line.drain(..=end).collect();
+            let text = untrusted::ascii_json(&String::from_utf8_lossy(&lines));
+            self.to.write(text.as_bytes())?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -218,17 +267,17 @@ impl Output {
         if self.settings.json {
             return self.json(document);
         }
-        let mut bytes = Vec::new();
+        let (exact, color) = (!self.out.terminal && !self.out.color, self.out.color);
+        let width = self.settings.columns.filter(|_| self.out.terminal);
+        let mut to = BufWriter::with_capacity(BUFFER, &mut self.out);
         let mut page = Page {
-            to: &mut bytes,
-            exact: !self.out.terminal && !self.out.color,
-            color: self.out.color,
-            width: self.settings.columns.filter(|_| self.out.terminal),
+            to: &mut to,
+            exact,
+            color,
+            width,
         };
-        document
-            .text(&mut page)
-            .map_err(|error| unwritten(&error))?;
-        self.out.write(&bytes).map_err(|error| unwritten(&error))
+        let printed = document.text(&mut page).and_then(|()| to.flush());
+        printed.map_err(|error| unwritten(&error))
     }
 
     fn json<T: Serialize>(&mut self, document: &T) -> error::Result<()> {
@@ -236,16 +285,15 @@ impl Output {
             schema: SCHEMA,
             document,
         };
-        let mut text = serde_json::to_string_pretty(&envelope).map_err(|error| {
-            Error::new(Kind::Internal, format!("cannot write as JSON: {error}"))
+        let mut to = BufWriter::with_capacity(BUFFER, JsonLines::new(&mut self.out));
+        serde_json::to_writer_pretty(&mut to, &envelope).map_err(|error| {
+            match error.io_error_kind() {
+                Some(kind) => unwritten(&kind.into()),
+                None => Error::new(Kind::Internal, format!("cannot write as JSON: {error}")),
+            }
         })?;
-        text.push('\n');
-        if self.out.terminal {
-            text = untrusted::ascii_json(&text);
-        }
-        self.out
-            .write(text.as_bytes())
-            .map_err(|error| unwritten(&error))
+        let ended = to.write_all(b"\n").and_then(|()| to.flush());
+        ended.map_err(|error| unwritten(&error))
     }
 
     /// A line of a run as it goes on; not with `--json`, not with `-q`. It went
@@ -457,13 +505,28 @@ const GAP: usize = 2;
 const LAST_ROOM: usize = 24;
 
 /// How wide the columns of a table are.
-fn widths(rows: &[Vec<Cell>]) -> Vec<usize> {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.text.width()).max().unwrap_or(0)
-    };
-    (0..columns).map(width).collect()
+#[derive(Debug, Default)]
+pub struct Widths(Vec<usize>);
+
+impl Widths {
+    fn of(rows: &[Vec<Cell>]) -> Widths {
+        let mut widths = Widths::default();
+        rows.iter().for_each(|row| widths.take(row));
+        widths
+    }
+
+    /// Makes room for a row.
+    pub fn take(&mut self, row: &[Cell]) {
+        self.0.resize(self.0.len().max(row.len()), 0);
+        for (width, cell) in self.0.iter_mut().zip(row) {
+            *width = cell.text.width().max(*width);
+        }
+    }
+
+    /// Whether there was no row.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
 }
 
 /// Which columns fit a width, and how much room the last one has.
@@ -489,7 +552,7 @@ fn fit(widths: &[usize], expendable: &[usize], width: usize) -> (Vec<usize>, usi
 
 /// Text for people on its way out.
 pub struct Page<'a> {
-    to: &'a mut Vec<u8>,
+    to: &'a mut dyn Write,
     exact: bool,
     color: bool,
     /// How wide a line may be, on a terminal.
@@ -555,23 +618,28 @@ impl Page<'_> {
     /// # Errors
     /// Of the writer.
     pub fn table(&mut self, rows: &[Vec<Cell>]) -> io::Result<()> {
-        let widths = widths(rows);
-        for row in rows {
-            let mut line = String::new();
-            for (cell, width) in row.iter().zip(&widths) {
-                let text = painted(cell.role, &cell.text, self.color);
-                let room = " ".repeat(width - cell.text.width());
-                let gap = " ".repeat(GAP);
-                line.push_str(&match cell.right {
-                    true => format!("{room}{text}{gap}"),
-                    false => format!("{text}{room}{gap}"),
-                });
-            }
-            line.truncate(line.trim_end_matches(' ').len());
-            line.push('\n');
-            self.to.write_all(line.as_bytes())?;
+        let widths = Widths::of(rows);
+        rows.iter().try_for_each(|row| self.row(row, &widths))
+    }
+
+    /// One row of a table whose columns are known to be wide enough.
+    ///
+    /// # Errors
+    /// Of the writer.
+    pub fn row(&mut self, row: &[Cell], widths: &Widths) -> io::Result<()> {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths.0) {
+            let text = painted(cell.role, &cell.text, self.color);
+            let room = " ".repeat(width.saturating_sub(cell.text.width()));
+            let gap = " ".repeat(GAP);
+            line.push_str(&match cell.right {
+                true => format!("{room}{text}{gap}"),
+                false => format!("{text}{room}{gap}"),
+            });
         }
-        Ok(())
+        line.truncate(line.trim_end_matches(' ').len());
+        line.push('\n');
+        self.to.write_all(line.as_bytes())
     }
 
     /// The same within the width of the terminal: columns are left out, the first of
@@ -584,7 +652,7 @@ impl Page<'_> {
         let Some(width) = self.width else {
             return self.table(&rows);
         };
-        let (kept, room) = fit(&widths(&rows), expendable, width);
+        let (kept, room) = fit(&Widths::of(&rows).0, expendable, width);
         let row = |row: Vec<Cell>| {
             let last = row.len().saturating_sub(1);
             let cells = row.into_iter().enumerate();

@@ -7,7 +7,7 @@ mod hand;
 mod texts;
 mod watch;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -42,6 +42,9 @@ pub use texts::findings;
 /// How many plans are made at the same time: one that waits for a host that was
 /// never tried before keeps nobody else's waiting.
 const PLANNERS: usize = 4;
+
+/// How many records the runs of the log have together at most.
+const RECORDS: usize = 50_000;
 
 /// How many records of an agent's history are shown.
 const PAST: usize = 1000;
@@ -587,9 +590,16 @@ fn make_plan(engine: &Engine, request: &Request, unlocked: bool) -> Result<Plan,
 /// # Errors
 /// A ledger that cannot be read or is broken.
 pub fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
-    let records = engine.records()?;
-    let records = records.iter().map(|it| (it.time, it.what.clone()));
-    Ok(in_runs(records))
+    let (mut names, mut records) = (HashSet::new(), Vec::new());
+    engine.last_records(|record| {
+        names.insert(record.what.run.clone());
+        let fits = names.len() <= RUNS && records.len() < RECORDS;
+        if fits {
+            records.push((record.time, record.what));
+        }
+        fits
+    })?;
+    Ok(in_runs(records.into_iter().rev()))
 }
 
 /// Records in the order of the ledger as runs: the last ones, the youngest first.

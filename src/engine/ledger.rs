@@ -6,21 +6,20 @@
 //! before without its line feed, and 64 zeros in the first line. A line that a
 //! crash left unfinished is cut off by the next append, and that is recorded.
 //!
-//! Most need little of a long ledger: [`Ledger::history`] and [`Ledger::latest`]
-//! read an index and what came after it. [`Ledger::records`] is for those who
-//! need all of it, [`Scan`] for those who need it once.
+//! Nobody holds all of it. [`Ledger::history`] and [`Ledger::latest`] read an index
+//! and what came after it; [`Backwards`] is for those who need the last records,
+//! [`RecordRange`] and [`Scan`] for those who need many, one at a time.
 
+mod backwards;
 mod index;
-mod records;
+mod range;
 mod scan;
 
-use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
@@ -36,10 +35,11 @@ use crate::engine::semaphore::Permit;
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::sys::{self, Conflict};
 use crate::transport::{Attributes, Method, Odd};
+pub use backwards::Backwards;
 pub use index::History;
 use index::Index;
-pub use records::Records;
-pub use scan::{Line, Place, Scan};
+pub use range::RecordRange;
+pub use scan::{Line, Place, Scan, record_at};
 
 /// What a record is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -334,20 +334,10 @@ pub struct Ledger {
     index: Index,
     /// An index on the disk was tried, or is not to be.
     indexed: bool,
-    /// All records, as far as somebody asked for them.
-    records: Arc<Records>,
-    whole: Place,
     /// Device and inode of the file that was read.
     file: Option<(u64, u64)>,
     /// A broken chain is found once, however often the same file is asked about.
-    broken: HashMap<Extent, (Stamp, Error)>,
-}
-
-/// How much of the ledger somebody needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Extent {
-    Index,
-    Whole,
+    broken: Option<(Stamp, Error)>,
 }
 
 /// What tells a file that was changed: device, inode, size, time of change.
@@ -375,10 +365,8 @@ impl Ledger {
             path: archive.own(NAME),
             index: Index::default(),
             indexed: false,
-            records: Arc::default(),
-            whole: Place::default(),
             file: None,
-            broken: HashMap::new(),
+            broken: None,
         }
     }
 
@@ -387,27 +375,17 @@ impl Ledger {
         &self.path
     }
 
-    /// All records, oldest first, after reading what was appended since the
-    /// last call.
-    ///
-    /// # Errors
-    /// A ledger that cannot be read, or whose chain is broken.
-    pub fn records(&mut self) -> Result<Arc<Records>> {
-        self.catch_up(Extent::Whole)?;
-        Ok(Arc::clone(&self.records))
-    }
-
     /// What it says of an agent.
     ///
     /// # Errors
     /// A ledger that cannot be read, or whose chain is broken behind its index.
     pub fn history(&mut self, agent: &str) -> Result<History> {
-        self.catch_up(Extent::Index)?;
+        self.catch_up()?;
         if let Some(history) = self.index.of(agent) {
             return Ok(history.clone());
         }
         self.distrust();
-        self.catch_up(Extent::Index)?;
+        self.catch_up()?;
         Ok(self.index.of(agent).cloned().unwrap_or_default())
     }
 
@@ -416,7 +394,7 @@ impl Ledger {
     /// # Errors
     /// As [`Ledger::history`].
     pub fn latest(&mut self) -> Result<Option<(u64, DateTime<FixedOffset>)>> {
-        self.catch_up(Extent::Index)?;
+        self.catch_up()?;
         Ok(self.index.latest())
     }
 
@@ -425,21 +403,31 @@ impl Ledger {
     /// # Errors
     /// As [`Ledger::history`].
     pub fn head(&mut self) -> Result<(u64, Digest)> {
-        self.catch_up(Extent::Index)?;
-        let index = self.index.place();
-        let last = match index.offset > self.whole.offset {
-            true => index,
-            false => self.whole,
-        };
-        Ok((last.seq, last.head))
+        self.catch_up()?;
+        let end = self.index.place();
+        Ok((end.seq, end.head))
     }
 
-    fn catch_up(&mut self, extent: Extent) -> Result<()> {
+    /// The records from the last one back, and where that ends.
+    ///
+    /// # Errors
+    /// As [`Ledger::history`].
+    pub fn backwards(&mut self) -> Result<(Backwards, Place)> {
+        let file = self.catch_up()?;
+        let end = self.index.place();
+        Ok((Backwards::new(file, &self.path, end), end))
+    }
+
+    /// Reads what was appended since the last time; none where there is no ledger.
+    fn catch_up(&mut self) -> Result<Option<File>> {
         match durable::open_own(&self.path, OpenOptions::new().read(true)) {
-            Ok(file) => self.read_on(&file, extent),
+            Ok(file) => {
+                self.read_on(&file)?;
+                Ok(Some(file))
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 self.forget();
-                Ok(())
+                Ok(None)
             }
             Err(error) => Err(Error::io("read the ledger", &self.path, &error)),
         }
@@ -449,10 +437,8 @@ impl Ledger {
     fn forget(&mut self) {
         self.index = Index::default();
         self.indexed = false;
-        self.records = Arc::default();
-        self.whole = Place::default();
         self.file = None;
-        self.broken.clear();
+        self.broken = None;
     }
 
     /// The same, and the index on the disk is not to be used.
@@ -461,63 +447,48 @@ impl Ledger {
         self.indexed = true;
     }
 
-    fn read_on(&mut self, file: &File, extent: Extent) -> Result<()> {
+    fn read_on(&mut self, file: &File) -> Result<()> {
         let meta = file.metadata().path("look at", &self.path)?;
         let id = (meta.dev(), meta.ino());
         let stamp = (id.0, id.1, meta.len(), meta.ctime(), meta.ctime_nsec());
-        match self.broken.get(&extent) {
+        match &self.broken {
             Some((of, error)) if *of == stamp => return Err(error.clone()),
             Some(_) => self.forget(),
             None => {}
         }
-        let read = self.index.place().offset.max(self.whole.offset);
-        if meta.len() < read || self.file.is_some_and(|read| read != id) {
+        if meta.len() < self.index.place().offset || self.file.is_some_and(|read| read != id) {
             // Another ledger stands there: nothing read before is true of it.
             self.forget();
         }
         self.file = Some(id);
-        if extent == Extent::Index && !self.indexed {
+        if !self.indexed {
             self.indexed = true;
             self.index = Index::read(&self.archive, file).unwrap_or_default();
         }
-        let began = match extent {
-            Extent::Index => self.index.place(),
-            Extent::Whole => self.whole,
-        };
-        let mut result = self.read_rest(file, extent);
+        let began = self.index.place();
+        let mut result = self.read_rest(file);
         // The same file perhaps, for inodes are used again.
-        if began.offset > 0 && broken_chain(&result) {
+        if began.offset > 0 && is_broken_chain(&result) {
             self.distrust();
             self.file = Some(id);
-            result = self.read_rest(file, extent);
+            result = self.read_rest(file);
         }
         if let Err(error) = &result
-            && broken_chain(&result)
+            && is_broken_chain(&result)
         {
-            self.broken.insert(extent, (stamp, error.clone()));
+            self.broken = Some((stamp, error.clone()));
         }
         result
     }
 
-    fn read_rest(&mut self, file: &File, extent: Extent) -> Result<()> {
+    fn read_rest(&mut self, file: &File) -> Result<()> {
         let file = file.try_clone().path("read", &self.path)?;
-        match extent {
-            Extent::Whole => {
-                let mut scan = Scan::new(file, &self.path, self.whole)?;
-                while let Some(record) = scan.record()? {
-                    self.whole = scan.place();
-                    Arc::make_mut(&mut self.records).push(record);
-                }
-            }
-            Extent::Index => {
-                let mut scan = Scan::new(file, &self.path, self.index.place())?;
-                while let Some(record) = scan.record()? {
-                    if !self.index.take(&record, scan.place()) {
-                        // Its index is of no known form.
-                        self.distrust();
-                        return self.catch_up(extent);
-                    }
-                }
+        let mut scan = Scan::new(file, &self.path, self.index.place())?;
+        while let Some(record) = scan.record()? {
+            if !self.index.take(&record, scan.place()) {
+                // Its index is of no known form.
+                self.distrust();
+                return self.catch_up().map(drop);
             }
         }
         Ok(())
@@ -563,7 +534,7 @@ impl Ledger {
     /// What the system answered, or a broken chain.
     pub fn append(&mut self, locked: Locked, events: Vec<Event>, clock: &dyn Clock) -> Result<()> {
         let mut file = &locked.file;
-        self.read_on(file, Extent::Index)?;
+        self.read_on(file)?;
         let mut text = Vec::new();
         let length = file.metadata().path("look at", &self.path)?.len();
         let begin = self.index.place();
@@ -643,7 +614,7 @@ fn exclude_earlier_versions(file: &File, path: &Path, clock: &dyn Clock) -> Resu
     Ok(())
 }
 
-fn broken_chain(result: &Result<()>) -> bool {
+fn is_broken_chain(result: &Result<()>) -> bool {
     result
         .as_ref()
         .is_err_and(|error| error.kind() == Kind::Integrity)
@@ -683,9 +654,23 @@ mod tests {
     }
 
     fn notes(archive: &Archive) -> Vec<String> {
-        let records = Ledger::new(archive).records().unwrap();
-        let notes = records.iter().map(|record| record.what.note.clone());
-        notes.map(Option::unwrap_or_default).collect()
+        let mut notes = Vec::new();
+        let mut scan = Scan::open(&archive.own(NAME)).unwrap().unwrap();
+        while let Some(record) = scan.record().unwrap() {
+            notes.push(record.what.note.unwrap_or_default());
+        }
+        notes
+    }
+
+    /// The numbers of an agent's records, from the last one back.
+    fn seqs_back(ledger: &mut Ledger, agent: &str) -> Vec<u64> {
+        let (mut back, _) = ledger.backwards().unwrap();
+        let mut seqs = Vec::new();
+        while let Some((place, record)) = back.next(|it| it.agent == agent).unwrap() {
+            assert_eq!(place.seq, record.seq);
+            seqs.push(record.seq);
+        }
+        seqs
     }
 
     #[test]
@@ -774,11 +759,11 @@ mod tests {
                 "5a10c3d2"
             );
             assert_eq!(reader.head().unwrap().0, 2 * number);
-            assert_eq!(reader.records().unwrap().len() as u64, 2 * number);
-            let records = reader.records().unwrap();
-            assert_eq!(records.of_agent("scout").count() as u64, 2 * number);
-            assert_eq!(records.of_run("5a10c3d2").count() as u64, 2 * number);
-            assert_eq!(records.of_agent("nobody").count(), 0);
+            assert_eq!(
+                seqs_back(&mut reader, "scout"),
+                (1..=2 * number).rev().collect::<Vec<u64>>()
+            );
+            assert_eq!(seqs_back(&mut reader, "nobody"), [0; 0]);
         }
     }
 }

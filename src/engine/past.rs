@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::io::Read;
 
-use super::ledger::{Event, Record, Records, Standing};
-use super::undo::{self, Replacement};
+use super::ledger::{Place, Record, Standing};
+use super::undo::{self, Replacement, Source, UndoRecords};
 use super::{Engine, WINDOW};
 use crate::config::Agent;
 use crate::digest::Digest;
@@ -49,26 +49,33 @@ impl Engine {
     /// # Errors
     /// A ledger that cannot be read or whose chain is broken.
     pub fn past(&self, agent: &str, most: usize) -> Result<Vec<Past>> {
-        let records = self.records()?;
+        let (mut back, _) = self.ledger_back()?;
         // By the run that is undone, the one that did it.
-        let mut undone: HashMap<&str, &str> = HashMap::new();
-        let mut past = Vec::new();
-        for record in records.of_agent(agent).rev().take(most) {
+        let mut undone: HashMap<String, String> = HashMap::new();
+        // By the run that is undone, the undos whose meaning its own records tell.
+        let mut open: HashMap<String, Vec<usize>> = HashMap::new();
+        let mut past: Vec<Past> = Vec::new();
+        while (past.len() < most || !open.is_empty())
+            && let Some((_, record)) = back.next(|it| it.agent == agent)?
+        {
             let event = &record.what;
-            let undone_by = undone.get(event.run.as_str()).filter(|_| event.changed());
-            let undone_by = undone_by.map(|run| (*run).to_string());
-            let mut redo = false;
+            for place in open.remove(&event.run).into_iter().flatten() {
+                past[place].redo = event.undoes.is_some();
+            }
+            if past.len() == most {
+                continue;
+            }
+            let undone_by = undone.get(&event.run).filter(|_| event.changed()).cloned();
             if let Some(run) = &event.undoes {
-                let mut undos = records.of_run(run);
-                redo = undos.any(|undo| undo.what.agent == agent && undo.what.undoes.is_some());
+                open.entry(run.clone()).or_default().push(past.len());
                 if undone_by.is_none() && event.changed() {
-                    undone.insert(run, &event.run);
+                    undone.insert(run.clone(), event.run.clone());
                 }
             }
             past.push(Past {
-                record: record.clone(),
+                record,
                 undone_by,
-                redo,
+                redo: false,
             });
         }
         Ok(past)
@@ -80,27 +87,36 @@ impl Engine {
     /// # Errors
     /// A ledger that cannot be read, or that has no such record.
     pub fn passed(&self, agent: &Agent, seq: u64) -> Result<Passed> {
-        let records = self.records()?;
-        let mut own = records.of_agent(&agent.name);
-        let Some(record) = own.find(|record| record.seq == seq) else {
-            let message = format!("the ledger has no record {seq} of {}", agent.name);
+        let (back, _) = self.ledger_back()?;
+        let mut back = back.until(seq.saturating_sub(1));
+        let name = &agent.name;
+        let Some((place, record)) = back.next(|it| it.seq == seq && it.agent == *name)? else {
+            let message = format!("the ledger has no record {seq} of {name}");
             return Err(Error::new(Kind::User, message));
         };
         Ok(Passed {
-            before: self.stood_before(agent, record),
-            after: self.stood_after(agent, record, &records),
+            after: self.stood_after(agent, &record)?,
+            before: self.stood_before(agent, place, record)?,
         })
     }
 
-    fn stood_before(&self, agent: &Agent, record: &Record) -> Side {
+    fn stood_before(&self, agent: &Agent, place: Place, record: Record) -> Result<Side> {
         // Such a run had no reason to look up what that was.
         if record.what.before.is_none() && record.what.after.is_none() {
-            return Side::Untouched;
+            return Ok(Side::Untouched);
         }
-        let source = match undo::source(self, agent, record) {
-            Ok(source) => source,
-            Err(error) => return Side::Gone(error.to_string()),
+        let records = UndoRecords::of_record(self, place, record)?;
+        let Some(records) = records.of(&agent.name) else {
+            return Ok(Side::Untouched);
         };
+        Ok(match undo::source(self, agent, records) {
+            Ok(source) => self.side(source),
+            Err(error) => Side::Gone(error.to_string()),
+        })
+    }
+
+    /// The beginning of what an undo would put back.
+    fn side(&self, source: Source) -> Side {
         let parts = match source.replacement {
             Replacement::Nothing => return Side::Absent,
             Replacement::File(parts) => parts,
@@ -124,27 +140,29 @@ impl Engine {
     }
 
     /// What was installed: a version of the baseline, or what some other run found.
-    fn stood_after(&self, agent: &Agent, record: &Record, records: &Records) -> Side {
-        let event: &Event = &record.what;
-        let wanted: Digest = match &event.after {
-            Some(Standing::Absent) => return Side::Absent,
+    fn stood_after(&self, agent: &Agent, record: &Record) -> Result<Side> {
+        let wanted: Digest = match &record.what.after {
+            Some(Standing::Absent) => return Ok(Side::Absent),
             Some(Standing::File { sha256, .. }) => *sha256,
-            Some(Standing::Odd(odd)) => return Side::Gone(format!("it left {odd}")),
-            None => return Side::Untouched,
+            Some(Standing::Odd(odd)) => return Ok(Side::Gone(format!("it left {odd}"))),
+            None => return Ok(Side::Untouched),
         };
         if let Ok(version) = self.versions.get(wanted) {
             let shown = &version[..version.len().min(WINDOW)];
-            return Side::Text(shown.to_vec(), (version.len() - shown.len()) as u64);
+            let more = (version.len() - shown.len()) as u64;
+            return Ok(Side::Text(shown.to_vec(), more));
         }
-        let found = |other: &&Record| {
+        let (mut back, _) = self.ledger_back()?;
+        while let Some((place, other)) = back.next(|it| it.agent == agent.name)? {
             let before = other.what.before.as_ref().and_then(Standing::digest);
-            other.what.changed() && before == Some(wanted)
-        };
-        for other in records.of_agent(&agent.name).rev().filter(found) {
-            if let side @ Side::Text(..) = self.stood_before(agent, other) {
-                return side;
+            if other.what.changed()
+                && before == Some(wanted)
+                && let side @ Side::Text(..) = self.stood_before(agent, place, other)?
+            {
+                return Ok(side);
             }
         }
-        Side::Gone("what was put there is not in the archive".to_string())
+        let why = "what was put there is not in the archive".to_string();
+        Ok(Side::Gone(why))
     }
 }

@@ -1,7 +1,6 @@
 //! A plan: what a reset or an undo would do to which agents, bound to what was
 //! seen when it was made. Making one changes nothing.
 
-use std::collections::HashMap;
 use std::sync::Mutex;
 
 use chrono::{DateTime, FixedOffset};
@@ -13,8 +12,8 @@ use super::ledger::{Act, Standing};
 use super::memory::{Boundary, Rule};
 use super::observe::{Protection, Seen, host, shares, way};
 use super::state::State;
-use super::undo::{self, Replacement};
-use super::{Engine, Record, Records, Retention, weaker};
+use super::undo::{self, AgentRecords, Replacement, UndoRecords};
+use super::{Engine, Retention, weaker};
 use crate::archive::EntryKind;
 use crate::baseline::Shelf;
 use crate::config::Agent;
@@ -511,43 +510,15 @@ impl Engine {
     /// An agent that is not configured, a run that is not in the ledger, or a
     /// ledger that cannot be read.
     pub fn plan_undo(&self, target: &UndoTarget, mode: UndoMode, unlocked: bool) -> Result<Plan> {
-        let records = self.records()?;
-        let wanted: Vec<(String, Option<&Record>)> = match target {
-            UndoTarget::Run(run) => {
-                let of_run: Vec<_> = undo::of_run(&records, run)
-                    .map(|record| (record.what.agent.clone(), Some(record)))
-                    .collect();
-                if of_run.is_empty() {
-                    let message = format!("the ledger has no run {run} that changed anything");
-                    return Err(Error::new(Kind::User, message)
-                        .hint("`memory-shepherd log` lists the runs"));
-                }
-                of_run
-            }
-            UndoTarget::Agents(names) | UndoTarget::Redo(names) => {
-                let redo = matches!(target, UndoTarget::Redo(_));
-                unique(names)
-                    .map(|name| {
-                        Ok((
-                            name.to_string(),
-                            undo::last(&records, self.agent(name)?, redo),
-                        ))
-                    })
-                    .collect::<Result<_>>()?
-            }
-        };
+        let (agents, records) = self.undo_records(target)?;
         let shelf = Mutex::new(Shelf::new(&self.config().general));
-        let agents = wanted.iter().map(|(name, _)| self.agent(name));
-        let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
-        let undone: HashMap<String, Option<&Record>> = wanted.into_iter().collect();
         let plan = |agent| {
             let seen = self.see(agent, &shelf);
-            let record = undone.get(&agent.name).copied().flatten();
-            let step = self.undo_step(agent, &seen, record, &records, mode, unlocked);
+            let of_agent = records.of(&agent.name);
+            let step = self.undo_step(agent, &seen, of_agent, mode, unlocked);
             let step = step.map(|mut step| {
-                if let (UndoTarget::Agents(_), Some(record)) = (target, record)
-                    && let Some(run) = undo::passed_over(&records, agent, record)
-                {
+                let passed_over = of_agent.and_then(|it| it.passed_over.as_ref());
+                if let (UndoTarget::Agents(_), Some(run)) = (target, passed_over) {
                     let note = format!("run {run} was undone already; this goes further back");
                     step.notes.push(note);
                 }
@@ -566,17 +537,40 @@ impl Engine {
         Ok(Plan::new(Act::Undo, self, steps, skipped))
     }
 
+    /// The agents that an undo is about, and the records that it goes by.
+    fn undo_records(&self, target: &UndoTarget) -> Result<(Vec<&Agent>, UndoRecords)> {
+        let run = match target {
+            UndoTarget::Agents(names) | UndoTarget::Redo(names) => {
+                let agents = unique(names).map(|name| self.agent(name));
+                let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
+                let redo = matches!(target, UndoTarget::Redo(_));
+                let records = UndoRecords::of_last(self, &agents, redo)?;
+                return Ok((agents, records));
+            }
+            UndoTarget::Run(run) => run,
+        };
+        let records = UndoRecords::of_run(self, run)?;
+        let agents = records.agents().map(|name| self.agent(name));
+        let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
+        if agents.is_empty() {
+            let message = format!("the ledger has no run {run} that changed anything");
+            return Err(
+                Error::new(Kind::User, message).hint("`memory-shepherd log` lists the runs")
+            );
+        }
+        Ok((agents, records))
+    }
+
     fn undo_step(
         &self,
         agent: &Agent,
         seen: &Seen,
-        record: Option<&Record>,
-        records: &Records,
+        records: Option<&AgentRecords>,
         mode: UndoMode,
         unlocked: bool,
     ) -> Result<Step> {
         let refuse = |why: &str| Err(Error::new(Kind::Conflict, why));
-        let Some(record) = record else {
+        let Some(records) = records else {
             return refuse("the ledger has nothing to undo");
         };
         if seen.observation.protect == Protection::ReadOnly && !unlocked {
@@ -590,7 +584,7 @@ impl Engine {
         {
             return Err(block.error(&block.why));
         }
-        let source = undo::source(self, agent, record)?;
+        let source = undo::source(self, agent, records)?;
         let mut step = self.step(agent, seen, source.digest())?;
         let now = match (&seen.observation.content, step.action) {
             (Some(content), _) => Some(Standing::File {
@@ -601,7 +595,7 @@ impl Engine {
             (None, Action::Create) => Some(Standing::Absent),
             (None, _) => seen.odd.clone().map(Standing::Odd),
         };
-        let written_since = undo::written_since(records, agent, now.as_ref());
+        let written_since = records.written_since(agent, now.as_ref());
         match (&source.replacement, source.standing) {
             (Replacement::Kept(name), standing) => {
                 step.action = Action::PutBack;
@@ -619,8 +613,8 @@ impl Engine {
             step.notes.push("the agent has written since".to_string());
         }
         step.undo = Some(UndoOf {
-            run: record.what.run.clone(),
-            time: record.time,
+            run: records.record.what.run.clone(),
+            time: records.record.time,
             written_since,
             mode,
         });

@@ -57,6 +57,7 @@ use super::ledger::{Act, Event, Ledger, Outcome};
 use super::lock;
 use super::plan::Plan;
 use super::semaphore::Permit;
+use super::undo::UndoRecords;
 use super::{Engine, Trigger};
 use crate::baseline::Shelf;
 use crate::config::Agent;
@@ -76,6 +77,8 @@ struct Run<'a> {
     /// This run's place among those that replace memories, or why it has none; not
     /// asked for before a memory is to be replaced.
     place: Mutex<Option<Result<Permit, Error>>>,
+    /// What an undo goes by; nothing is read before the first agent's turn.
+    undone: Mutex<Option<UndoRecords>>,
     shared: Mutex<Shared<'a>>,
 }
 
@@ -110,6 +113,7 @@ impl Engine {
             bound,
             cancel,
             place: Mutex::default(),
+            undone: Mutex::default(),
             shared: Mutex::new(Shared {
                 trouble: Vec::new(),
                 shelf: Shelf::new(&self.config().general),

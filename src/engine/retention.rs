@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, Duration, FixedOffset};
 use serde::{Deserialize, Serialize};
 
-use super::ledger::{Act, Event, Scan};
+use super::ledger::{Act, Event, Place, Record, Scan};
 use super::{Block, Engine, Setup, lock, reset};
 use crate::archive::{self, Entry, Pins};
 use crate::error::{Error, Kind, Result};
@@ -296,15 +296,22 @@ impl Engine {
             .map_err(|error| error.context(format!("{word}, but not recorded in the ledger")))
     }
 
-    /// Whether retention deleted an entry: when, and in which run.
-    pub(super) fn retired_by<'r>(
-        &self,
-        entry: &Path,
-        records: &'r [super::Record],
-    ) -> Option<&'r super::Record> {
-        let there = archive::stays_below(entry)
-            && std::fs::symlink_metadata(self.archive.root().join(entry)).is_ok();
-        let mut records = records.iter().rev();
-        records.find(|record| !there && record.what.retired.iter().any(|it| it == entry))
+    /// The record by which retention deleted an entry, if the entry is gone; looked for
+    /// behind the place of the record that names it.
+    pub(super) fn retired_by(&self, entry: &Path, since: Place) -> Result<Option<Record>> {
+        let path = self.archive.root().join(entry);
+        if archive::stays_below(entry) && std::fs::symlink_metadata(path).is_ok() {
+            return Ok(None);
+        }
+        let Some(mut scan) = Scan::open_at(&self.ledger_path(), since)? else {
+            return Ok(None);
+        };
+        let mut last = None;
+        while let Some(record) = scan.record()? {
+            if record.what.retired.iter().any(|it| it == entry) {
+                last = Some(record);
+            }
+        }
+        Ok(last)
     }
 }

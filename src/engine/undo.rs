@@ -2,106 +2,23 @@
 //! entry, the baseline versions and the ledger, and checked against the digest
 //! that was recorded.
 
-use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+mod records;
+
 use std::io::{Cursor, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::Engine;
-use super::address::{AddressFilter, RecordedAddress};
+use super::address::RecordedAddress;
 use super::judge::Reading;
-use super::ledger::{Act, Event, Record, Records, Standing};
+use super::ledger::{Event, Standing};
 use super::memory::{Baseline, Rule};
 use crate::archive::{EntryKind, Written, scratch_of};
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::transport::{Attributes, Odd, Sink};
-
-/// The record that an undo (or, with `redo`, the taking back of an undo) of an
-/// agent is about. Undone runs are passed over, so undoing again goes further
-/// back. Records about another memory count only where there is none about the
-/// agent's own, to be refused.
-pub(super) fn last<'a>(records: &'a Records, agent: &Agent, redo: bool) -> Option<&'a Record> {
-    let mut filter = AddressFilter::new(agent);
-    last_of(records, &agent.name, redo, &mut |it| filter.accepts(it))
-        .or_else(|| last_of(records, &agent.name, redo, &mut |_| true))
-}
-
-fn last_of<'a>(
-    records: &'a Records,
-    agent: &str,
-    redo: bool,
-    accepts: &mut dyn FnMut(&Event) -> bool,
-) -> Option<&'a Record> {
-    let act = |run: &str| {
-        let mut changes = records.of_run(run).filter(|it| it.what.changed());
-        let first = changes.find(|record| record.what.agent == agent);
-        first.map(|record| record.what.act)
-    };
-    let mut undone: HashSet<&str> = HashSet::new();
-    let changes = records.of_agent(agent).rev();
-    for record in changes.filter(|record| record.what.changed() && accepts(&record.what)) {
-        if undone.contains(record.what.run.as_str()) {
-            continue;
-        }
-        match (&record.what.undoes, redo) {
-            (Some(run), false) => undone.insert(run),
-            // An undo of a reset can be taken back; one of an undo is a redo.
-            (Some(run), true) if act(run) != Some(Act::Undo) => return Some(record),
-            (Some(run), true) => undone.insert(run),
-            (None, true) => return None,
-            (None, false) => return Some(record),
-        };
-    }
-    None
-}
-
-/// The youngest run that [`last`] passed over to come to this record, if it did.
-pub(super) fn passed_over<'a>(
-    records: &'a Records,
-    agent: &Agent,
-    record: &Record,
-) -> Option<&'a str> {
-    let mut filter = AddressFilter::new(agent);
-    let younger = records.of_agent(&agent.name).rev();
-    let mut younger = younger.take_while(|it| it.seq > record.seq);
-    let passed = younger
-        .find(|it| it.what.changed() && it.what.undoes.is_none() && filter.accepts(&it.what));
-    passed.map(|it| it.what.run.as_str())
-}
-
-/// The records of a run that changed a memory, one for each agent. A run that
-/// had to replace a memory twice is about what it took out the last time.
-pub(super) fn of_run<'a>(records: &'a Records, run: &str) -> impl Iterator<Item = &'a Record> {
-    let mut found: Vec<&Record> = Vec::new();
-    let mut places: HashMap<&str, usize> = HashMap::new();
-    for record in records.of_run(run).filter(|it| it.what.changed()) {
-        match places.entry(&record.what.agent) {
-            Entry::Occupied(place) => found[*place.get()] = record,
-            Entry::Vacant(place) => {
-                place.insert(found.len());
-                found.push(record);
-            }
-        }
-    }
-    found.into_iter()
-}
-
-/// Whether something else stands there now than what the last run that changed
-/// this agent's memory left. Without `now` it is something that no run leaves.
-pub(super) fn written_since(records: &Records, agent: &Agent, now: Option<&Standing>) -> bool {
-    let mut filter = AddressFilter::new(agent);
-    let mut latest = records.of_agent(&agent.name).rev();
-    let last = latest.find(|record| record.what.changed() && filter.accepts(&record.what));
-    match (last.and_then(|record| record.what.after.as_ref()), now) {
-        (Some(Standing::Absent), Some(Standing::Absent)) => false,
-        (Some(Standing::Odd(left)), Some(Standing::Odd(now))) => left != now,
-        (Some(left), Some(now)) => left.digest().is_none() || left.digest() != now.digest(),
-        _ => true,
-    }
-}
+pub(super) use records::{AgentRecords, UndoRecords};
 
 /// A piece of the content to be installed.
 #[derive(Clone)]
@@ -234,14 +151,16 @@ fn is_about(agent: &Agent, event: &Event) -> Result<()> {
 }
 
 /// That retention has deleted an entry, if it has.
-fn retired(engine: &Engine, records: &Records, entry: &Written) -> Option<String> {
-    let retired = engine.retired_by(&entry.path, records)?;
-    Some(format!(
-        "its entry {} was deleted by retention on {} (run {})",
-        entry.path.display(),
-        retired.time.format("%Y-%m-%d"),
-        retired.what.run
-    ))
+fn retired(engine: &Engine, records: &AgentRecords, entry: &Written) -> Result<Option<String>> {
+    let retired = engine.retired_by(&entry.path, records.place)?;
+    Ok(retired.map(|retired| {
+        format!(
+            "its entry {} was deleted by retention on {} (run {})",
+            entry.path.display(),
+            retired.time.format("%Y-%m-%d"),
+            retired.what.run
+        )
+    }))
 }
 
 /// Rebuilds what stood there before a run.
@@ -249,8 +168,8 @@ fn retired(engine: &Engine, records: &Records, entry: &Written) -> Option<String
 /// # Errors
 /// When an entry is gone or is not what the ledger says of it: then nothing is
 /// put back.
-pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<Source> {
-    let event = &record.what;
+pub(super) fn source(engine: &Engine, agent: &Agent, records: &AgentRecords) -> Result<Source> {
+    let event = &records.record.what;
     let refuse = |why: String| {
         Err(Error::new(
             Kind::Conflict,
@@ -261,8 +180,8 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
     let because = |error: Error| error.context(format!("run {} cannot be undone", event.run));
     // What a writer that kept the displaced file open added is in the record of
     // the run that settled it.
-    let records = engine.records()?;
-    let lates: Vec<(&Event, &Written)> = with_repairs(event, &records)
+    let lates: Vec<(&Event, &Written)> = records
+        .with_repairs(event)
         .flat_map(|of| of.late.iter().map(move |written| (of, written)))
         .filter(|(_, written)| matches!(written.kind, EntryKind::Late | EntryKind::Appended))
         .collect();
@@ -286,7 +205,7 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
             Some(last) => last.whole().0,
             None => return refuse("somebody has had a lease on it ever since".to_string()),
         },
-        Some(Standing::Odd(odd)) => return kept(engine, agent, event, &records, odd),
+        Some(Standing::Odd(odd)) => return kept(engine, agent, records, odd),
         None => return refuse("the ledger does not say what stood there before".to_string()),
     };
     let version = match event.boundary.map(|boundary| boundary.rule) {
@@ -298,7 +217,7 @@ pub(super) fn source(engine: &Engine, agent: &Agent, record: &Record) -> Result<
     let is_whole = late.first().is_some_and(|first| first.base.is_none());
     let entries = event.entry.iter().filter(|_| !is_whole);
     for entry in entries.chain(late.iter().copied()) {
-        if let Some(why) = retired(engine, &records, entry) {
+        if let Some(why) = retired(engine, records, entry)? {
             return refuse(why);
         }
     }
@@ -380,50 +299,9 @@ fn late_entries<'a>(lates: &[(&'a Event, &'a Written)]) -> Vec<&'a Written> {
     found
 }
 
-/// An event, and what was recorded later of what its run displaced.
-fn with_repairs<'a>(
-    event: &'a Event,
-    records: &'a Records,
-) -> impl DoubleEndedIterator<Item = &'a Event> {
-    let of_run = records.of_run(&event.run).map(|record| &record.what);
-    let repairs = of_run.filter(|repair| {
-        repair.act == Act::Repair
-            && repair.agent == event.agent
-            && (&repair.before, &repair.after) == (&event.before, &event.after)
-    });
-    std::iter::once(event).chain(repairs)
-}
-
-/// The names under which a run kept what it displaced. Where an undo put it back, and
-/// that was taken back, it was kept again, under a name that comes first.
-fn kept_names<'a>(event: &'a Event, records: &'a Records) -> Vec<&'a str> {
-    let of_agent = || {
-        records
-            .of_agent(&event.agent)
-            .map(|record| &record.what)
-            .rev()
-    };
-    let undone_by = |run: &'a str| {
-        let undoes = move |it: &&Event| it.undoes.as_deref() == Some(run);
-        of_agent().filter(undoes)
-    };
-    let again = undone_by(&event.run).flat_map(|undo| undone_by(&undo.run));
-    again
-        .chain(std::iter::once(event))
-        .flat_map(|event| with_repairs(event, records))
-        .flat_map(|event| &event.kept)
-        .map(String::as_str)
-        .collect()
-}
-
 /// Finds what stood there before a run and was displaced unread.
-fn kept(
-    engine: &Engine,
-    agent: &Agent,
-    event: &Event,
-    records: &Records,
-    odd: &Odd,
-) -> Result<Source> {
+fn kept(engine: &Engine, agent: &Agent, records: &AgentRecords, odd: &Odd) -> Result<Source> {
+    let event = &records.record.what;
     let refuse = |why: &str, hint: &str| {
         let message = format!(
             "run {} cannot be undone: before it stood {odd}, which {why}",
@@ -437,7 +315,7 @@ fn kept(
         })
     };
     let directory = agent.place.memory().parent().unwrap_or(Path::new("/"));
-    let names = kept_names(event, records);
+    let names = records.kept_names();
     let Some(newest) = names.first() else {
         return match odd {
             // Earlier versions did not record its name.

@@ -419,7 +419,8 @@ impl Fleet {
             assert_eq!(self.world.litter(name), [""; 0], "{name}");
         }
         assert_eq!(self.world.pending(), [""; 0]);
-        self.engine.records().unwrap();
+        let all = self.engine.records(None, None).unwrap();
+        all.each(&mut |_| Ok(())).unwrap();
     }
 }
 

@@ -13,7 +13,7 @@ use memory_shepherd::error::Kind;
 use memory_shepherd::transport::Method;
 
 use super::fixture::{PROGRAM, Site};
-use super::world::{BASELINE, Interposer, Moment, World, names};
+use super::world::{BASELINE, Interposer, Moment, World, names, records};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -203,7 +203,7 @@ fn another_ledger_in_its_place_is_read_from_the_start() {
     for same_inode in [true, false] {
         let engine = world.engine();
         assert_eq!(
-            engine.records().unwrap().len(),
+            records(&engine).unwrap().len(),
             if same_inode { 1 } else { 2 }
         );
         let text = fs::read(&theirs).unwrap();
@@ -215,15 +215,15 @@ fn another_ledger_in_its_place_is_read_from_the_start() {
                 fs::rename(&theirs, &ledger).unwrap();
             }
         }
-        let records = engine.records().unwrap();
-        assert_eq!(records.len(), if same_inode { 2 } else { 3 });
+        let found = records(&engine).unwrap();
+        assert_eq!(found.len(), if same_inode { 2 } else { 3 });
         world.write_scratch("scout", "- more\n");
     }
     let engine = world.engine();
-    engine.records().unwrap();
+    records(&engine).unwrap();
     // Moved away, as the hint says of a broken one: a new one begins.
     fs::remove_file(&ledger).unwrap();
-    assert!(engine.records().unwrap().is_empty());
+    assert!(records(&engine).unwrap().is_empty());
     world.reset_by(&engine).ok();
     assert_eq!(world.records().len(), 1);
 }
@@ -297,7 +297,7 @@ fn a_changed_line_of_the_ledger_is_found_and_stops_resets() {
     let ledger = world.archive().join(".shepherd/ledger.jsonl");
     let text = fs::read_to_string(&ledger).unwrap();
     fs::write(&ledger, text.replacen("tester", "hacker", 1)).unwrap();
-    let error = world.engine().records().unwrap_err();
+    let error = records(&world.engine()).unwrap_err();
     assert_eq!(error.kind(), Kind::Integrity);
     assert!(error.message().contains("is broken at line 2"), "{error}");
     world.write_scratch("scout", "- note\n");

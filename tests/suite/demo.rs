@@ -103,7 +103,7 @@ fn one_of_the_edits_is_hidden() {
 fn the_history_is_real_and_can_be_undone() {
     let (_place, demo) = temporary();
     let engine = engine(&demo);
-    let records = engine.records().unwrap();
+    let records = super::world::records(&engine).unwrap();
     let now = chrono::Local::now().fixed_offset();
     assert!(
         records

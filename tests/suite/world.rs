@@ -353,7 +353,7 @@ impl World {
 
     /// The ledger, read anew and verified.
     pub fn records(&self) -> Vec<Record> {
-        self.engine().records().unwrap().to_vec()
+        records(&self.engine()).unwrap()
     }
 
     /// Whether every byte of `text` is in the memory, in one entry, or in one with what
@@ -403,6 +403,16 @@ fn engine_with(
         trigger: Trigger::Cli,
         archive_group,
     })
+}
+
+/// All records of a ledger, which are verified.
+pub fn records(engine: &Engine) -> Result<Vec<Record>, Error> {
+    let mut records = Vec::new();
+    engine.records(None, None)?.each(&mut |record| {
+        records.push(record.clone());
+        Ok(())
+    })?;
+    Ok(records)
 }
 
 /// The names in a folder, sorted; none where there is no folder.

@@ -3,6 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, FixedOffset};
@@ -14,7 +15,7 @@ use crate::durable;
 use crate::error::{Error, Kind, PathContext, Result};
 
 /// No record comes near this; a longer line is none.
-const LONGEST: u64 = 16 << 20;
+pub(super) const LONGEST: u64 = 16 << 20;
 
 /// A place between two lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +28,18 @@ pub struct Place {
     pub from: u64,
     /// Digest of that line.
     pub head: Digest,
+}
+
+impl Place {
+    /// The place before the line that ends here, which continues one with this digest.
+    pub fn before(self, prev: Digest) -> Place {
+        Place {
+            seq: self.seq - 1,
+            offset: self.from,
+            from: 0,
+            head: prev,
+        }
+    }
 }
 
 /// A ledger that is being read.
@@ -75,8 +88,16 @@ impl Scan {
     /// # Errors
     /// What the system answered.
     pub fn open(path: &Path) -> Result<Option<Scan>> {
+        Scan::open_at(path, Place::default())
+    }
+
+    /// The same from a place on that was reached before.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn open_at(path: &Path, at: Place) -> Result<Option<Scan>> {
         match durable::open_own(path, OpenOptions::new().read(true)) {
-            Ok(file) => Scan::new(file, path, Place::default()).map(Some),
+            Ok(file) => Scan::new(file, path, at).map(Some),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(Error::io("read the ledger", path, &error)),
         }
@@ -163,6 +184,24 @@ impl Scan {
     }
 }
 
+/// The record that ends at a place of a ledger, which must be the one that was read
+/// there before.
+///
+/// # Errors
+/// What the system answered, or another line in its place.
+pub fn record_at(path: &Path, place: Place) -> Result<Record> {
+    let file =
+        durable::open_own(path, OpenOptions::new().read(true)).path("read the ledger", path)?;
+    let length = place.offset.saturating_sub(place.from).saturating_sub(1);
+    let mut line = vec![0; length.min(LONGEST) as usize];
+    file.read_exact_at(&mut line, place.from)
+        .path("read", path)?;
+    match parse(&line) {
+        Ok(record) if Digest::of(&line) == place.head => Ok(record),
+        _ => Err(broken(path, place.seq, "it was changed")),
+    }
+}
+
 /// What every record begins with.
 #[derive(Deserialize)]
 struct Head {
@@ -173,7 +212,7 @@ struct Head {
 
 /// Both halves of a record are read from the whole line, which is much quicker
 /// than to collect what the first one leaves.
-fn parse(line: &[u8]) -> serde_json::Result<Record> {
+pub(super) fn parse(line: &[u8]) -> serde_json::Result<Record> {
     let Head { seq, prev, time } = serde_json::from_slice(line)?;
     let what: Event = serde_json::from_slice(line)?;
     Ok(Record {

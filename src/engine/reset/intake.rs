@@ -3,7 +3,7 @@
 //! was synced.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use chrono::{DateTime, FixedOffset};
 
@@ -16,7 +16,7 @@ use crate::engine::judge::{Judgement, Reading, judge, lines, window};
 use crate::engine::ledger::{Event, Standing};
 use crate::engine::memory::Baseline;
 use crate::engine::plan::{Bound, Memory, Step, UndoMode};
-use crate::engine::undo::{self, Part, Parts, Replacement, Source};
+use crate::engine::undo::{self, AgentRecords, Part, Parts, Replacement, Source, UndoRecords};
 use crate::engine::{Engine, History};
 use crate::error::{Error, Kind, Result};
 use crate::transport::{Attributes, Cause, File, Folder, Object, Odd, Unsynced};
@@ -129,7 +129,7 @@ impl<'a> Run<'a> {
             .hint("look at a new plan; nothing was changed")
             .into());
         }
-        let written_since = step.undo.is_some() && self.written_since(agent, event)?;
+        let written_since = self.written_since(agent, step, event)?;
         if let Some(undo) = &step.undo
             && undo.mode == UndoMode::Refuse
             && written_since
@@ -280,14 +280,29 @@ impl<'a> Run<'a> {
                 version: Some(current.digest()),
             });
         };
-        let records = self.engine.records()?;
-        let record = undo::of_run(&records, &undo.run)
-            .find(|record| record.what.agent == agent.name)
-            .ok_or_else(|| {
-                let message = format!("the ledger has no run {} of {}", undo.run, agent.name);
-                Error::new(Kind::Conflict, message)
-            })?;
-        undo::source(self.engine, agent, record)
+        let records = self.undo_records(agent, &undo.run)?;
+        undo::source(self.engine, agent, &records)
+    }
+
+    /// The records that the undo of an agent goes by, as they are now.
+    fn undo_records(&self, agent: &Agent, run: &str) -> Result<AgentRecords, Error> {
+        let mut undone = self.undone.lock().unwrap_or_else(PoisonError::into_inner);
+        let records = match undone.as_mut() {
+            Some(records) => {
+                records.catch_up(self.engine)?;
+                records
+            }
+            None => {
+                let steps = self.plan.steps.iter();
+                let undos = steps.filter_map(|step| Some((&step.agent, step.undo.as_ref()?)));
+                let runs = undos.map(|(agent, undo)| (agent.as_str(), undo.run.as_str()));
+                undone.insert(UndoRecords::of_runs(self.engine, &runs.collect())?)
+            }
+        };
+        records.of(&agent.name).cloned().ok_or_else(|| {
+            let message = format!("the ledger has no run {run} of {}", agent.name);
+            Error::new(Kind::Conflict, message)
+        })
     }
 
     /// The entry of a run that failed after it had archived the very same memory:
@@ -302,10 +317,15 @@ impl<'a> Run<'a> {
         }))
     }
 
-    /// Whether the agent wrote after the last run that changed its memory.
-    fn written_since(&self, agent: &Agent, event: &Event) -> Result<bool, Error> {
-        let records = self.engine.records()?;
-        Ok(undo::written_since(&records, agent, event.before.as_ref()))
+    /// Whether the agent wrote after the last run that changed its memory, for an undo.
+    fn written_since(&self, agent: &Agent, step: &Step, event: &Event) -> Result<bool, Error> {
+        match &step.undo {
+            Some(undo) => {
+                let records = self.undo_records(agent, &undo.run)?;
+                Ok(records.written_since(agent, event.before.as_ref()))
+            }
+            None => Ok(false),
+        }
     }
 
     /// The entry that describes something that is not read.

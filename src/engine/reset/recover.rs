@@ -18,7 +18,7 @@ use crate::config::Agent;
 use crate::digest::Digest;
 use crate::durable::{self, NewFile, Unsynced};
 use crate::engine::Engine;
-use crate::engine::ledger::{Act, Event, Outcome, Record, Standing};
+use crate::engine::ledger::{Act, Event, Outcome, Standing};
 use crate::engine::lock::Lock;
 use crate::engine::observe::host;
 use crate::engine::observe::way;
@@ -48,6 +48,10 @@ pub(super) struct Transaction {
     pub(super) inode: u64,
     /// Digests of contents that are archived already.
     pub(super) known: Vec<Digest>,
+    /// Number of the ledger's last record when this one was written: what tells of
+    /// this transaction comes behind it.
+    #[serde(default)]
+    pub(super) ledger: u64,
 }
 
 /// What a run adds to its record as it goes on, so that nobody has to guess
@@ -172,6 +176,18 @@ impl Engine {
         Ok(records.into_iter().map(|(_, record)| record).collect())
     }
 
+    /// What the ledger says of an event's agent and run behind a record, oldest first.
+    fn records_of(&self, event: &Event, since: u64) -> Result<Vec<Event>> {
+        let (back, _) = self.ledger_back()?;
+        let mut back = back.until(since);
+        let is_wanted = |run: &str, agent: &str| run == event.run && agent == event.agent;
+        let mut events = Vec::new();
+        while let Some((_, record)) = back.next(|it| is_wanted(&it.run, &it.agent))? {
+            events.insert(0, record.what);
+        }
+        Ok(events)
+    }
+
     /// Whether a run of this agent has not come to its end. Who cannot look does not
     /// know.
     pub(in crate::engine) fn is_unsettled(&self, agent: &str) -> bool {
@@ -282,6 +298,7 @@ impl Run<'_> {
             staged,
             inode,
             mut known,
+            ledger,
             ..
         } = transaction;
         let mut marked = None;
@@ -311,18 +328,14 @@ impl Run<'_> {
                 Mark::TakenOver(name) => names.push(name),
             }
         }
-        let records = self.engine.records()?;
-        let of_run = records.of_run(&event.run);
-        let past: Vec<&Record> = of_run
-            .filter(|record| record.what.agent == event.agent)
-            .collect();
+        let past = self.engine.records_of(&event, ledger)?;
         let recorded = past
             .iter()
-            .any(|past| (&past.what.before, &past.what.after) == (&event.before, &event.after));
+            .any(|past| (&past.before, &past.after) == (&event.before, &event.after));
         event
             .late
-            .retain(|late| !past.iter().any(|past| past.what.late.contains(late)));
-        let kept_before: Vec<String> = past.iter().flat_map(|it| it.what.kept.clone()).collect();
+            .retain(|late| !past.iter().any(|past| past.late.contains(late)));
+        let kept_before: Vec<String> = past.iter().flat_map(|it| it.kept.clone()).collect();
         event.kept.clone_from(&kept_before);
         let file = RecordFile::open(record)?;
         if agent.place.host().is_some() {

@@ -199,6 +199,7 @@ impl<'a> Run<'a> {
             },
             inode: taken.inode,
             known: before.filter_map(Standing::digest).collect(),
+            ledger: self.engine.ledger_head()?.0,
         };
         let (record, written) = self.write_transaction(turn.agent, &transaction)?;
         changed.extend(written);

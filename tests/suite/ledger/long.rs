@@ -100,7 +100,7 @@ fn what_the_index_covers_is_not_read_for_a_look_or_a_reset() {
     let ran = world.reset();
     assert_eq!(ran.of("scout").outcome, Outcome::Ok);
     // Whoever reads all of it finds the break.
-    let error = world.engine().records().unwrap_err();
+    let error = super::super::world::records(&world.engine()).unwrap_err();
     assert_eq!(error.kind(), Kind::Integrity);
     finds(&world, About::Ledger, "line 2: ");
     // Without the index everybody does.

@@ -63,7 +63,7 @@ fn every_line_that_was_changed_removed_or_moved_is_found() {
 fn a_noted_head_shows_what_a_chain_cannot() {
     let world = lived();
     let engine = world.engine();
-    engine.records().unwrap();
+    super::super::world::records(&engine).unwrap();
     let head = engine.ledger_head().unwrap();
     let text = fs::read(ledger(&world)).unwrap();
     assert_eq!(verify(&engine, Some(head)).anchor, Some(true));
