@@ -10,6 +10,7 @@
 
 mod ini;
 mod keys;
+mod overlap;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -544,7 +545,7 @@ fn check(
     env: &Env,
 ) -> std::result::Result<Config, Problems> {
     let message = match read {
-        Ok(bytes) => return parse(&bytes, path, env),
+        Ok(bytes) => return overlap::check(parse(&bytes, path, env)?, &bytes),
         Err(error) => format!("cannot read the config: {}", error::cause(&error)),
     };
     let mut report = Report::new(&tidy(&env.cwd.join(path)));

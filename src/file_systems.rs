@@ -9,6 +9,7 @@
 //! can be recorded anyway. Calls to them are made directly, so a fleet on one disk
 //! starts no thread.
 
+pub mod ancestry;
 mod mounts;
 
 use std::collections::{BTreeMap, HashMap};
@@ -63,6 +64,21 @@ impl FileSystems {
             .entry(devices)
             .or_insert_with(|| Arc::new(FileSystem::new(points, self.limit)));
         Some(Arc::clone(found))
+    }
+
+    /// Where a path without links is on its file system, the same for every mount of
+    /// that; none where there is no mount table.
+    fn place(&self, path: &Path) -> Option<(Device, PathBuf)> {
+        mounts::place(&self.mounts.table(), path)
+    }
+
+    /// The mount points below a path without links.
+    pub fn mounts_below(&self, path: &Path) -> Vec<PathBuf> {
+        let table = self.mounts.table();
+        let below = table
+            .keys()
+            .filter(|it| it.starts_with(path) && *it != path);
+        below.cloned().collect()
     }
 
     /// Makes a call about `path`, directly where its file system is trusted.

@@ -397,7 +397,6 @@ fn about_file_systems(report: &mut Report, config: &Config) -> Config {
 }
 
 fn about_agents(report: &mut Report, config: &Config, transport: &dyn Transport) {
-    let general = &config.general;
     let mut well = 0;
     let mut in_place = 0;
     let mut memories: BTreeMap<(u64, u64), Vec<&str>> = BTreeMap::new();
@@ -443,20 +442,15 @@ fn about_agents(report: &mut Report, config: &Config, transport: &dyn Transport)
                 &Error::io("look at", folder, &error).context(format!("the folder of {name}")),
             ),
         }
-        for (what, inside) in [
-            ("archive_dir", &general.archive_dir),
-            ("baseline_dir", &general.baseline_dir),
-            ("the config", &config.path),
-        ] {
-            if inside.starts_with(folder) {
-                report.fail(
-                    format!(
-                        "{what} lies inside the folder of {name}, {}",
-                        folder.display()
-                    ),
-                    "move it to where no agent writes",
-                );
-            }
+        // Of the directories that it names that is an error of its own.
+        if config.path.starts_with(folder) {
+            report.fail(
+                format!(
+                    "the config lies inside the directory of {name}, {}",
+                    folder.display()
+                ),
+                "move it to where no agent writes",
+            );
         }
     }
     if well > 0 {

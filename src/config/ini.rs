@@ -347,7 +347,7 @@ fn looks_like_data(comment: &[u8]) -> bool {
 }
 
 /// The start of a text that may be long.
-fn excerpt(text: &str) -> String {
+pub(super) fn excerpt(text: &str) -> String {
     match text.char_indices().nth(TEXT_MAX) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_string(),

@@ -3,6 +3,7 @@
 //! so it answers also while one hangs.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStringExt;
@@ -14,8 +15,17 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 /// The number of a file system, as the kernel writes it: `MAJOR:MINOR`.
 pub type Device = String;
 
-/// Where which file system is mounted.
-pub type Table = HashMap<PathBuf, Device>;
+/// What is mounted at a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// The file system.
+    pub device: Device,
+    /// The directory of it that is seen at the mount point.
+    pub root: PathBuf,
+}
+
+/// What is mounted where.
+pub type Table = HashMap<PathBuf, Mount>;
 
 /// The mount table, kept up to date.
 pub struct Mounts {
@@ -73,10 +83,14 @@ fn parse(text: &[u8]) -> Table {
     let mount = |line: &[u8]| {
         let mut fields = line.split(|byte| *byte == b' ');
         let device = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
-        let point = unescape(fields.nth(1)?);
-        Some((PathBuf::from(std::ffi::OsString::from_vec(point)), device))
+        let root = path(fields.next()?);
+        Some((path(fields.next()?), Mount { device, root }))
     };
     lines.filter_map(mount).collect()
+}
+
+fn path(field: &[u8]) -> PathBuf {
+    PathBuf::from(OsString::from_vec(unescape(field)))
 }
 
 /// Decodes `\040` and the like: three octal digits for what separates fields.
@@ -106,13 +120,23 @@ pub fn crossed(table: &Table, path: &Path) -> BTreeMap<Device, PathBuf> {
     let mut outermost: Vec<&Path> = path.ancestors().collect();
     outermost.reverse();
     for point in outermost {
-        if let Some(device) = table.get(point) {
+        if let Some(mount) = table.get(point) {
             found
-                .entry(device.clone())
+                .entry(mount.device.clone())
                 .or_insert_with(|| point.to_path_buf());
         }
     }
     found
+}
+
+/// Where a path is on its file system: the same for every mount of that. The path must
+/// be free of links.
+pub fn place(table: &Table, path: &Path) -> Option<(Device, PathBuf)> {
+    path.ancestors().find_map(|point| {
+        let mount = table.get(point)?;
+        let rest = path.strip_prefix(point).ok()?;
+        Some((mount.device.clone(), mount.root.join(rest)))
+    })
 }
 
 #[cfg(test)]
@@ -150,6 +174,18 @@ mod tests {
         assert_eq!(devices("/bind/M.md"), [pair("254:0", "/")]);
         let over = devices("/over/M.md");
         assert_eq!(over, [pair("0:61", "/over"), pair("254:0", "/")]);
+    }
+
+    #[test]
+    fn place_is_the_same_for_every_mount_of_a_file_system() {
+        let table = parse(TEXT.as_bytes());
+        let place = |path: &str| place(&table, Path::new(path)).unwrap();
+        assert_eq!(place("/srv/scout"), ("254:0".into(), "/srv/scout".into()));
+        assert_eq!(place("/bind/scout"), place("/srv/scout"));
+        assert_eq!(
+            place("/srv/far away/x"),
+            ("0:51".to_string(), PathBuf::from("/x"))
+        );
     }
 
     #[test]

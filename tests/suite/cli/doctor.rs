@@ -24,8 +24,21 @@ fn finds_what_makes_promises_hollow() {
         "archive_dir=./agents/code-reviewer/a",
     );
     site.write("memory-shepherd.conf", config);
-    let ran = site.run(["doctor"]).code(1);
-    let _ = ran.says("FAIL  archive_dir lies inside the folder of code-reviewer");
+    let ran = site.run(["doctor"]).code(2);
+    let _ = ran
+        .says("FAIL  config line 3: archive_dir, ")
+        .says("is inside the directory of `code-reviewer`");
+
+    let site = busy();
+    let config = site.read("memory-shepherd.conf");
+    site.write(
+        "agents/code-reviewer/fleet.conf",
+        config.replace("./", "../../"),
+    );
+    let ran = site.run(["doctor", "--config", "agents/code-reviewer/fleet.conf"]);
+    let _ = ran
+        .code(1)
+        .says("FAIL  the config lies inside the directory of code-reviewer");
 
     let site = busy();
     fs::hard_link(site.path(REVIEWER), site.path("agents/monitor-bot/other")).unwrap();

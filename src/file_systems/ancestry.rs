@@ -1,0 +1,247 @@
+//! Where directories really are, whatever paths lead to them: without links, by device
+//! and inode up to the root, and by the place on their file system, which all its mounts
+//! share.
+//!
+//! A link that belongs neither to root nor to us is not followed. Agents can plant such
+//! links, and nothing that an agent plants may look like a fault of the configuration.
+
+use std::collections::HashMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{after, select_biased, unbounded};
+
+use super::mounts::Device;
+use super::{FileSystem, FileSystems};
+
+/// How many links a path may lead through.
+const LINKS: usize = 40;
+
+/// Device and inode.
+pub type Id = (u64, u64);
+
+/// Where a directory is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ancestry {
+    /// Its path without links.
+    pub path: PathBuf,
+    /// From the directory up to the root; those that exist.
+    ids: Vec<Id>,
+    exists: bool,
+    place: Option<(Device, PathBuf)>,
+}
+
+impl Ancestry {
+    /// Device and inode, if it exists.
+    pub fn id(&self) -> Option<Id> {
+        self.ids.first().copied().filter(|_| self.exists)
+    }
+
+    /// Whether this is the other directory, or inside it.
+    pub fn is_within(&self, other: &Ancestry) -> bool {
+        let above = |place: &(Device, PathBuf)| {
+            let (device, path) = place;
+            self.place
+                .as_ref()
+                .is_some_and(|(own, inside)| own == device && inside.starts_with(path))
+        };
+        self.path.starts_with(&other.path)
+            || other.id().is_some_and(|id| self.ids.contains(&id))
+            || other.place.as_ref().is_some_and(above)
+    }
+}
+
+/// A directory, or what else stands at a path.
+struct Node {
+    path: PathBuf,
+    /// None where nothing stands.
+    id: Option<Id>,
+    parent: Option<Rc<Node>>,
+}
+
+/// Finds out where paths lead, and looks at nothing twice.
+#[derive(Default)]
+pub struct Walk {
+    nodes: HashMap<PathBuf, Option<Rc<Node>>>,
+}
+
+impl Walk {
+    /// Where a path leads, but for its place; none where that is not known.
+    pub fn ancestry(&mut self, path: &Path) -> Option<Ancestry> {
+        let node = self.node(path, LINKS)?;
+        let mut ids = Vec::new();
+        let mut above = Some(&node);
+        while let Some(node) = above {
+            ids.extend(node.id);
+            above = node.parent.as_ref();
+        }
+        Some(Ancestry {
+            path: node.path.clone(),
+            ids,
+            exists: node.id.is_some(),
+            place: None,
+        })
+    }
+
+    fn node(&mut self, path: &Path, links: usize) -> Option<Rc<Node>> {
+        if let Some(known) = self.nodes.get(path) {
+            return known.clone();
+        }
+        let node = self.find(path, links);
+        self.nodes.insert(path.to_path_buf(), node.clone());
+        node
+    }
+
+    fn find(&mut self, path: &Path, links: usize) -> Option<Rc<Node>> {
+        let Some(parent) = path.parent() else {
+            return Some(Rc::new(Node {
+                path: path.to_path_buf(),
+                id: fs::symlink_metadata(path).ok().map(|it| id(&it)),
+                parent: None,
+            }));
+        };
+        let parent = self.node(parent, links)?;
+        let name = match path.components().next_back()? {
+            Component::Normal(name) => name,
+            Component::ParentDir => return Some(parent.parent.clone().unwrap_or(parent)),
+            _ => return Some(parent),
+        };
+        let path = parent.path.join(name);
+        // Where nothing stands, nothing stands in it.
+        let found = parent.id.and_then(|_| fs::symlink_metadata(&path).ok());
+        if let Some(link) = found.as_ref().filter(|found| found.is_symlink()) {
+            let ours = rustix::process::geteuid().as_raw();
+            if links == 0 || (link.uid() != 0 && link.uid() != ours) {
+                return None;
+            }
+            let target = fs::read_link(&path).ok()?;
+            return self.node(&parent.path.join(target), links - 1);
+        }
+        Some(Rc::new(Node {
+            path,
+            id: found.as_ref().map(id),
+            parent: Some(parent),
+        }))
+    }
+}
+
+fn id(meta: &fs::Metadata) -> Id {
+    (meta.dev(), meta.ino())
+}
+
+/// Looks at many paths. None for one of which nothing is known: its file system does
+/// not answer within `patience`, or `look` does not know.
+pub fn look_at_all<T: Send + 'static>(
+    systems: &FileSystems,
+    paths: Vec<PathBuf>,
+    patience: Duration,
+    look: fn(&mut Walk, &Path) -> Option<T>,
+) -> Vec<Option<T>> {
+    let mut found: Vec<Option<T>> = paths.iter().map(|_| None).collect();
+    let mut here = Vec::new();
+    let mut others: Vec<(Arc<FileSystem>, Vec<(usize, PathBuf)>)> = Vec::new();
+    for (number, path) in paths.into_iter().enumerate() {
+        let Some(system) = systems.of(&path) else {
+            here.push((number, path));
+            continue;
+        };
+        match others.iter_mut().find(|(it, _)| Arc::ptr_eq(it, &system)) {
+            Some((_, paths)) => paths.push((number, path)),
+            None => others.push((system, vec![(number, path)])),
+        }
+    }
+    let (sender, answers) = unbounded();
+    for (system, paths) in others {
+        let sender = sender.clone();
+        let all = move || {
+            let mut walk = Walk::default();
+            for (number, path) in paths {
+                if sender.send((number, look(&mut walk, &path))).is_err() {
+                    return;
+                }
+            }
+        };
+        // One that does not answer tells nothing.
+        drop(system.start(all));
+    }
+    drop(sender);
+    let mut walk = Walk::default();
+    for (number, path) in here {
+        found[number] = look(&mut walk, &path);
+    }
+    let over = after(patience);
+    loop {
+        select_biased! {
+            recv(answers) -> answer => match answer {
+                Ok((number, seen)) => found[number] = seen,
+                Err(_) => return found,
+            },
+            recv(over) -> _ => return found,
+        }
+    }
+}
+
+/// Where directories are. None for one of which that is not known.
+pub fn ancestries(
+    systems: &FileSystems,
+    paths: Vec<PathBuf>,
+    patience: Duration,
+) -> Vec<Option<Ancestry>> {
+    let mut found = look_at_all(systems, paths, patience, Walk::ancestry);
+    for ancestry in found.iter_mut().flatten() {
+        ancestry.place = systems.place(&ancestry.path);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{lchown, symlink};
+
+    use super::*;
+
+    #[test]
+    fn ancestry_is_the_same_whatever_path_leads_there() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        fs::create_dir(root.join("c")).unwrap();
+        symlink("a", root.join("link")).unwrap();
+        symlink(root.join("link/b"), root.join("c/further")).unwrap();
+        symlink("loop", root.join("loop")).unwrap();
+        let mut walk = Walk::default();
+        let mut at = |path: &str| walk.ancestry(&root.join(path));
+        let b = at("a/b").unwrap();
+        assert_eq!(b.path, root.join("a/b"));
+        for path in ["link/b", "c/further", "c/../link/./b", "c/further/../b"] {
+            assert_eq!(at(path).unwrap(), b, "{path}");
+        }
+        assert_eq!(at("loop"), None);
+        let missing = at("link/none/deeper").unwrap();
+        assert_eq!(missing.path, root.join("a/none/deeper"));
+        assert_eq!(missing.id(), None);
+        let (a, c) = (at("a").unwrap(), at("c").unwrap());
+        assert!(b.is_within(&a) && b.is_within(&b) && missing.is_within(&a));
+        assert!(!a.is_within(&b) && !c.is_within(&a) && !b.is_within(&missing));
+        // By device and inode alone, as through a bind mount.
+        let mut elsewhere = b.clone();
+        elsewhere.path = PathBuf::from("/mnt/b");
+        assert!(elsewhere.is_within(&a) && !elsewhere.is_within(&c));
+    }
+
+    #[test]
+    fn link_of_another_user_is_not_followed() {
+        let root = tempfile::tempdir().unwrap();
+        let link = root.path().join("link");
+        symlink("/", &link).unwrap();
+        assert!(Walk::default().ancestry(&link).is_some());
+        if lchown(&link, Some(4_000_000), None).is_err() {
+            return println!("skipped: only root can give links away");
+        }
+        assert_eq!(Walk::default().ancestry(&link), None);
+    }
+}
