@@ -21,6 +21,7 @@ mod plan;
 mod reset;
 mod retention;
 mod semaphore;
+mod sharing;
 mod state;
 mod undo;
 mod verify;
@@ -61,6 +62,7 @@ use crate::transport::{Folder, Object, Transport, TransportError, Transports};
 use ledger::{Backwards, History, Ledger};
 use memory::{Baseline, Boundary, Rule};
 use observe::Cached;
+use sharing::Sharing;
 
 /// How many earlier versions of its baseline are tried on a memory.
 const EARLIER: usize = 8;
@@ -90,8 +92,7 @@ pub struct Engine {
     archive: Archive,
     versions: Versions,
     book: Mutex<Ledger>,
-    /// Agents whose memory file is another's, too, with that other.
-    sharing: HashMap<String, String>,
+    sharing: Mutex<Sharing>,
     /// Which of this machine's disks may hang.
     systems: Arc<FileSystems>,
     cache: Mutex<HashMap<String, Cached>>,
@@ -169,7 +170,7 @@ impl Engine {
             systems,
             versions: Versions::new(&archive),
             book: Mutex::new(Ledger::new(&archive)),
-            sharing: sharing(&setup.config.agents),
+            sharing: Mutex::new(Sharing::of_config(&setup.config.agents)),
             archive,
             setup,
             cache: Mutex::default(),
@@ -391,11 +392,6 @@ impl Engine {
         Some(Baseline::new(bytes.to_vec(), &agent.separator))
     }
 
-    /// Another agent with the same memory file, if there is one.
-    fn shares_memory(&self, agent: &Agent) -> Option<&str> {
-        self.sharing.get(&agent.name).map(String::as_str)
-    }
-
     /// What stands at the name of an agent's memory now.
     fn object(&self, place: &Place) -> Result<Object, TransportError> {
         match self.transport(place).probe(&[place.memory()]).pop() {
@@ -403,23 +399,4 @@ impl Engine {
             None => Err(Error::new(Kind::Internal, "a probe was not answered").into()),
         }
     }
-}
-
-/// Agents that share their memory files, each with the first other one.
-fn sharing(agents: &[Agent]) -> HashMap<String, String> {
-    let mut memories: HashMap<_, Vec<&str>> = HashMap::new();
-    for agent in agents {
-        memories
-            .entry(agent.place.file())
-            .or_default()
-            .push(&agent.name);
-    }
-    let mut sharing = HashMap::new();
-    for names in memories.into_values().filter(|names| names.len() > 1) {
-        for (place, name) in names.iter().enumerate() {
-            let other = names[usize::from(place == 0)];
-            sharing.insert(name.to_string(), other.to_string());
-        }
-    }
-    sharing
 }

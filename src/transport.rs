@@ -13,7 +13,7 @@ mod xattrs;
 
 use std::any::Any;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -75,6 +75,12 @@ pub trait Transport: Send + Sync {
     /// How the way there stands, without asking anybody; none where there is no
     /// way that could be cut.
     fn contact(&self) -> Option<Contact> {
+        None
+    }
+
+    /// The absolute path that a configured one stands for there; none where nobody
+    /// knows yet, for nobody is asked.
+    fn absolute(&self, _memory: &Path) -> Option<PathBuf> {
         None
     }
 

@@ -8,7 +8,7 @@ mod hosts;
 mod reach;
 mod trial;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -166,6 +166,12 @@ impl Context<'_> {
                 Ok(engine) => {
                     for (agent, error) in engine.misplaced_memories() {
                         report.error(&error.context(&agent.name));
+                    }
+                    for names in engine.shared_memories() {
+                        report.fail(
+                            format!("{} share one memory file", names.join(" and ")),
+                            "each needs a file of its own; until then none of them is reset",
+                        );
                     }
                     about_the_archive(&mut report, &engine, &answering.agents, self.world);
                     hosts::about_hosts(&mut report, &engine, self.world.env.uid);
@@ -399,21 +405,12 @@ fn about_file_systems(report: &mut Report, config: &Config) -> Config {
 fn about_agents(report: &mut Report, config: &Config, transport: &dyn Transport) {
     let mut well = 0;
     let mut in_place = 0;
-    let mut memories: BTreeMap<(u64, u64), Vec<&str>> = BTreeMap::new();
-    let mut paths: BTreeMap<&Path, Vec<&str>> = BTreeMap::new();
     for agent in &config.agents {
         let name = agent.name.as_str();
         // Hosts are looked at by themselves.
         let Some(memory) = local(agent) else {
             continue;
         };
-        paths.entry(memory).or_default().push(name);
-        if let Ok(meta) = fs::symlink_metadata(memory) {
-            memories
-                .entry((meta.dev(), meta.ino()))
-                .or_default()
-                .push(name);
-        }
         let folder = memory.parent().unwrap_or(memory);
         let opened = transport.open(memory);
         let outlook = opened.map_or(Outlook::Clear, |folder| folder.outlook());
@@ -467,16 +464,6 @@ fn about_agents(report: &mut Report, config: &Config, transport: &dyn Transport)
             ),
             "a crash at that moment leaves one half written until the next run; mount \
              their folders instead",
-        );
-    }
-    let mut shared: Vec<&Vec<&str>> = memories.values().chain(paths.values()).collect();
-    shared.retain(|names| names.len() > 1);
-    shared.sort();
-    shared.dedup();
-    for names in shared {
-        report.fail(
-            format!("{} share one memory file", names.join(" and ")),
-            "each needs a file of its own; until then none of them is reset",
         );
     }
 }

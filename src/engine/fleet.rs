@@ -116,6 +116,7 @@ impl Fleet {
             .collect();
         fleet.read(names);
         thread::spawn(move || {
+            engine.look_for_sharing();
             // Who is there is known before anything is known of them.
             let hosts = engine.hosts();
             if hosts.is_empty() || events.send(FleetEvent::Hosts(hosts)).is_ok() {

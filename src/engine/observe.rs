@@ -11,6 +11,7 @@ use super::hosts;
 use super::judge::{Judgement, Reading, judge, window};
 use super::ledger::{Act, Outcome};
 use super::memory::{self, Baseline, Boundary, Rule};
+use super::sharing::sharing_error;
 use super::state::State;
 use super::{Engine, History};
 use crate::baseline::{Refusal, Shelf};
@@ -310,6 +311,7 @@ impl Engine {
     /// Looks at many agents, several hosts at the same time. The answers are in
     /// their order.
     pub fn observe_all(&self, agents: &[&Agent]) -> Vec<Observation> {
+        self.look_for_sharing();
         hosts::for_each(
             self,
             agents,
@@ -496,7 +498,7 @@ impl Engine {
             conditions.push((State::Clean, kept));
         }
         if let Some(other) = self.shares_memory(agent) {
-            let error = Error::new(Kind::Conflict, shares(other));
+            let error = sharing_error(&other);
             conditions.push((State::Error, error.to_string()));
             blocks.push(Block::of(&error));
         }
@@ -746,11 +748,6 @@ const CR_LF: &str = "no boundary: its separator line ends with CR LF, so no line
 
 /// That a run was interrupted, or could not end, and nobody is at it.
 const UNSETTLED: &str = "a run left something unsettled; the next reset settles it";
-
-/// Why an agent whose memory is another one's, too, is an error.
-pub(super) fn shares(other: &str) -> String {
-    format!("shares its memory file with {other}")
-}
 
 /// Where an agent lives: `local`, or the host.
 pub(super) fn host(agent: &Agent) -> String {

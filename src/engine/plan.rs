@@ -10,7 +10,8 @@ use super::hosts;
 use super::judge::WINDOW;
 use super::ledger::{Act, Standing};
 use super::memory::{Boundary, Rule};
-use super::observe::{Protection, Seen, host, shares, way};
+use super::observe::{Protection, Seen, host, way};
+use super::sharing::sharing_error;
 use super::state::State;
 use super::undo::{self, AgentRecords, Replacement, UndoRecords};
 use super::{Engine, Retention, weaker};
@@ -336,6 +337,7 @@ impl Engine {
     /// # Errors
     /// An agent that is not configured.
     pub fn plan_reset(&self, names: &[String], unlocked: bool) -> Result<Plan> {
+        self.look_for_sharing();
         let shelf = Mutex::new(Shelf::new(&self.config().general));
         let agents = unique(names).map(|name| self.agent(name));
         let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
@@ -382,11 +384,13 @@ impl Engine {
             let agent = self.agent(name)?;
             let protect = Protection::from(agent.protect);
             let refused = match self.shares_memory(agent) {
-                Some(other) => Some(shares(other)),
-                None if protect == Protection::ReadOnly && !unlocked => Some(READ_ONLY.to_string()),
+                Some(other) => Some(sharing_error(&other)),
+                None if protect == Protection::ReadOnly && !unlocked => {
+                    Some(Error::new(Kind::Conflict, READ_ONLY))
+                }
                 _ => None,
             };
-            match refused.map(|why| Error::new(Kind::Conflict, why)) {
+            match refused {
                 Some(error) => skipped.push(Skipped::refused(agent, State::Error, &error)),
                 None => steps.push(Step::unseen(agent)),
             }

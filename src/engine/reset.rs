@@ -122,6 +122,9 @@ impl Engine {
                 progress,
             }),
         };
+        if plan.act == Act::Reset {
+            self.look_for_sharing();
+        }
         run.sweep();
         run.settle_skipped();
         let mut here = Lane::new(&run, Site::Here);

@@ -20,6 +20,7 @@ mod kernel;
 mod leases;
 mod mounts;
 mod order;
+mod overlap;
 mod overlay;
 mod power;
 mod races;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use memory_shepherd::demo::host::{Abilities, Host};
 use memory_shepherd::engine::{Engine, Outcome, State, UndoMode, UndoTarget};
+use memory_shepherd::error::Kind;
 use memory_shepherd::transport::sftp::Sftp;
 use memory_shepherd::transport::sftp::session::Session;
 use memory_shepherd::transport::sftp::ssh::Dial;
@@ -498,4 +499,34 @@ fn displaced_file_of_another_owner_is_kept() {
     // As it was opened behind the swap, and as the next contact finds it.
     is_kept(folder.as_ref());
     is_kept(ground.open().as_ref());
+}
+
+#[test]
+fn memory_by_another_path_is_refused() {
+    let mut world = World::new(&[]);
+    add_remote(&mut world, "scout", "box");
+    add_remote(&mut world, "other", "box");
+    // Its home is the root there.
+    let memory = world.memory("scout");
+    let below_home = memory.strip_prefix("/").unwrap().display();
+    let lines = format!("remote_host = box\nremote_memory = ~/{below_home}\n");
+    world.add("twin", &lines);
+    world.set_baseline("twin", BASELINE);
+    for agent in ["scout", "other"] {
+        world.write_scratch(agent, "- note\n");
+    }
+    for unseen in [false, true] {
+        let engine = engine(&world, start(&[]));
+        let names = ["scout", "twin", "other"].map(str::to_string);
+        let plan = match unseen {
+            true => engine.plan_unseen(&names, false).unwrap(),
+            false => engine.plan_reset(&names, false).unwrap(),
+        };
+        let report = engine.apply(&plan, !unseen, &false.into(), &mut |_| ());
+        for result in &report.results {
+            let refused = result.kind == Some(Kind::Conflict);
+            assert_eq!(refused, result.agent != "other", "{result:?}");
+        }
+    }
+    assert!(world.read("scout").ends_with(b"- note\n"));
 }

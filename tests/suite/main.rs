@@ -56,6 +56,7 @@ mod reader;
 mod regressions;
 mod rights;
 mod screenshots;
+mod sharing;
 mod terminal;
 mod undo;
 mod world;

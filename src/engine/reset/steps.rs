@@ -15,6 +15,7 @@ use crate::engine::ledger::{Event, Standing};
 use crate::engine::lock::{self, Holder, Lock};
 use crate::engine::observe::way;
 use crate::engine::plan::Step;
+use crate::engine::sharing::sharing_error;
 use crate::engine::undo::{Parts, Replacement};
 use crate::engine::weaker;
 use crate::error::Error;
@@ -148,6 +149,12 @@ impl<'a> Run<'a> {
         let began = self.engine.clock().instant();
         let folder = || -> Result<_, Error> {
             self.recover_from(agent, left, waiting.lock.as_ref())?;
+            // An undo gives back what was there, whoever had it.
+            if waiting.step.undo.is_none()
+                && let Some(other) = self.engine.shares_memory_now(agent)
+            {
+                return Err(sharing_error(&other));
+            }
             let folder = self.engine.open(agent)?;
             hold(folder.as_ref(), waiting.lock.as_ref());
             Ok(folder)

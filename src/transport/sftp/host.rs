@@ -446,6 +446,13 @@ impl Transport for Sftp {
         Some(contact)
     }
 
+    fn absolute(&self, memory: &Path) -> Option<PathBuf> {
+        match &self.0.state().phase {
+            Phase::Connected(connection) => Some(connection.absolute(memory)),
+            _ => None,
+        }
+    }
+
     fn approach(&self) -> Result<(), TransportError> {
         self.0.connection(true).map(drop)
     }

@@ -1,0 +1,243 @@
+//! Agents whose memories are one file, whatever paths lead there. None of them is reset:
+//! each would get the other's identity.
+//!
+//! On this machine a memory is told by device and inode, and by its directory's and its
+//! name, because it need not exist; on a host by its absolute path, because memories are
+//! not reached through links there, and inodes are not told.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::Engine;
+use crate::config::{Agent, Host, Place};
+use crate::error::{Error, Kind};
+use crate::file_systems::ancestry::{Id, Walk, look_at_all};
+
+/// How long a file system may take to tell files apart. One that hangs keeps nobody from
+/// other agents; its own are not reset then.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What tells a memory from others: two that have one of these in common are one file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum FileKey {
+    /// Host, port, user and path, as the config spells them.
+    Configured(String, u16, String, PathBuf),
+    /// Host, port and absolute path.
+    Absolute(String, u16, PathBuf),
+    /// A name in a directory of this machine.
+    Name(Id, OsString),
+    /// A file of this machine.
+    File(Id),
+}
+
+impl FileKey {
+    fn configured(agent: &Agent) -> FileKey {
+        let (host, port, user, path) = agent.place.file();
+        FileKey::Configured(host, port, user.to_string(), path)
+    }
+
+    /// Whether it stays what it is: a device and an inode may be another file's soon.
+    fn lasts(&self) -> bool {
+        matches!(self, FileKey::Configured(..) | FileKey::Absolute(..))
+    }
+}
+
+/// What is known of the memories of all agents.
+#[derive(Default)]
+pub(super) struct Sharing {
+    agents: HashMap<FileKey, Vec<String>>,
+    keys: HashMap<String, Vec<FileKey>>,
+    /// Hosts whose agents' absolute paths are known.
+    resolved: HashSet<Host>,
+}
+
+impl Sharing {
+    /// What the config says of these.
+    pub(super) fn of_config(agents: &[Agent]) -> Sharing {
+        let mut sharing = Sharing::default();
+        for agent in agents {
+            sharing.add(&agent.name, [FileKey::configured(agent)]);
+        }
+        sharing
+    }
+
+    fn add(&mut self, agent: &str, keys: impl IntoIterator<Item = FileKey>) {
+        for key in keys {
+            let agents = self.agents.entry(key.clone()).or_default();
+            if !agents.iter().any(|it| it == agent) {
+                agents.push(agent.to_string());
+                self.keys.entry(agent.to_string()).or_default().push(key);
+            }
+        }
+    }
+
+    /// Forgets what does not last.
+    fn forget(&mut self, agent: &str) {
+        let Some(keys) = self.keys.get_mut(agent) else {
+            return;
+        };
+        let gone: Vec<FileKey> = keys.extract_if(.., |key| !key.lasts()).collect();
+        for key in gone {
+            let Some(agents) = self.agents.get_mut(&key) else {
+                continue;
+            };
+            agents.retain(|it| it != agent);
+            if agents.is_empty() {
+                self.agents.remove(&key);
+            }
+        }
+    }
+
+    /// Other agents that have a key of this one's, and whether that lasts.
+    fn others(&self, agent: &str) -> Vec<(String, bool)> {
+        let keys = self.keys.get(agent).into_iter().flatten();
+        let named = keys.flat_map(|key| {
+            let agents = self.agents.get(key).into_iter().flatten();
+            agents.map(move |other| (other.clone(), key.lasts()))
+        });
+        named.filter(|(other, _)| other != agent).collect()
+    }
+}
+
+/// Why an agent whose memory is another one's, too, is not reset.
+pub(super) fn sharing_error(other: &str) -> Error {
+    let message = format!("shares its memory file with {other}");
+    Error::new(Kind::Conflict, message).hint("give each agent a file of its own in the config")
+}
+
+impl Engine {
+    /// Looks again which memories of this machine are one file.
+    pub(super) fn look_for_sharing(&self) {
+        let agents = self.config().agents.iter();
+        let agents: Vec<&Agent> = agents.filter(|it| it.place.host().is_none()).collect();
+        let found = self.local_keys(&agents);
+        let mut sharing = self.sharing();
+        for (agent, keys) in agents.into_iter().zip(found) {
+            sharing.forget(&agent.name);
+            sharing.add(&agent.name, keys);
+        }
+    }
+
+    /// Another agent with the same memory file, if there is one: as far as that was
+    /// found out by the last look, and still is so.
+    pub(super) fn shares_memory(&self, agent: &Agent) -> Option<String> {
+        if let Place::Remote { host, .. } = &agent.place {
+            self.resolve_paths(host);
+        }
+        let others = self.sharing().others(&agent.name);
+        others
+            .into_iter()
+            .find(|(other, lasts)| *lasts || self.are_one_file(agent, other))
+            .map(|(other, _)| other)
+    }
+
+    /// The same after another look at this agent's memory.
+    pub(super) fn shares_memory_now(&self, agent: &Agent) -> Option<String> {
+        if agent.place.host().is_none() {
+            let keys = self.local_keys(&[agent]).pop().unwrap_or_default();
+            let mut sharing = self.sharing();
+            sharing.forget(&agent.name);
+            sharing.add(&agent.name, keys);
+        }
+        self.shares_memory(agent)
+    }
+
+    /// Agents that share a memory file, those of one file together.
+    pub fn shared_memories(&self) -> Vec<Vec<&str>> {
+        self.look_for_sharing();
+        let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for agent in &self.config().agents {
+            if let Some(other) = self.shares_memory(agent) {
+                // Each has the first of them for another, but for itself.
+                let first = self.shares_first(&agent.name, other);
+                groups.entry(first).or_default().push(&agent.name);
+            }
+        }
+        groups.into_values().collect()
+    }
+
+    /// Of two agents the one that the config names first.
+    fn shares_first(&self, agent: &str, other: String) -> String {
+        let mut names = self.config().agents.iter().map(|it| it.name.as_str());
+        match names.find(|name| *name == agent || *name == other) {
+            Some(first) if first == agent => agent.to_string(),
+            _ => other,
+        }
+    }
+
+    fn are_one_file(&self, agent: &Agent, other: &str) -> bool {
+        let Ok(other) = self.agent(other) else {
+            return false;
+        };
+        match self.local_keys(&[agent, other]).as_slice() {
+            [one, other] => one.iter().any(|key| other.contains(key)),
+            _ => false,
+        }
+    }
+
+    fn sharing(&self) -> MutexGuard<'_, Sharing> {
+        self.sharing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes note of the absolute paths of a host's agents, once it is connected to.
+    fn resolve_paths(&self, host: &Host) {
+        if self.sharing().resolved.contains(host) {
+            return;
+        }
+        let agents = self.config().agents.iter();
+        let agents = agents.filter(|agent| agent.place.host() == Some(host));
+        let key = |agent: &Agent| {
+            let path = self
+                .transport(&agent.place)
+                .absolute(agent.place.memory())?;
+            let (host, port, ..) = agent.place.file();
+            Some((agent.name.clone(), FileKey::Absolute(host, port, path)))
+        };
+        let Some(keys) = agents.map(key).collect::<Option<Vec<_>>>() else {
+            return;
+        };
+        let mut sharing = self.sharing();
+        sharing.resolved.insert(host.clone());
+        for (agent, key) in keys {
+            sharing.add(&agent, [key]);
+        }
+    }
+
+    /// What tells memories of this machine from others; nothing of one that cannot be
+    /// looked at.
+    fn local_keys(&self, agents: &[&Agent]) -> Vec<Vec<FileKey>> {
+        let memories = agents.iter().map(|it| it.place.memory().to_path_buf());
+        let systems = self.file_systems();
+        let found = look_at_all(systems, memories.collect(), PATIENCE, keys_of);
+        found.into_iter().map(Option::unwrap_or_default).collect()
+    }
+}
+
+fn keys_of(walk: &mut Walk, memory: &Path) -> Option<Vec<FileKey>> {
+    let directory = walk.ancestry(memory.parent()?)?;
+    let name = memory.file_name()?;
+    let mut keys = Vec::new();
+    keys.extend(
+        directory
+            .id()
+            .map(|id| FileKey::Name(id, name.to_os_string())),
+    );
+    let Ok(meta) = fs::symlink_metadata(directory.path.join(name)) else {
+        return Some(keys);
+    };
+    // A further name of somebody else's file is never taken for the memory.
+    let is_own = || {
+        let ours = rustix::process::geteuid().as_raw();
+        let owner = fs::symlink_metadata(&directory.path).map(|it| it.uid());
+        owner.is_ok_and(|owner| owner == meta.uid()) || (meta.uid() == ours && ours != 0)
+    };
+    if meta.is_file() && (meta.nlink() == 1 || is_own()) {
+        keys.push(FileKey::File((meta.dev(), meta.ino())));
+    }
+    Some(keys)
+}

@@ -1,0 +1,124 @@
+//! Agents whose memories are one file, whatever paths lead there: none of them is reset.
+
+use std::fs;
+use std::os::unix::fs::{chown, symlink};
+
+use memory_shepherd::engine::{Outcome, UndoMode};
+use memory_shepherd::error::Kind;
+
+use super::world::{BASELINE, Interposer, Moment, World, apply};
+
+/// An agent, and a twin whose memory is at this path.
+fn twins(memory: &str) -> World {
+    let mut world = World::new(&["scout", "other"]);
+    world.add("twin", &format!("memory_file = {memory}\n"));
+    world.set_baseline("twin", BASELINE.replace("kind", "rude"));
+    world
+}
+
+/// Resets each alone, as timers do, and all together.
+#[track_caller]
+fn are_refused(world: &World) {
+    let before = fs::read(world.memory("scout")).ok();
+    for names in [&["scout"][..], &["twin"], &["scout", "twin", "other"]] {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        for unseen in [false, true] {
+            let engine = world.engine();
+            let plan = match unseen {
+                true => engine.plan_unseen(&names, false).unwrap(),
+                false => engine.plan_reset(&names, false).unwrap(),
+            };
+            let report = engine.apply(&plan, !unseen, &false.into(), &mut |_| ());
+            for result in &report.results {
+                let refused = result.kind == Some(Kind::Conflict);
+                assert_eq!(refused, result.agent != "other", "{result:?}");
+            }
+            assert_eq!(report.results.len(), names.len());
+        }
+    }
+    assert_eq!(fs::read(world.memory("scout")).ok(), before);
+    let engine = world.engine();
+    assert_eq!(engine.shared_memories(), [["scout", "twin"]]);
+}
+
+#[test]
+fn memory_by_another_path_is_refused() {
+    let world = twins("agents/other/../scout/MEMORY.md");
+    world.write_scratch("scout", "- note\n");
+    are_refused(&world);
+}
+
+#[test]
+fn missing_memory_by_another_path_is_refused() {
+    are_refused(&twins("agents/other/../scout/MEMORY.md"));
+}
+
+#[test]
+fn memory_behind_a_link_is_refused() {
+    let world = twins("alias/MEMORY.md");
+    symlink("agents/scout", world.root.join("alias")).unwrap();
+    world.write_scratch("scout", "- note\n");
+    are_refused(&world);
+}
+
+#[test]
+fn memory_with_a_further_name_is_refused() {
+    let world = twins("agents/twin/MEMORY.md");
+    world.write_scratch("scout", "- note\n");
+    fs::hard_link(world.memory("scout"), world.memory("twin")).unwrap();
+    are_refused(&world);
+}
+
+/// One agent must not keep another from being reset.
+#[test]
+fn further_name_of_a_foreign_memory_blocks_nobody() {
+    let world = twins("agents/twin/MEMORY.md");
+    world.write_scratch("scout", "- note\n");
+    fs::hard_link(world.memory("scout"), world.memory("twin")).unwrap();
+    if chown(world.folder("twin"), Some(4_000_000), None).is_err() {
+        return println!("skipped: only root can give directories away");
+    }
+    let engine = world.engine();
+    assert!(engine.shared_memories().is_empty());
+    assert_eq!(world.reset().of("scout").outcome, Outcome::Ok);
+}
+
+#[test]
+fn memory_that_became_shared_in_a_run_is_refused() {
+    let world = twins("agents/twin/MEMORY.md");
+    world.write_scratch("scout", "- note\n");
+    world.write_scratch("twin", "- note\n");
+    let (scout, twin) = (world.memory("scout"), world.memory("twin"));
+    let mut linked = false;
+    let transport = Interposer::new(world.local(), move |moment| {
+        if moment == Moment::After("read") && !linked {
+            linked = true;
+            fs::remove_file(&twin).unwrap();
+            fs::hard_link(&scout, &twin).unwrap();
+        }
+        Ok(())
+    });
+    let engine = world.engine_on(transport);
+    let names = ["scout", "twin"].map(str::to_string);
+    let plan = engine.plan_unseen(&names, false).unwrap();
+    let report = engine.apply(&plan, false, &false.into(), &mut |_| ());
+    let ended = |name: &str| {
+        let mut results = report.results.iter();
+        results.find(|it| it.agent == name).unwrap().outcome
+    };
+    assert_eq!(ended("scout"), Outcome::Ok);
+    assert_eq!(ended("twin"), Outcome::Refused);
+}
+
+#[test]
+fn undo_is_possible_where_a_memory_became_shared() {
+    let world = twins("agents/twin/MEMORY.md");
+    world.write_scratch("scout", "- note\n");
+    let before = world.read("scout");
+    let engine = world.engine();
+    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    apply(&engine, &plan).ok();
+    fs::hard_link(world.memory("scout"), world.memory("twin")).unwrap();
+    world.undo("scout", UndoMode::Refuse).ok();
+    assert_eq!(world.read("scout"), before);
+}
