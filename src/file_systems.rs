@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
-use self::mounts::{Device, Mounts, crossed};
+use self::mounts::{Device, Mounts, Table, crossed};
 use crate::error::{Error, Kind, Result};
 
 /// How long a thread that has nothing to do stays for the next call.
@@ -34,6 +34,8 @@ pub struct FileSystems {
     limit: Duration,
     /// By the devices that a path crosses and the archive's does not.
     known: Mutex<HashMap<Vec<Device>, Arc<FileSystem>>>,
+    /// The devices that the archive's path crosses, by a mount table.
+    trusted: Mutex<Option<(Arc<Table>, Arc<BTreeMap<Device, PathBuf>>)>>,
 }
 
 impl FileSystems {
@@ -45,6 +47,7 @@ impl FileSystems {
             archive: archive.to_path_buf(),
             limit,
             known: Mutex::default(),
+            trusted: Mutex::default(),
         }
     }
 
@@ -52,12 +55,13 @@ impl FileSystems {
     /// trusted one. Paths with the same answer wait for each other, others do not.
     pub fn of(&self, path: &Path) -> Option<Arc<FileSystem>> {
         let table = self.mounts.table();
-        let trusted = crossed(&table, &self.archive);
-        let mut other: BTreeMap<Device, PathBuf> = crossed(&table, path);
-        other.retain(|device, _| !trusted.contains_key(device));
-        if other.is_empty() {
+        let trusted = self.trusted(&table);
+        let mut mounts = path.ancestors().filter_map(|point| table.get(point));
+        if mounts.all(|mount| trusted.contains_key(&mount.device)) {
             return None;
         }
+        let mut other: BTreeMap<Device, PathBuf> = crossed(&table, path);
+        other.retain(|device, _| !trusted.contains_key(device));
         let (devices, points): (Vec<Device>, Vec<PathBuf>) = other.into_iter().unzip();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let found = known
@@ -66,10 +70,17 @@ impl FileSystems {
         Some(Arc::clone(found))
     }
 
-    /// Where a path without links is on its file system, the same for every mount of
-    /// that; none where there is no mount table.
-    fn place(&self, path: &Path) -> Option<(Device, PathBuf)> {
-        mounts::place(&self.mounts.table(), path)
+    /// The devices that the archive's path crosses.
+    fn trusted(&self, table: &Arc<Table>) -> Arc<BTreeMap<Device, PathBuf>> {
+        let mut trusted = self.trusted.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*trusted {
+            Some((of, devices)) if Arc::ptr_eq(of, table) => Arc::clone(devices),
+            _ => {
+                let devices = Arc::new(crossed(table, &self.archive));
+                *trusted = Some((Arc::clone(table), Arc::clone(&devices)));
+                devices
+            }
+        }
     }
 
     /// The mount points below a path without links.

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{after, select_biased, unbounded};
 
-use super::mounts::Device;
+use super::mounts::{Mount, Table};
 use super::{FileSystem, FileSystems};
 
 /// How many links a path may lead through.
@@ -32,7 +32,14 @@ pub struct Ancestry {
     /// From the directory up to the root; those that exist.
     ids: Vec<Id>,
     exists: bool,
-    place: Option<(Device, PathBuf)>,
+    mounted: Option<Arc<Mounted>>,
+}
+
+/// A mount, and where it is.
+#[derive(Debug, PartialEq, Eq)]
+struct Mounted {
+    point: PathBuf,
+    mount: Mount,
 }
 
 impl Ancestry {
@@ -43,15 +50,24 @@ impl Ancestry {
 
     /// Whether this is the other directory, or inside it.
     pub fn is_within(&self, other: &Ancestry) -> bool {
-        let above = |place: &(Device, PathBuf)| {
-            let (device, path) = place;
-            self.place
-                .as_ref()
-                .is_some_and(|(own, inside)| own == device && inside.starts_with(path))
-        };
         self.path.starts_with(&other.path)
             || other.id().is_some_and(|id| self.ids.contains(&id))
-            || other.place.as_ref().is_some_and(above)
+            || self.is_placed_within(other)
+    }
+
+    /// The same by their places, where they are on different mounts of one file system.
+    fn is_placed_within(&self, other: &Ancestry) -> bool {
+        let (Some(here), Some(there)) = (&self.mounted, &other.mounted) else {
+            return false;
+        };
+        if Arc::ptr_eq(here, there) || here.mount.device != there.mount.device {
+            return false;
+        }
+        let place = |path: &Path, mounted: &Mounted| {
+            let rest = path.strip_prefix(&mounted.point).unwrap_or(Path::new(""));
+            mounted.mount.root.join(rest)
+        };
+        place(&self.path, here).starts_with(place(&other.path, there))
     }
 }
 
@@ -61,16 +77,25 @@ struct Node {
     /// None where nothing stands.
     id: Option<Id>,
     parent: Option<Rc<Node>>,
+    /// What it is on.
+    mounted: Option<Arc<Mounted>>,
 }
 
 /// Finds out where paths lead, and looks at nothing twice.
-#[derive(Default)]
 pub struct Walk {
+    table: Arc<Table>,
     nodes: HashMap<PathBuf, Option<Rc<Node>>>,
 }
 
 impl Walk {
-    /// Where a path leads, but for its place; none where that is not known.
+    fn new(table: &Arc<Table>) -> Walk {
+        Walk {
+            table: Arc::clone(table),
+            nodes: HashMap::new(),
+        }
+    }
+
+    /// Where a path leads; none where that is not known.
     pub fn ancestry(&mut self, path: &Path) -> Option<Ancestry> {
         let node = self.node(path, LINKS)?;
         let mut ids = Vec::new();
@@ -83,7 +108,7 @@ impl Walk {
             path: node.path.clone(),
             ids,
             exists: node.id.is_some(),
-            place: None,
+            mounted: node.mounted.clone(),
         })
     }
 
@@ -102,6 +127,7 @@ impl Walk {
                 path: path.to_path_buf(),
                 id: fs::symlink_metadata(path).ok().map(|it| id(&it)),
                 parent: None,
+                mounted: self.mounted_at(path),
             }));
         };
         let parent = self.node(parent, links)?;
@@ -122,10 +148,17 @@ impl Walk {
             return self.node(&parent.path.join(target), links - 1);
         }
         Some(Rc::new(Node {
-            path,
             id: found.as_ref().map(id),
+            mounted: self.mounted_at(&path).or_else(|| parent.mounted.clone()),
             parent: Some(parent),
+            path,
         }))
+    }
+
+    fn mounted_at(&self, path: &Path) -> Option<Arc<Mounted>> {
+        let mount = self.table.get(path)?.clone();
+        let point = path.to_path_buf();
+        Some(Arc::new(Mounted { point, mount }))
     }
 }
 
@@ -154,11 +187,12 @@ pub fn look_at_all<T: Send + 'static>(
             None => others.push((system, vec![(number, path)])),
         }
     }
+    let table = systems.mounts.table();
     let (sender, answers) = unbounded();
     for (system, paths) in others {
-        let sender = sender.clone();
+        let (sender, table) = (sender.clone(), Arc::clone(&table));
         let all = move || {
-            let mut walk = Walk::default();
+            let mut walk = Walk::new(&table);
             for (number, path) in paths {
                 if sender.send((number, look(&mut walk, &path))).is_err() {
                     return;
@@ -169,7 +203,7 @@ pub fn look_at_all<T: Send + 'static>(
         drop(system.start(all));
     }
     drop(sender);
-    let mut walk = Walk::default();
+    let mut walk = Walk::new(&table);
     for (number, path) in here {
         found[number] = look(&mut walk, &path);
     }
@@ -191,11 +225,7 @@ pub fn ancestries(
     paths: Vec<PathBuf>,
     patience: Duration,
 ) -> Vec<Option<Ancestry>> {
-    let mut found = look_at_all(systems, paths, patience, Walk::ancestry);
-    for ancestry in found.iter_mut().flatten() {
-        ancestry.place = systems.place(&ancestry.path);
-    }
-    found
+    look_at_all(systems, paths, patience, Walk::ancestry)
 }
 
 #[cfg(test)]
@@ -213,7 +243,7 @@ mod tests {
         symlink("a", root.join("link")).unwrap();
         symlink(root.join("link/b"), root.join("c/further")).unwrap();
         symlink("loop", root.join("loop")).unwrap();
-        let mut walk = Walk::default();
+        let mut walk = Walk::new(&Arc::default());
         let mut at = |path: &str| walk.ancestry(&root.join(path));
         let b = at("a/b").unwrap();
         assert_eq!(b.path, root.join("a/b"));
@@ -238,10 +268,37 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let link = root.path().join("link");
         symlink("/", &link).unwrap();
-        assert!(Walk::default().ancestry(&link).is_some());
+        let ancestry = || Walk::new(&Arc::default()).ancestry(&link);
+        assert!(ancestry().is_some());
         if lchown(&link, Some(4_000_000), None).is_err() {
             return println!("skipped: only root can give links away");
         }
-        assert_eq!(Walk::default().ancestry(&link), None);
+        assert_eq!(ancestry(), None);
+    }
+
+    #[test]
+    fn mounts_of_one_file_system_are_one_place() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        for name in ["a/b/c", "mnt", "far"] {
+            fs::create_dir_all(root.join(name)).unwrap();
+        }
+        let mount = |device: &str, root: PathBuf| Mount {
+            device: device.to_string(),
+            root,
+        };
+        let table = HashMap::from([
+            (PathBuf::from("/"), mount("254:0", PathBuf::from("/"))),
+            (root.join("mnt"), mount("254:0", root.join("a/b"))),
+            (root.join("far"), mount("0:51", root.join("a/b"))),
+        ]);
+        let mut walk = Walk::new(&Arc::new(table));
+        let mut at = |path: &str| walk.ancestry(&root.join(path)).unwrap();
+        let (a, b, c) = (at("a"), at("a/b"), at("a/b/c"));
+        let (mounted, inside, far) = (at("mnt"), at("mnt/c/d"), at("far"));
+        assert!(mounted.is_within(&a) && mounted.is_within(&b) && inside.is_within(&c));
+        assert!(b.is_within(&mounted) && c.is_within(&mounted));
+        assert!(!a.is_within(&mounted) && !mounted.is_within(&c));
+        assert!(!far.is_within(&a) && !far.is_within(&mounted));
     }
 }

@@ -129,16 +129,6 @@ pub fn crossed(table: &Table, path: &Path) -> BTreeMap<Device, PathBuf> {
     found
 }
 
-/// Where a path is on its file system: the same for every mount of that. The path must
-/// be free of links.
-pub fn place(table: &Table, path: &Path) -> Option<(Device, PathBuf)> {
-    path.ancestors().find_map(|point| {
-        let mount = table.get(point)?;
-        let rest = path.strip_prefix(point).ok()?;
-        Some((mount.device.clone(), mount.root.join(rest)))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -174,18 +164,6 @@ mod tests {
         assert_eq!(devices("/bind/M.md"), [pair("254:0", "/")]);
         let over = devices("/over/M.md");
         assert_eq!(over, [pair("0:61", "/over"), pair("254:0", "/")]);
-    }
-
-    #[test]
-    fn place_is_the_same_for_every_mount_of_a_file_system() {
-        let table = parse(TEXT.as_bytes());
-        let place = |path: &str| place(&table, Path::new(path)).unwrap();
-        assert_eq!(place("/srv/scout"), ("254:0".into(), "/srv/scout".into()));
-        assert_eq!(place("/bind/scout"), place("/srv/scout"));
-        assert_eq!(
-            place("/srv/far away/x"),
-            ("0:51".to_string(), PathBuf::from("/x"))
-        );
     }
 
     #[test]
