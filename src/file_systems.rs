@@ -19,7 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{
+    Receiver, RecvTimeoutError, Sender, after, bounded, select_biased, unbounded,
+};
 
 use self::mounts::{Device, Mounts, Table, crossed};
 use crate::error::{Error, Kind, Result};
@@ -90,6 +92,63 @@ impl FileSystems {
             .keys()
             .filter(|it| it.starts_with(path) && *it != path);
         below.cloned().collect()
+    }
+
+    /// Looks at many paths, each file system's on a thread of its own, which `start`
+    /// begins. None for one of which nothing is known: its file system does not answer
+    /// within `patience`, or the look came to nothing.
+    pub fn look_at_all<T, L>(
+        &self,
+        paths: Vec<PathBuf>,
+        patience: Duration,
+        start: impl Fn() -> L + Clone + Send + 'static,
+    ) -> Vec<Option<T>>
+    where
+        T: Send + 'static,
+        L: FnMut(&Path) -> Option<T>,
+    {
+        let mut found: Vec<Option<T>> = paths.iter().map(|_| None).collect();
+        let mut trusted = Vec::new();
+        let mut others: Vec<(Arc<FileSystem>, Vec<(usize, PathBuf)>)> = Vec::new();
+        for (number, path) in paths.into_iter().enumerate() {
+            let Some(system) = self.of(&path) else {
+                trusted.push((number, path));
+                continue;
+            };
+            match others.iter_mut().find(|(it, _)| Arc::ptr_eq(it, &system)) {
+                Some((_, paths)) => paths.push((number, path)),
+                None => others.push((system, vec![(number, path)])),
+            }
+        }
+        let (sender, answers) = unbounded();
+        for (system, paths) in others {
+            let (sender, start) = (sender.clone(), start.clone());
+            let all = move || {
+                let mut look = start();
+                for (number, path) in paths {
+                    if sender.send((number, look(&path))).is_err() {
+                        return;
+                    }
+                }
+            };
+            // One that does not answer tells nothing.
+            drop(system.start(all));
+        }
+        drop(sender);
+        let mut look = start();
+        for (number, path) in trusted {
+            found[number] = look(&path);
+        }
+        let over = after(patience);
+        loop {
+            select_biased! {
+                recv(answers) -> answer => match answer {
+                    Ok((number, seen)) => found[number] = seen,
+                    Err(_) => return found,
+                },
+                recv(over) -> _ => return found,
+            }
+        }
     }
 
     /// Makes a call about `path`, directly where its file system is trusted.

@@ -1,26 +1,30 @@
 //! Agents whose memories are one file, whatever paths lead there. None of them is reset:
 //! each would get the other's identity.
 //!
-//! On this machine a memory is told by device and inode, and by its directory's and its
-//! name, because it need not exist; on a host by its absolute path, because memories are
-//! not reached through links there, and inodes are not told.
+//! On this machine a memory is told by device and inode, and by those of its directory
+//! with its name, because it need not exist; on a host, where inodes are not told, by its
+//! absolute path. Nowhere are memories reached through links, so those behind one do not
+//! count.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rustix::fs::{AtFlags, FileType, Stat};
+
 use super::Engine;
 use crate::config::{Agent, Host, Place};
+use crate::durable::{self, Walk};
 use crate::error::{Error, Kind};
-use crate::file_systems::ancestry::{Id, Walk, look_at_all};
 
 /// How long a file system may take to tell files apart. One that hangs keeps nobody from
 /// other agents; its own are not reset then.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Device and inode.
+type Id = (u64, u64);
 
 /// What tells a memory from others: two that have one of these in common are one file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -212,32 +216,33 @@ impl Engine {
     /// looked at.
     fn local_keys(&self, agents: &[&Agent]) -> Vec<Vec<FileKey>> {
         let memories = agents.iter().map(|it| it.place.memory().to_path_buf());
-        let systems = self.file_systems();
-        let found = look_at_all(systems, memories.collect(), PATIENCE, keys_of);
+        let memories = memories.collect();
+        let found = self
+            .file_systems()
+            .look_at_all(memories, PATIENCE, || keys_of);
         found.into_iter().map(Option::unwrap_or_default).collect()
     }
 }
 
-fn keys_of(walk: &mut Walk, memory: &Path) -> Option<Vec<FileKey>> {
-    let directory = walk.ancestry(memory.parent()?)?;
+/// In the directory that a reset would open: one behind a link is no memory's.
+fn keys_of(memory: &Path) -> Option<Vec<FileKey>> {
+    let directory = durable::open_folder_raw(memory.parent()?, Walk::Kernel).ok()?;
     let name = memory.file_name()?;
-    let mut keys = Vec::new();
-    keys.extend(
-        directory
-            .id()
-            .map(|id| FileKey::Name(id, name.to_os_string())),
-    );
-    let Ok(meta) = fs::symlink_metadata(directory.path.join(name)) else {
+    let above = rustix::fs::fstat(&directory).ok()?;
+    let mut keys = vec![FileKey::Name(id(&above), name.to_os_string())];
+    let Ok(file) = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
         return Some(keys);
     };
     // A further name of somebody else's file is never taken for the memory.
-    let is_own = || {
-        let ours = rustix::process::geteuid().as_raw();
-        let owner = fs::symlink_metadata(&directory.path).map(|it| it.uid());
-        owner.is_ok_and(|owner| owner == meta.uid()) || (meta.uid() == ours && ours != 0)
-    };
-    if meta.is_file() && (meta.nlink() == 1 || is_own()) {
-        keys.push(FileKey::File((meta.dev(), meta.ino())));
+    let ours = rustix::process::geteuid().as_raw();
+    let is_own = file.st_uid == above.st_uid || (file.st_uid == ours && ours != 0);
+    let is_file = FileType::from_raw_mode(file.st_mode) == FileType::RegularFile;
+    if is_file && (file.st_nlink == 1 || is_own) {
+        keys.push(FileKey::File(id(&file)));
     }
     Some(keys)
+}
+
+fn id(stat: &Stat) -> Id {
+    (stat.st_dev, stat.st_ino)
 }

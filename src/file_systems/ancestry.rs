@@ -13,16 +13,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{after, select_biased, unbounded};
-
+use super::FileSystems;
 use super::mounts::{Mount, Table};
-use super::{FileSystem, FileSystems};
 
 /// How many links a path may lead through.
 const LINKS: usize = 40;
 
 /// Device and inode.
-pub type Id = (u64, u64);
+type Id = (u64, u64);
 
 /// Where a directory is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +42,7 @@ struct Mounted {
 
 impl Ancestry {
     /// Device and inode, if it exists.
-    pub fn id(&self) -> Option<Id> {
+    fn id(&self) -> Option<Id> {
         self.ids.first().copied().filter(|_| self.exists)
     }
 
@@ -82,7 +80,7 @@ struct Node {
 }
 
 /// Finds out where paths lead, and looks at nothing twice.
-pub struct Walk {
+struct Walk {
     table: Arc<Table>,
     nodes: HashMap<PathBuf, Option<Rc<Node>>>,
 }
@@ -96,7 +94,7 @@ impl Walk {
     }
 
     /// Where a path leads; none where that is not known.
-    pub fn ancestry(&mut self, path: &Path) -> Option<Ancestry> {
+    fn ancestry(&mut self, path: &Path) -> Option<Ancestry> {
         let node = self.node(path, LINKS)?;
         let mut ids = Vec::new();
         let mut above = Some(&node);
@@ -166,66 +164,17 @@ fn id(meta: &fs::Metadata) -> Id {
     (meta.dev(), meta.ino())
 }
 
-/// Looks at many paths. None for one of which nothing is known: its file system does
-/// not answer within `patience`, or `look` does not know.
-pub fn look_at_all<T: Send + 'static>(
-    systems: &FileSystems,
-    paths: Vec<PathBuf>,
-    patience: Duration,
-    look: fn(&mut Walk, &Path) -> Option<T>,
-) -> Vec<Option<T>> {
-    let mut found: Vec<Option<T>> = paths.iter().map(|_| None).collect();
-    let mut here = Vec::new();
-    let mut others: Vec<(Arc<FileSystem>, Vec<(usize, PathBuf)>)> = Vec::new();
-    for (number, path) in paths.into_iter().enumerate() {
-        let Some(system) = systems.of(&path) else {
-            here.push((number, path));
-            continue;
-        };
-        match others.iter_mut().find(|(it, _)| Arc::ptr_eq(it, &system)) {
-            Some((_, paths)) => paths.push((number, path)),
-            None => others.push((system, vec![(number, path)])),
-        }
-    }
-    let table = systems.mounts.table();
-    let (sender, answers) = unbounded();
-    for (system, paths) in others {
-        let (sender, table) = (sender.clone(), Arc::clone(&table));
-        let all = move || {
-            let mut walk = Walk::new(&table);
-            for (number, path) in paths {
-                if sender.send((number, look(&mut walk, &path))).is_err() {
-                    return;
-                }
-            }
-        };
-        // One that does not answer tells nothing.
-        drop(system.start(all));
-    }
-    drop(sender);
-    let mut walk = Walk::new(&table);
-    for (number, path) in here {
-        found[number] = look(&mut walk, &path);
-    }
-    let over = after(patience);
-    loop {
-        select_biased! {
-            recv(answers) -> answer => match answer {
-                Ok((number, seen)) => found[number] = seen,
-                Err(_) => return found,
-            },
-            recv(over) -> _ => return found,
-        }
-    }
-}
-
-/// Where directories are. None for one of which that is not known.
+/// Where directories are. None for one of which that is not known within `patience`.
 pub fn ancestries(
     systems: &FileSystems,
     paths: Vec<PathBuf>,
     patience: Duration,
 ) -> Vec<Option<Ancestry>> {
-    look_at_all(systems, paths, patience, Walk::ancestry)
+    let table = systems.mounts.table();
+    systems.look_at_all(paths, patience, move || {
+        let mut walk = Walk::new(&table);
+        move |path| walk.ancestry(path)
+    })
 }
 
 #[cfg(test)]
