@@ -105,7 +105,6 @@ impl<'c> Shelf<'c> {
     fn check_seal(&self, agent: &Agent, baseline: &Baseline) -> Result<()> {
         let general = self.general;
         let broken = |message: String| Err(Error::new(Kind::Integrity, message));
-        let path = general.baseline_dir.join(&agent.baseline);
         match general.require_seal {
             RequireSeal::Never => return Ok(()),
             RequireSeal::Signed => {
@@ -132,9 +131,8 @@ impl<'c> Shelf<'c> {
         match seal.expected(&agent.baseline) {
             None => {
                 let message = format!("the baseline {} is not listed in the seal", agent.baseline);
-                let look = format!("see what it says before you accept it: {}", path.display());
                 Err(Error::new(Kind::Integrity, message)
-                    .hint(look)
+                    .hint(comparison_hint(agent))
                     .hint(seal::reseal_hint(&general.baseline_dir)))
             }
             Some(digest) if digest != baseline.digest() => {
@@ -145,7 +143,7 @@ impl<'c> Shelf<'c> {
                     digest.short(8)
                 );
                 Err(Error::new(Kind::Integrity, message)
-                    .hint(comparison_hint(general, &path, digest))
+                    .hint(comparison_hint(agent))
                     .hint(seal::reseal_hint(&general.baseline_dir)))
             }
             Some(_) => Ok(()),
@@ -153,22 +151,11 @@ impl<'c> Shelf<'c> {
     }
 }
 
-/// How to see what of a baseline is not as it was sealed.
-fn comparison_hint(general: &General, path: &Path, sealed: Digest) -> String {
-    let name = format!("{sealed}.md");
-    let version = general.archive_dir.join(OWN).join("baselines").join(name);
-    let quoted = |path: &Path| shell_words::quote(&path.to_string_lossy()).into_owned();
-    let path = quoted(path);
-    match version.exists() {
-        true => format!(
-            "look at what changed before you accept it: diff {} {path}",
-            quoted(&version)
-        ),
-        false => format!(
-            "look at what changed before you accept it: compare it with your own copy; stat \
-             {path} tells when it was changed"
-        ),
-    }
+/// How to see what of a baseline is not as it was sealed. A `diff` of another program
+/// would let out on the terminal what somebody may have written to act on it.
+fn comparison_hint(agent: &Agent) -> String {
+    let name = &agent.name;
+    format!("look at what changed before you accept it: memory-shepherd diff --baseline {name}")
 }
 
 /// A baseline as it stands there, whether or not it may be pushed: what somebody who
@@ -286,7 +273,8 @@ impl Versions {
         }
     }
 
-    fn path(&self, digest: Digest) -> PathBuf {
+    /// Where a version is kept, if it is.
+    pub fn path(&self, digest: Digest) -> PathBuf {
         self.archive.own("baselines").join(format!("{digest}.md"))
     }
 

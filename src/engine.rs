@@ -5,6 +5,7 @@
 //! Console and command line call the methods of [`Engine`] and nothing below.
 
 mod address;
+mod baseline_change;
 mod contact;
 mod fleet;
 mod hosts;
@@ -35,6 +36,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+pub use baseline_change::{BaselineChange, FileOwner, KnownVersion};
 pub use contact::HostStatus;
 pub use fleet::{Fleet, FleetEvent};
 pub use judge::WINDOW;

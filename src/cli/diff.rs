@@ -7,6 +7,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
+use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
 use super::output::{Document, Page, Role, count};
@@ -40,6 +41,11 @@ pub struct Args {
     /// Compares this entry of the agent with what its memory holds now
     #[arg(long, value_name = "ENTRY")]
     against_archive: Option<String>,
+    /// Compares the last version of its baseline that was sealed or pushed with the file
+    ///
+    /// Says whose the file is, when it changed, and which agents have it.
+    #[arg(long, conflicts_with = "against_archive")]
+    baseline: bool,
 }
 
 /// One of the two texts.
@@ -62,6 +68,9 @@ struct Answer {
     scratch_bytes: u64,
     /// Bytes of the memory that were not compared.
     not_compared: u64,
+    /// What there is to know of a baseline file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    baseline: Option<BaselineFile>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hunks: Option<Vec<Hunk>>,
     #[serde(skip)]
@@ -73,6 +82,21 @@ struct Text {
     name: String,
     sha256: Digest,
     size: usize,
+}
+
+#[derive(Serialize)]
+struct BaselineFile {
+    /// Why resets refuse it, if they do.
+    refused: Option<String>,
+    /// Whether it is compared with the version that was sealed; else with the one that
+    /// was pushed last.
+    sealed: bool,
+    uid: Option<u32>,
+    gid: Option<u32>,
+    mode: Option<String>,
+    written: Option<DateTime<FixedOffset>>,
+    changed: Option<DateTime<FixedOffset>>,
+    agents: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -152,6 +176,29 @@ impl Document for Answer {
 }
 
 impl Answer {
+    /// The difference of two texts.
+    fn new(args: &Args, engine: &Engine, old: &Side, new: &Side) -> Answer {
+        let deadline = engine.clock().instant() + TIME;
+        let diff = diff::lines(&old.bytes, &new.bytes, Some(deadline));
+        let hunks = diff.hunks(CONTEXT).into_iter().map(|hunk| Hunk {
+            lines: diff.lines[hunk.lines].iter().map(Line::from).collect(),
+        });
+        Answer {
+            agent: args.agent.clone(),
+            hunks: (!args.stat).then(|| hunks.collect()),
+            old: old.text(),
+            new: new.text(),
+            added: diff.added,
+            removed: diff.removed,
+            above: None,
+            scratch_lines: 0,
+            scratch_bytes: 0,
+            not_compared: 0,
+            baseline: None,
+            diff,
+        }
+    }
+
     fn stat(&self, page: &mut Page<'_>) -> io::Result<()> {
         let counts = |added: usize, removed: usize| {
             let (added, removed) = (format!("+{added}"), format!("-{removed}"));
@@ -196,6 +243,9 @@ impl Context<'_> {
     pub(super) fn diff(&mut self, args: &Args) -> Ended {
         let engine = self.open()?;
         let agent = engine.agent(&args.agent)?;
+        if args.baseline {
+            return self.baseline_diff(args, &engine, agent);
+        }
         let detail = engine.detail(agent);
         let absent = detail.observation.content.is_none() && detail.observation.was_read();
         if let Some(why) = detail.error.as_ref().filter(|_| !absent) {
@@ -221,20 +271,9 @@ impl Context<'_> {
             self.out
                 .warning(&format!("{} has no memory file", agent.name));
         }
-        let deadline = engine.clock().instant() + TIME;
-        let diff = diff::lines(&old.bytes, &new.bytes, Some(deadline));
         let content = detail.observation.content.as_ref();
         let above = content.and_then(|content| content.boundary);
-        let hunks = diff.hunks(CONTEXT).into_iter().map(|hunk| Hunk {
-            lines: diff.lines[hunk.lines].iter().map(Line::from).collect(),
-        });
         let answer = Answer {
-            agent: agent.name.clone(),
-            hunks: (!args.stat).then(|| hunks.collect()),
-            old: old.text(),
-            new: new.text(),
-            added: diff.added,
-            removed: diff.removed,
             above: above.map(|above| Above {
                 added: above.added,
                 removed: above.removed,
@@ -242,11 +281,54 @@ impl Context<'_> {
             scratch_lines: content.map_or(0, |content| content.scratch_lines),
             scratch_bytes: content.map_or(0, |content| content.scratch_bytes),
             not_compared: detail.more,
-            diff,
+            ..Answer::new(args, &engine, &old, &new)
         };
-        self.out.document(&answer)?;
+        self.answer(args, &answer)
+    }
+
+    fn answer(&mut self, args: &Args, answer: &Answer) -> Ended {
+        self.out.document(answer)?;
         let differs = !answer.diff.is_empty() || answer.not_compared > 0;
         Ok((args.exit_code && differs).then_some(Kind::Partial))
+    }
+
+    /// The baseline file against the last version of it that is known.
+    fn baseline_diff(&mut self, args: &Args, engine: &Engine, agent: &Agent) -> Ended {
+        let change = engine.baseline_change(agent);
+        let file = change.file.clone()?;
+        for note in change.notes() {
+            self.out.note(&note);
+        }
+        let Some(known) = &change.known else {
+            let path = change.path.display();
+            let message = format!("there is nothing to compare {path} with: no version is kept");
+            return Err(Error::new(Kind::Host, message)
+                .hint("versions are kept from the first reset on; compare it with your own copy")
+                .into());
+        };
+        let old = Side {
+            name: known.path.display().to_string(),
+            bytes: known.bytes.to_vec(),
+        };
+        let new = Side {
+            name: change.path.display().to_string(),
+            bytes: file,
+        };
+        let owner = change.owner;
+        let answer = Answer {
+            baseline: Some(BaselineFile {
+                sealed: known.is_sealed,
+                uid: owner.map(|owner| owner.uid),
+                gid: owner.map(|owner| owner.gid),
+                mode: owner.map(|owner| format!("{:04o}", owner.mode)),
+                written: owner.map(|owner| owner.written),
+                changed: owner.map(|owner| owner.changed),
+                refused: change.refused,
+                agents: change.agents,
+            }),
+            ..Answer::new(args, engine, &old, &new)
+        };
+        self.answer(args, &answer)
     }
 
     fn baseline_against_memory(
@@ -269,6 +351,7 @@ impl Context<'_> {
                         "{}; compared with what was pushed last",
                         refusal.error()
                     ));
+                    self.out.hints(refusal.error().hints());
                     Side {
                         name: format!("{} (as pushed last)", path.display()),
                         bytes: part.clone(),

@@ -209,7 +209,7 @@ table! {
     PreviousHunk  "previous-hunk" ""            Look    &[Agent], ["{"], "Go to the previous hunk";
     NextAgent     "next-agent"    "agent"       Move    &[Agent], ["]"], "Go to the next agent, staying on this screen";
     PreviousAgent "previous-agent" ""           Move    &[Agent], ["["], "Go to the previous agent";
-    NextTab       "next-tab"      "tab"         Look    &[Agent], ["Tab"], "Go to the next tab: diff, scratch, facts, history";
+    NextTab       "next-tab"      "tab"         Look    &[Agent], ["Tab"], "Go to the next tab: diff, scratch, facts, baseline, history";
     PreviousTab   "previous-tab"  ""            Look    &[Agent], ["S-Tab"], "Go to the previous tab";
     Search        "search"        "search"      Look    &[Agent, Log], ["/"], "Search in the text";
     NextHit       "next-hit"      ""            Look    &[Agent, Log], ["n"], "Go to the next hit, or to the next hunk when nothing is searched for";

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 pub use arrange::{Arrangement, Item};
-pub use prepare::{Prepared, diff, passed, scratch};
+pub use prepare::{Prepared, baseline, diff, passed, scratch};
 pub use rows::Row;
 
 use crate::engine::State;

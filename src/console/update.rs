@@ -127,10 +127,14 @@ pub struct Texts {
     pub diff: Prepared,
     /// What is below the boundary.
     pub scratch: Prepared,
+    /// The last known version of its baseline against the file.
+    pub baseline: Prepared,
     /// What is known of it: of each fact what it is about, and the fact.
     pub facts: Vec<(&'static str, Line)>,
     /// Names of the baseline and of the memory.
     pub titles: [String; 2],
+    /// Names of the last known version of the baseline, and of its file.
+    pub baseline_titles: [String; 2],
     /// What is remarkable about the file.
     pub findings: String,
     /// When they were read, where they are no more than a copy of what was.

@@ -18,9 +18,10 @@ use memory_shepherd::console::update::{self, Effect, Msg, Texts, update};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::memory::{Boundary, Rule};
 use memory_shepherd::engine::{
-    Act, Action, Address, AgentResult, Block, Bound, Contact, Content, Detail, Event, HostStatus,
-    LastRun, Observation, Outcome, Past, Plan, Protection, Reach, Record, Report, Skipped,
-    Standing, State, Step, Trigger, UndoMode, UndoOf, UndoTarget,
+    Act, Action, Address, AgentResult, BaselineChange, Block, Bound, Contact, Content, Detail,
+    Event, FileOwner, HostStatus, KnownVersion, LastRun, Observation, Outcome, Past, Plan,
+    Protection, Reach, Record, Report, Skipped, Standing, State, Step, Trigger, UndoMode, UndoOf,
+    UndoTarget,
 };
 use memory_shepherd::error::{Error, Kind};
 use memory_shepherd::transport::sftp::askpass::{self, HostKey, Question, Wants, Whose};
@@ -271,6 +272,11 @@ impl Console {
             generation: self.generation,
             diff,
             scratch,
+            baseline: text::baseline(&tampered(name), None),
+            baseline_titles: [
+                "sealed version".to_string(),
+                format!("file /etc/memory-shepherd/baselines/{name}-MEMORY.md"),
+            ],
             facts: facts(),
             titles: titles(name),
             findings: "separator L3 (1 of 1) · 2 invisible characters".to_string(),
@@ -297,6 +303,11 @@ impl Console {
             generation: self.generation,
             diff: text::diff(&detail, None),
             scratch: text::scratch(&detail),
+            baseline: text::baseline(&tampered(name), None),
+            baseline_titles: [
+                "sealed version".to_string(),
+                format!("file /etc/memory-shepherd/baselines/{name}-MEMORY.md"),
+            ],
             facts: facts(),
             titles: titles(name),
             findings,
@@ -326,6 +337,33 @@ impl Console {
             memory: memory.to_vec(),
             more: 0,
         }
+    }
+}
+
+/// The baseline of an agent, in which somebody has changed a rule.
+pub fn tampered(name: &str) -> BaselineChange {
+    let sealed = "# Rules\n\n1. Never merge without approval.\n2. Report to #reviews.\n\n---\n";
+    let known = KnownVersion {
+        digest: Digest::of(sealed.as_bytes()),
+        bytes: sealed.as_bytes().to_vec().into(),
+        path: "/var/lib/memory-shepherd/.shepherd/baselines/f024905b.md".into(),
+        is_sealed: true,
+    };
+    let file = sealed.replace("without approval", "when in a hurry\u{200b}");
+    BaselineChange {
+        path: format!("/etc/memory-shepherd/baselines/{name}-MEMORY.md").into(),
+        file: Ok(file.into_bytes()),
+        owner: Some(FileOwner {
+            uid: 1004,
+            gid: 1004,
+            mode: 0o664,
+            written: ago(60 * 24 * 30),
+            changed: ago(65),
+        }),
+        refused: Some("the baseline does not match the seal".to_string()),
+        known: Some(known),
+        unkept: None,
+        agents: vec![name.to_string(), format!("{name}-eu")],
     }
 }
 

@@ -57,6 +57,7 @@ mod regressions;
 mod rights;
 mod screenshots;
 mod sharing;
+mod tampering;
 mod terminal;
 mod undo;
 mod world;

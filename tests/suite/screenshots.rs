@@ -17,6 +17,7 @@ use memory_shepherd::config::{self, Env};
 use memory_shepherd::console::keymap::{self, Code, Key};
 use memory_shepherd::console::markdown::Markdown;
 use memory_shepherd::console::model::{GUARD_TIME, Model, Moment, Request};
+use memory_shepherd::console::text::Prepared;
 use memory_shepherd::console::theme::{Role, Theme};
 use memory_shepherd::console::update::{Effect, Msg, Texts, update};
 use memory_shepherd::console::{findings, first_model, runs, text, view};
@@ -185,6 +186,8 @@ impl Show<'_> {
                     generation,
                     diff: text::diff(&detail, None),
                     scratch: text::scratch(&detail),
+                    baseline: Prepared::default(),
+                    baseline_titles: Default::default(),
                     facts: Vec::new(),
                     titles: [
                         format!("baseline {name}-MEMORY.md (above ---)"),

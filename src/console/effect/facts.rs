@@ -12,7 +12,7 @@ use crate::console::model::modified;
 use crate::console::text::{Line, Tone};
 use crate::digest::Digest;
 use crate::engine::memory::Rule;
-use crate::engine::{Content, Detail, Engine, Observation, Protection};
+use crate::engine::{BaselineChange, Content, Detail, Engine, Observation, Protection};
 use crate::error::Result;
 
 /// Cells of the bar that shows how full a memory is.
@@ -31,6 +31,16 @@ pub(super) fn titles(agent: &Agent, detail: &Detail) -> [String; 2] {
         format!("{baseline} (above {})", agent.separator),
         format!("memory {}", agent.place.memory().display()),
     ]
+}
+
+/// Names of the last known version of a baseline and of its file, for two sides.
+pub(super) fn baseline_titles(change: &BaselineChange) -> [String; 2] {
+    let known = match &change.known {
+        Some(known) if known.is_sealed => "sealed version",
+        Some(_) => "last pushed version",
+        None => "no version is kept",
+    };
+    [known.to_string(), format!("file {}", change.path.display())]
 }
 
 /// All of it. `seen` is what the agent looks like now; the rest may be of a copy.

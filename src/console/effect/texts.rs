@@ -199,6 +199,7 @@ impl Preparer {
                 detail = copy;
             }
         }
+        let change = self.engine.baseline_change(agent);
         let deadline = self.engine.clock().instant() + DIFF_TIME;
         let texts = Texts {
             agent: name.to_string(),
@@ -206,6 +207,8 @@ impl Preparer {
             generation,
             diff: text::diff(&detail, Some(deadline)),
             scratch: text::scratch(&detail),
+            baseline: text::baseline(&change, Some(deadline)),
+            baseline_titles: facts::baseline_titles(&change),
             facts: facts::facts(&self.engine, agent, &seen, &detail),
             titles: facts::titles(agent, &detail),
             findings,

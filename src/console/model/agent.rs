@@ -37,13 +37,21 @@ pub enum Tab {
     Scratch,
     /// What is known of it.
     Facts,
+    /// The last known version of its baseline against the file.
+    Baseline,
     /// What was done to it.
     History,
 }
 
 impl Tab {
     /// All tabs.
-    pub const ALL: [Tab; 4] = [Tab::Diff, Tab::Scratch, Tab::Facts, Tab::History];
+    pub const ALL: [Tab; 5] = [
+        Tab::Diff,
+        Tab::Scratch,
+        Tab::Facts,
+        Tab::Baseline,
+        Tab::History,
+    ];
 
     /// Its name in the palette.
     pub fn word(self) -> &'static str {
@@ -51,6 +59,7 @@ impl Tab {
             Tab::Diff => "diff",
             Tab::Scratch => "scratch",
             Tab::Facts => "facts",
+            Tab::Baseline => "baseline",
             Tab::History => "history",
         }
     }
@@ -61,6 +70,7 @@ impl Tab {
             Tab::Diff => "Show the live diff",
             Tab::Scratch => "Show the notes below the separator",
             Tab::Facts => "Show all that is known",
+            Tab::Baseline => "Show what changed in the baseline",
             Tab::History => "Show the runs",
         }
     }
@@ -85,6 +95,12 @@ pub struct AgentScreen {
     pub other: Option<Vec<Line>>,
     /// What is below the boundary.
     pub scratch: Pane,
+    /// The last known version of its baseline against the file.
+    pub baseline: Pane,
+    /// The same by the other rule about blanks.
+    pub baseline_other: Option<Vec<Line>>,
+    /// Names of that version and of the file.
+    pub baseline_titles: [String; 2],
     /// What is known of it.
     pub facts: Pane,
     /// What each of the facts is about; a heading where there is no more to it.
@@ -175,6 +191,7 @@ impl AgentScreen {
             Tab::Diff => &self.diff,
             Tab::Scratch => &self.scratch,
             Tab::Facts => &self.facts,
+            Tab::Baseline => &self.baseline,
             Tab::History => &self.history.pane,
         }
     }
@@ -185,13 +202,24 @@ impl AgentScreen {
             Tab::Diff => &mut self.diff,
             Tab::Scratch => &mut self.scratch,
             Tab::Facts => &mut self.facts,
+            Tab::Baseline => &mut self.baseline,
             Tab::History => &mut self.history.pane,
         }
     }
 
+    /// Whether what is shown is no more than a copy. Runs and baselines are of this
+    /// machine.
+    pub fn is_copy(&self) -> bool {
+        self.copied.is_some() && !matches!(self.tab, Tab::Baseline | Tab::History)
+    }
+
     /// Whether two texts are compared.
     pub fn is_diff(&self) -> bool {
-        self.tab == Tab::Diff || (self.tab == Tab::History && self.history.opened.is_some())
+        match self.tab {
+            Tab::Diff | Tab::Baseline => true,
+            Tab::History => self.history.opened.is_some(),
+            Tab::Scratch | Tab::Facts => false,
+        }
     }
 
     /// Whether there is a list with a cursor instead of a text.
@@ -206,6 +234,7 @@ impl AgentScreen {
             sides: !self.unified && !self.full && columns >= SIDES,
         };
         self.diff.arrange(by);
+        self.baseline.arrange(by);
         self.history.pane.arrange(by);
     }
 
@@ -215,6 +244,7 @@ impl AgentScreen {
         let history = &mut self.history;
         for (pane, other) in [
             (&mut self.diff, &mut self.other),
+            (&mut self.baseline, &mut self.baseline_other),
             (&mut history.pane, &mut history.other),
         ] {
             if let Some(lines) = other.take() {

@@ -69,6 +69,7 @@ fn of(model: &Model, run: &str, act: Act, agents: &[String], undoes: Option<&str
 pub fn of_tab(tab: Tab, agent: &str) -> Option<String> {
     match tab {
         Tab::Diff => Some(format!("{PROGRAM} diff {agent}")),
+        Tab::Baseline => Some(format!("{PROGRAM} diff --baseline {agent}")),
         Tab::History => Some(format!("{PROGRAM} log {agent}")),
         Tab::Scratch | Tab::Facts => None,
     }

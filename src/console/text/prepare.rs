@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::{Kind, Line};
 use crate::diff::{self, Diff, Op};
-use crate::engine::{Detail, Passed, Side};
+use crate::engine::{BaselineChange, Detail, Passed, Side};
 
 /// How much of a text is shown; the rest is counted.
 const SHOWN: usize = 256 * 1024;
@@ -91,6 +91,41 @@ pub fn diff(detail: &Detail, deadline: Option<Instant>) -> Prepared {
             show(&mut lines, above, 1, 0);
             lines.pop_if(|line| boundary.line > 0 && line.new == Some(boundary.line));
             lines.extend(end);
+            lines.into()
+        }
+    }
+}
+
+/// A baseline file against the last version of it that is known, behind what there is to
+/// know of it.
+pub fn baseline(change: &BaselineChange, deadline: Option<Instant>) -> Prepared {
+    let note = |text: String| Line::note(Kind::Note, text);
+    let mut lines: Vec<Line> = change.notes().into_iter().map(note).collect();
+    match (&change.file, &change.known) {
+        (Ok(file), Some(known)) if *file == *known.bytes => {
+            lines.push(note("The file and that version are equal:".to_string()));
+            lines.push(note(String::new()));
+            show(&mut lines, file, 1, 0);
+            lines.into()
+        }
+        (Ok(file), Some(known)) => {
+            lines.push(note(String::new()));
+            compared(lines, [&known.bytes, file], [0, 0], deadline)
+        }
+        (Ok(file), None) => {
+            lines.push(note("The file as it is:".to_string()));
+            lines.push(note(String::new()));
+            show(&mut lines, file, 1, 0);
+            lines.into()
+        }
+        (Err(error), Some(known)) => {
+            lines.push(note(format!("{error}; that version is:")));
+            lines.push(note(String::new()));
+            show(&mut lines, &known.bytes, 1, 0);
+            lines.into()
+        }
+        (Err(error), None) => {
+            lines.push(note(error.to_string()));
             lines.into()
         }
     }

@@ -11,7 +11,7 @@ use crate::console::model::{
     Chooser, Level, LogRow, Model, Overlay, Pending, Prompt, Request, RunView, Screen, Sort, Stage,
     Tab, twin,
 };
-use crate::engine::{UndoMode, UndoTarget};
+use crate::engine::{State, UndoMode, UndoTarget};
 
 /// How many runs of this session are remembered with their command.
 const COMMANDS: usize = 1000;
@@ -169,7 +169,7 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
         Command::GoAgent => {
             let name = model.subject().map(str::to_string);
             let name = name.or_else(|| model.cursor.clone());
-            return name.map_or_else(Vec::new, |name| open_agent(model, name));
+            return name.map_or_else(Vec::new, |name| enter_agent(model, name));
         }
         Command::Open => return open(model),
         Command::OpenDiff => {
@@ -471,7 +471,18 @@ pub(super) fn open(model: &mut Model) -> Vec<Effect> {
         Screen::Agent => return agent::open(model),
         Screen::Fleet => model.cursor.clone(),
     };
-    name.map_or_else(Vec::new, |name| open_agent(model, name))
+    name.map_or_else(Vec::new, |name| enter_agent(model, name))
+}
+
+/// Opens an agent on what matters of it: what changed in a baseline that is not the
+/// sealed one, else the tab that was used last.
+pub(super) fn enter_agent(model: &mut Model, name: String) -> Vec<Effect> {
+    let is_tampered = model.row(&name).map(|row| row.state()) == Some(State::Tampered);
+    match (is_tampered, model.agent.tab) {
+        (true, _) => open_tab(model, name, Tab::Baseline),
+        (false, Tab::Baseline) => open_tab(model, name, Tab::Diff),
+        (false, _) => open_agent(model, name),
+    }
 }
 
 /// Opens a tab of an agent.

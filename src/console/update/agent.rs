@@ -23,16 +23,21 @@ pub(super) fn texts_came(model: &mut Model, texts: Texts) {
     agent.diff.replace(lines);
     agent.other = other;
     agent.scratch.replace(texts.scratch.lines);
+    let (lines, other) = agent.choose(texts.baseline);
+    agent.baseline.replace(lines);
+    agent.baseline_other = other;
     let facts;
     (agent.labels, facts) = texts.facts.into_iter().unzip();
     agent.facts.replace(facts);
     agent.facts.grown = 0;
     agent.titles = texts.titles;
+    agent.baseline_titles = texts.baseline_titles;
     agent.findings = texts.findings;
     agent.copied = texts.copied;
     agent.arrange(model.size.0);
     if first {
-        to_first_hunk(model.text_height(), &mut model.agent.diff);
+        let height = model.text_height();
+        to_first_hunk(height, &mut model.agent.diff);
     }
     model.dirty = true;
 }

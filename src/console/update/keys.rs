@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::act::{filter_by, go, open_agent, open_tab, perform, report_hits, run_plan, sort_by};
+use super::act::{enter_agent, filter_by, go, open_tab, perform, report_hits, run_plan, sort_by};
 use super::plan::{note_plan, plan_again};
 use super::{Effect, hand, question};
 use crate::console::chooser;
@@ -343,7 +343,7 @@ fn choose(model: &mut Model, item: Item) -> Vec<Effect> {
             go(model, Screen::Fleet);
             Vec::new()
         }
-        Item::Agent(name) => open_agent(model, name),
+        Item::Agent(name) => enter_agent(model, name),
         Item::Tab(tab, name) => open_tab(model, name, tab),
     }
 }

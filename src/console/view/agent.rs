@@ -52,9 +52,13 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     };
     match agent.tab {
         Tab::History => history::about(model, canvas, bottom + 1),
-        _ => {
+        tab => {
             let room = usize::from(canvas.width().saturating_sub(x + 1));
-            let findings = &agent.findings;
+            // Of a baseline that is refused it is told what to do about that.
+            let block = seen.and_then(|seen| seen.block.as_ref());
+            let hint = block.and_then(|block| block.hints.last());
+            let hint = hint.filter(|_| tab == Tab::Baseline);
+            let findings = hint.unwrap_or(&agent.findings);
             match untrusted::line(findings).width() > room {
                 true => canvas.put(x, bottom + 1, &fit(findings, room), Role::Text),
                 false => canvas.foreign(x, bottom + 1, findings.as_bytes(), Role::Text),
@@ -74,7 +78,7 @@ fn full(model: &Model, canvas: &mut Canvas<'_>) {
     let x = canvas.put(1, y, &name, Role::Title) + 1;
     let x = state(model, canvas, x, y) + 1;
     let mut x = fleet_name(model, canvas, x, y);
-    if agent.copied.is_some() && agent.tab != Tab::History {
+    if agent.is_copy() {
         x = canvas.put(x, y, "CACHED", Role::Warn) + 2;
     }
     if agent.ignore_blanks && agent.is_diff() {
@@ -110,6 +114,7 @@ fn sides(model: &Model, canvas: &mut Canvas<'_>) {
     let middle = model.middle() as u16;
     let titles = match agent.tab {
         Tab::History => history::titles(model),
+        Tab::Baseline => agent.baseline_titles.clone(),
         _ => agent.titles.clone(),
     };
     let room = usize::from(middle).saturating_sub(2);
@@ -123,6 +128,7 @@ fn title(tab: Tab) -> &'static str {
         Tab::Diff => "Diff",
         Tab::Scratch => "Scratch",
         Tab::Facts => "Facts",
+        Tab::Baseline => "Baseline",
         Tab::History => "History",
     }
 }

@@ -451,7 +451,9 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         text.push_str(&format!("; {}", block.why));
     }
     let room = usize::from(canvas.width()) - 2;
-    let hints = seen.block.iter().flat_map(|block| &block.hints);
+    // Of a baseline that is not the sealed one a key shows all of it.
+    let block = seen.block.iter().filter(|_| seen.state != State::Tampered);
+    let hints = block.flat_map(|block| &block.hints);
     let hints: Vec<String> = hints.map(untrusted::line).collect();
     let hint = hints.join("; ");
     let mut shown = untrusted::line(&text);
@@ -459,7 +461,8 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     if !hint.is_empty() && (!tall || shown.width() > room) {
         shown.push_str(&format!("; {hint}"));
     }
-    let (first, rest) = match tall {
+    // What to press about a tampered baseline matters more than its digests.
+    let (first, rest) = match tall && seen.state != State::Tampered {
         true => split(&shown, room),
         false => (shown.as_str(), ""),
     };
@@ -491,9 +494,10 @@ fn next_step(model: &Model, row: &Row, seen: &Observation) -> String {
     let key = |command| model.key(command);
     let (diff, plan) = (key(Command::OpenDiff), key(Command::PlanReset));
     match seen.state {
-        State::Tampered => "The baseline file is not what was sealed. Nothing was changed; \
-             compare it before you seal it again."
-            .to_string(),
+        State::Tampered => {
+            let open = key(Command::Open);
+            format!("{open} shows what differs from the last version that was sealed or pushed.")
+        }
         State::Drifted => {
             format!("{diff} shows the lines that the agent changed, {plan} plans a reset.")
         }

@@ -71,6 +71,7 @@ fn tabs_wrap_and_reveal_are_switches() {
     for tab in [
         Tab::Scratch,
         Tab::Facts,
+        Tab::Baseline,
         Tab::History,
         Tab::Diff,
         Tab::Scratch,
@@ -149,6 +150,40 @@ fn d_shows_the_diff_whatever_was_shown_last() {
     console.press("7 d");
     assert_eq!(console.model.screen, Screen::Log);
     assert!(console.said().contains("no agent"), "{}", console.said());
+}
+
+#[test]
+fn tampered_baseline_is_what_its_agent_opens_on() {
+    let fleet = || {
+        let mut console = four();
+        console.observe(vec![seen("alpha", State::Tampered)]);
+        console.press("gg");
+        console
+    };
+    let shows = |console: &Console| (console.model.agent.name.clone(), console.model.agent.tab);
+    let alpha = |tab| ("alpha".to_string(), tab);
+    for keys in ["Enter", "l", "2", ": a g e n t Space a l p h a Enter"] {
+        let mut console = fleet();
+        console.press(keys);
+        assert_eq!(shows(&console), alpha(Tab::Baseline), "{keys}");
+    }
+    // Whatever tab was used last; and it is not the tab of others then.
+    let mut console = fleet();
+    console.press("j Enter Tab Tab q gg Enter");
+    assert_eq!(shows(&console), alpha(Tab::Baseline));
+    console.press("d");
+    assert_eq!(shows(&console), alpha(Tab::Diff));
+    console.press("q Enter q j Enter");
+    assert_eq!(shows(&console), ("charlie".to_string(), Tab::Diff));
+    // In the result of a run as well.
+    let mut console = fleet();
+    console.plan("j X", plan(&[("charlie", State::Drifted)]));
+    console.type_line("reset 1");
+    console.press("Enter");
+    let refused = report(&[("alpha", Outcome::Refused, Some("TAMPERED"))]);
+    console.send(Msg::Ended(Box::new(refused)));
+    console.press("Enter");
+    assert_eq!(shows(&console), alpha(Tab::Baseline));
 }
 
 #[test]

@@ -103,6 +103,7 @@ fn palette_opens_tabs_and_screens() {
         ("diff", Tab::Diff),
         ("scratch", Tab::Scratch),
         ("facts", Tab::Facts),
+        ("baseline", Tab::Baseline),
         ("history", Tab::History),
     ];
     // Of the agent under the cursor, also from where there is none; of the one that is

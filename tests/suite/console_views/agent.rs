@@ -133,6 +133,37 @@ fn agent_without_a_baseline() {
 }
 
 #[test]
+fn agent_whose_baseline_was_tampered_with() {
+    picture("agent_baseline", |console| {
+        console.press("gg Enter");
+        console.texts("billing-bot", &memory(|text| text, NOTES), None);
+        console.pass(Duration::from_secs(1));
+    });
+    for size in SIZES {
+        let mut console = herd();
+        console.send(Msg::Resize(size.0, size.1));
+        let shown = drawn(&console, "terminal");
+        assert!(
+            shown.contains(" Enter shows what differs from the last version"),
+            "{shown}"
+        );
+        console.press("gg Enter");
+        console.texts("billing-bot", &memory(|text| text, NOTES), None);
+        let shown = drawn(&console, "terminal");
+        for told in [
+            "uid 1004",
+            "written 2026-02-12",
+            "changed 2026-03-14",
+            "billing-bot-eu",
+        ] {
+            assert!(shown.contains(told), "{told}: {shown}");
+        }
+        assert!(shown.contains("when in a hurry‹U+200B›"), "{shown}");
+        assert!(shown.contains("without approval"), "{shown}");
+    }
+}
+
+#[test]
 fn agent_whose_texts_are_on_their_way() {
     picture("agent_waiting", |console| {
         console.press("j d");

@@ -55,7 +55,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, mut y: u16) {
         skip = 0;
         index += 1;
     }
-    if agent.copied.is_some() && agent.tab != Tab::History {
+    if agent.is_copy() {
         canvas.dim(area);
     }
 }

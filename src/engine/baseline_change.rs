@@ -1,0 +1,190 @@
+//! What changed in a baseline file: the file as it stands there against the last version
+//! of it whose bytes are known, with what there is to know before it is accepted.
+//!
+//! It reads and judges nothing of memories, and changes nothing.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use chrono::{DateTime, FixedOffset};
+
+use super::Engine;
+use crate::baseline::seal::Seal;
+use crate::baseline::{self, Shelf};
+use crate::config::Agent;
+use crate::digest::Digest;
+use crate::error::Result;
+
+/// The form of times for people.
+const TIME: &str = "%Y-%m-%d %H:%M:%S";
+
+/// A baseline file against the last version of it that is known.
+#[derive(Clone, Debug)]
+pub struct BaselineChange {
+    /// The file.
+    pub path: PathBuf,
+    /// What it holds, or why it cannot be read.
+    pub file: Result<Vec<u8>>,
+    /// Whose it is and when it changed; none where nothing stands there.
+    pub owner: Option<FileOwner>,
+    /// Why resets refuse it, if they do.
+    pub refused: Option<String>,
+    /// What it is compared with; none where no bytes of a version are kept.
+    pub known: Option<KnownVersion>,
+    /// The digest in the seal, where the file is another version and the bytes of that
+    /// one are not kept.
+    pub unkept: Option<Digest>,
+    /// The agents that have this baseline: their next reset would give it to them.
+    pub agents: Vec<String>,
+}
+
+/// A version of a baseline whose bytes are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownVersion {
+    /// Its digest.
+    pub digest: Digest,
+    /// Its bytes.
+    pub bytes: Arc<Vec<u8>>,
+    /// Where they are kept.
+    pub path: PathBuf,
+    /// Whether it is the one that was sealed; else it is the one pushed last.
+    pub is_sealed: bool,
+}
+
+/// Whose a file is, and when it changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileOwner {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+    /// Permissions, with the set-user, set-group and sticky bits.
+    pub mode: u32,
+    /// When its content was written, as far as nobody set that time.
+    pub written: DateTime<FixedOffset>,
+    /// When the file changed in any way, which nobody can set.
+    pub changed: DateTime<FixedOffset>,
+}
+
+impl BaselineChange {
+    /// Whether the file is the version that it is compared with.
+    pub fn is_equal(&self) -> bool {
+        let known = self.known.as_ref();
+        let file = self.file.as_ref().ok();
+        file.zip(known)
+            .is_some_and(|(file, known)| *file == *known.bytes)
+    }
+
+    /// What there is to know beside the difference, in sentences.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        // That it is not the sealed version shows by itself.
+        let is_shown = self.known.as_ref().is_some_and(|known| known.is_sealed);
+        let refused = self.refused.as_ref().filter(|_| !is_shown);
+        notes.extend(refused.map(|why| format!("resets are BLOCKED: {why}")));
+        notes.extend(self.owner.map(|owner| owner.sentence()));
+        notes.push(match &self.known {
+            Some(known) => known.sentence(),
+            None => "no version of it is kept to compare it with".to_string(),
+        });
+        notes.extend(self.unkept.map(|sealed| {
+            let digest = sealed.short(8);
+            format!("no bytes of the sealed version {digest}… are kept")
+        }));
+        let agents = self.agents.join(", ");
+        notes.push(match self.refused {
+            Some(_) => format!("without the seal the next reset would give it to: {agents}"),
+            None => format!("the next reset gives it to: {agents}"),
+        });
+        notes
+    }
+}
+
+impl KnownVersion {
+    fn sentence(&self) -> String {
+        let which = match self.is_sealed {
+            true => "sealed version",
+            false => "last pushed version",
+        };
+        let digest = self.digest.short(8);
+        format!("compared with the {which} {digest}…")
+    }
+}
+
+impl FileOwner {
+    fn of(path: &Path, like: DateTime<FixedOffset>) -> Option<FileOwner> {
+        let meta = fs::symlink_metadata(path).ok()?;
+        let time = |seconds, nanoseconds: i64| {
+            let time = DateTime::from_timestamp(seconds, nanoseconds.try_into().unwrap_or(0));
+            Some(time?.with_timezone(like.offset()))
+        };
+        Some(FileOwner {
+            uid: meta.uid(),
+            gid: meta.gid(),
+            mode: meta.mode() & 0o7777,
+            written: time(meta.mtime(), meta.mtime_nsec())?,
+            changed: time(meta.ctime(), meta.ctime_nsec())?,
+        })
+    }
+
+    fn sentence(&self) -> String {
+        let (uid, gid, mode) = (self.uid, self.gid, self.mode);
+        let [written, changed] = [self.written, self.changed].map(|it| it.format(TIME));
+        let mut text = format!("file of uid {uid}, gid {gid}, mode {mode:04o}, written {written}");
+        // Who sets the one back cannot set the other.
+        if (self.changed - self.written).num_seconds().abs() > 1 {
+            text.push_str(&format!(", changed {changed}"));
+        }
+        text
+    }
+}
+
+impl Engine {
+    /// The baseline file of an agent against the version that was sealed, where its
+    /// bytes are kept, else against the one that was pushed last. Reads the file again.
+    pub fn baseline_change(&self, agent: &Agent) -> BaselineChange {
+        let general = &self.config().general;
+        let path = general.baseline_dir.join(&agent.baseline);
+        let refusal = Shelf::new(general).load(agent).err();
+        let file = baseline::inspect(general, agent).map(|found| found.bytes);
+        let current = file.as_ref().ok().map(|bytes| Digest::of(bytes));
+        let seal = Seal::read(&general.baseline_dir).ok().flatten();
+        let sealed = seal.and_then(|seal| seal.expected(&agent.baseline));
+        // What is sealed as it stands there is measured by what was pushed.
+        let differs = sealed.filter(|sealed| Some(*sealed) != current);
+        let users = self.config().agents.iter();
+        let users = users.filter(|it| it.baseline == agent.baseline);
+        let users: Vec<&Agent> = users.collect();
+        let known = differs.and_then(|sealed| self.kept_version(sealed, true));
+        let known = known.or_else(|| {
+            let others = users.iter().filter(|it| it.name != agent.name);
+            let mut names = std::iter::once(&agent).chain(others).map(|it| &it.name);
+            names.find_map(|name| {
+                let pushed = self.history(name).ok()?.pushed;
+                self.kept_version(*pushed.first()?, false)
+            })
+        });
+        let is_known = known.as_ref().is_some_and(|known| known.is_sealed);
+        BaselineChange {
+            owner: FileOwner::of(&path, self.clock().now()),
+            file,
+            refused: refusal.map(|refusal| refusal.error().to_string()),
+            unkept: differs.filter(|_| !is_known),
+            known,
+            agents: users.into_iter().map(|it| it.name.clone()).collect(),
+            path,
+        }
+    }
+
+    fn kept_version(&self, digest: Digest, is_sealed: bool) -> Option<KnownVersion> {
+        let bytes = self.versions.get(digest).ok()?;
+        Some(KnownVersion {
+            path: self.versions.path(digest),
+            digest,
+            bytes,
+            is_sealed,
+        })
+    }
+}
