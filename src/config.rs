@@ -388,6 +388,8 @@ pub enum Place {
     Local {
         /// The memory, absolute.
         memory: PathBuf,
+        /// Whether it may be written where it is, if nothing can replace it.
+        accept_in_place: bool,
     },
     /// On a host that is reached over SSH.
     Remote {
@@ -401,6 +403,9 @@ pub enum Place {
         accept_weaker: Vec<Extension>,
     },
 }
+
+/// What `accept_weaker` calls writing a memory that is a mount point where it is.
+pub const IN_PLACE: &str = "in-place";
 
 /// An extension of SFTP, OpenSSH's, without which replacing a memory promises
 /// less.
@@ -462,12 +467,23 @@ impl Place {
         }
     }
 
+    /// Whether the memory may be written where it is, if nothing can replace it.
+    pub fn accepts_in_place(&self) -> bool {
+        matches!(
+            self,
+            Place::Local {
+                accept_in_place: true,
+                ..
+            }
+        )
+    }
+
     /// The same for two places that are the same file, as far as the config can
     /// tell: host, port, user and path. Different users see the same file on a host,
     /// unless the path starts at their home.
     pub fn file(&self) -> (String, u16, &str, PathBuf) {
         match self {
-            Place::Local { memory } => (String::new(), 0, "", memory.clone()),
+            Place::Local { memory, .. } => (String::new(), 0, "", memory.clone()),
             Place::Remote { host, memory, .. } => {
                 let parts = memory.strip_prefix("~").unwrap_or(memory).components();
                 let path: PathBuf = parts.filter(|it| *it != Component::CurDir).collect();
@@ -484,7 +500,7 @@ impl Place {
 
     /// The memory, on whatever machine.
     pub fn memory(&self) -> &Path {
-        let (Place::Local { memory } | Place::Remote { memory, .. }) = self;
+        let (Place::Local { memory, .. } | Place::Remote { memory, .. }) = self;
         memory
     }
 }

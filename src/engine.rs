@@ -65,6 +65,7 @@ use ledger::{Backwards, History, Ledger};
 use memory::{Baseline, Boundary, Rule};
 use observe::Cached;
 use sharing::Sharing;
+pub use weaker::in_place_cost;
 
 /// How many earlier versions of its baseline are tried on a memory.
 const EARLIER: usize = 8;

@@ -62,9 +62,17 @@ fn lease(file: BorrowedFd<'_>, kind: libc::c_int) -> Lease {
 /// Whether a lease that was granted is still whole, that is, whether nobody
 /// waits for it to go (fcntl(2), `F_GETLEASE`).
 pub fn lease_is_whole(file: BorrowedFd<'_>) -> bool {
+    get_lease(file) == libc::F_RDLCK
+}
+
+/// The same of a lease that [`take_write_lease`] was granted.
+pub fn write_lease_is_whole(file: BorrowedFd<'_>) -> bool {
+    get_lease(file) == libc::F_WRLCK
+}
+
+fn get_lease(file: BorrowedFd<'_>) -> libc::c_int {
     // SAFETY: F_GETLEASE takes no argument.
-    let kind = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) };
-    kind == libc::F_RDLCK
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) }
 }
 
 /// Gives a lease back; whoever waited may open the file now.

@@ -255,10 +255,8 @@ pub trait Folder: Send {
     /// [`Folder::displaced_names`] afterwards, also when this fails. At every
     /// instant the memory is wholly the old or wholly the new file; where the
     /// file system cannot exchange, it is absent for microseconds, and
-    /// [`Method::TakeAway`] says so; one that is a mount point of its own is
-    /// written in place, which a crash can cut short, and [`Method::InPlace`] says
-    /// so; where it could be neither written nor put back, this fails with
-    /// [`Cause::HalfWritten`]. When this returns, what stands at the memory's name
+    /// [`Method::TakeAway`] says so. One that is a mount point of its own cannot be
+    /// replaced: then this fails with [`Cause::MountPoint`]. When this returns, what stands at the memory's name
     /// is the file `new` that was staged, or its content. An agent that replaces it meanwhile, or
     /// puts a file of its own at the staged name before, makes this fail with
     /// [`Cause::Moved`] without anything being lost.
@@ -271,6 +269,15 @@ pub trait Folder: Send {
         let message = format!("{kept} can only be put back by hand");
         let error = Error::new(Kind::Conflict, message);
         Err(TransportError::new(Cause::Caller, error))
+    }
+
+    /// Writes the linked file's content over a memory that is a mount point, while
+    /// nobody else has it open. A crash can cut that short. Where the memory could be
+    /// neither written nor put back, or where somebody else may have written to it in
+    /// between, this fails with [`Cause::HalfWritten`], and what it held stands beside it.
+    fn write_in_place(&self, _staged: &str, _new: Identity) -> Result<Swapped, TransportError> {
+        let error = Error::new(Kind::Internal, "it is no mount point of this machine");
+        Err(TransportError::new(Cause::Refused, error))
     }
 
     /// Takes the memory away to [`Folder::new_name`] of `staged`, which is free,
@@ -551,8 +558,10 @@ pub enum Cause {
     /// Somebody has a lease on the file, which keeps everybody else from opening
     /// it. Whoever holds one for a good reason gives it back at once.
     Leased,
-    /// A memory that is written in place was left half written, or perhaps not
-    /// on the disk: what that needs to be put right stands beside it. To try that
+    /// The memory is a mount point of its own, which nothing can replace.
+    MountPoint,
+    /// A memory that is written in place was left half written, perhaps not on the
+    /// disk, or perhaps with something of somebody else's overwritten: what that needs to be put right stands beside it. To try that
     /// at once would meet the same trouble, so it is for the next run.
     HalfWritten,
     /// The host, or the file system, did not answer.
@@ -601,7 +610,7 @@ impl TransportError {
     pub fn kind(&self) -> Kind {
         match self.cause {
             Cause::Caller => self.error.kind(),
-            Cause::Moved => Kind::Conflict,
+            Cause::Moved | Cause::MountPoint => Kind::Conflict,
             Cause::HostKey => Kind::Integrity,
             _ => Kind::Host,
         }

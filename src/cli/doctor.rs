@@ -369,7 +369,7 @@ fn link(report: &mut Report, what: &str, path: &Path) -> bool {
 
 fn local(agent: &Agent) -> Option<&Path> {
     match &agent.place {
-        Place::Local { memory } => Some(memory),
+        Place::Local { memory, .. } => Some(memory),
         Place::Remote { .. } => None,
     }
 }
@@ -414,11 +414,16 @@ fn about_agents(report: &mut Report, config: &Config, transport: &dyn Transport)
         let folder = memory.parent().unwrap_or(memory);
         let opened = transport.open(memory);
         let outlook = opened.map_or(Outlook::Clear, |folder| folder.outlook());
-        in_place += usize::from(outlook == Outlook::InPlace);
+        let cost = engine::in_place_cost(agent, &outlook);
+        in_place += usize::from(matches!(cost, Ok(Some(_))));
+        let refused = match outlook {
+            Outlook::Refused(error) => Some(error),
+            _ => cost.err(),
+        };
         match fs::metadata(folder) {
             Ok(meta) if meta.is_dir() => {
                 let linked = link(report, &format!("the folder of {name},"), folder);
-                if let Outlook::Refused(error) = outlook {
+                if let Some(error) = refused {
                     report.error(&error.context(name));
                 } else if let Some((why, hint)) =
                     unwritable(folder, "run this as root, or as the agent's user")
@@ -463,7 +468,7 @@ fn about_agents(report: &mut Report, config: &Config, transport: &dyn Transport)
                 count(in_place, "agent")
             ),
             "a crash at that moment leaves one half written until the next run; mount \
-             their folders instead",
+             their directories instead",
         );
     }
 }

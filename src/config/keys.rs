@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
-use super::{Extension, tidy};
+use super::{Extension, IN_PLACE, tidy};
 
 /// Where a key may stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +131,7 @@ const WEAKER: Shape = Shape::Words(&[
     Extension::PosixRename.word(),
     Extension::Hardlink.word(),
     Extension::Fsync.word(),
+    IN_PLACE,
 ]);
 const SEAL: Shape = Shape::Choice(&["if-present", "always", "signed", "never"]);
 
@@ -168,7 +169,7 @@ pub(super) const KEYS: &[KeyDoc] = &[
     key(Scope::Agent, "every", Shape::Text, "", "how often the agent's timer runs, such as 3h"),
     key(Scope::Remote, "remote_poll", POLL, "", "as in [general], for this agent"),
     key(Scope::Remote, "remote_timeout", TIMEOUT, "", "as in [general], for this agent's host: of several the longest holds"),
-    key(Scope::Remote, "accept_weaker", WEAKER, "", "what its host's SFTP server may lack, such as fsync; a plan says what that costs"),
+    key(Scope::Agent, "accept_weaker", WEAKER, "", "weaker promises: what its host's SFTP server may lack, such as fsync; in-place for a memory that is a mount point"),
 ];
 
 /// The original's name of a key, and ours.

@@ -83,7 +83,7 @@ impl<'c> Check<'c> {
 
     fn agent_directories(&self) -> Directories<'c> {
         let local = |agent: &'c Agent| match &agent.place {
-            Place::Local { memory } => Some((agent, memory.parent()?.to_path_buf())),
+            Place::Local { memory, .. } => Some((agent, memory.parent()?.to_path_buf())),
             Place::Remote { .. } => None,
         };
         let agents = self.config.agents.iter().filter_map(local);

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use super::ini::{self, Item, Report, Spot};
 use super::keys::{Base, KEYS, Scope, Shape, Value, canonical, closest};
 use super::{
-    Agent, Config, Entry, Env, Extension, General, Host, Level, Origin, Place, Problems, Protect,
-    RequireSeal, tidy,
+    Agent, Config, Entry, Env, Extension, General, Host, IN_PLACE, Level, Origin, Place, Problems,
+    Protect, RequireSeal, tidy,
 };
 
 /// Sections that are no agents, unless they have one of [`AGENT_MARKS`].
@@ -381,6 +381,18 @@ impl Reader<'_> {
                 _ => {}
             }
         }
+        if let Some(Slot::Set(Value::Text(words), spot)) = slots.get("accept_weaker") {
+            let (stands, idle): (_, &dyn Fn(&&str) -> bool) = match place {
+                Scope::Local => ("on this machine", &|word| *word != IN_PLACE),
+                _ => ("on another host", &|word| *word == IN_PLACE),
+            };
+            for word in words.split(", ").filter(idle) {
+                let message =
+                    format!("`accept_weaker = {word}` does nothing for an agent {stands}");
+                self.report
+                    .warn(spot, message, Some("remove it".to_string()));
+            }
+        }
         if let Some(Slot::Set(Value::Text(word), spot)) = slots.get("require_seal")
             && word == "signed"
             && !given(slots, "seal_signers")
@@ -536,6 +548,7 @@ impl Resolved {
             },
             _ => Place::Local {
                 memory: self.path("memory_file").unwrap_or_default(),
+                accept_in_place: self.has_word("accept_weaker", IN_PLACE),
             },
         };
         Agent {
@@ -552,9 +565,14 @@ impl Resolved {
     }
 
     fn extensions(&self, key: &str) -> Vec<Extension> {
-        let words = self.text(key).unwrap_or_default();
-        let listed = |it: &Extension| words.split(", ").any(|word| word == it.word());
+        let listed = |it: &Extension| self.has_word(key, it.word());
         Extension::ALL.into_iter().filter(listed).collect()
+    }
+
+    /// Whether a word is in the list of a key.
+    fn has_word(&self, key: &str, word: &str) -> bool {
+        let words = self.text(key).unwrap_or_default();
+        words.split(", ").any(|it| it == word)
     }
 
     fn protect(&self) -> Protect {

@@ -47,7 +47,13 @@ fn hash_inside_a_value_does_not_cut_it() {
     assert_eq!(config.general.separator, "###");
     assert_eq!(config.agents[0].baseline, "b#.md");
     let memory = PathBuf::from("/srv/a#1/M.md");
-    assert_eq!(config.agents[0].place, Place::Local { memory });
+    assert_eq!(
+        config.agents[0].place,
+        Place::Local {
+            memory,
+            accept_in_place: false,
+        }
+    );
     assert!(config.warnings.is_empty());
 }
 
@@ -55,7 +61,7 @@ fn hash_inside_a_value_does_not_cut_it() {
 fn a_hash_behind_white_space_cuts_and_says_so_when_it_looks_like_data() {
     let agent_at = |value: &str| {
         let config = good(&format!("[bot]\nmemory_file = {value}\nbaseline = b.md\n"));
-        let Place::Local { memory } = config.agents[0].place.clone() else {
+        let Place::Local { memory, .. } = config.agents[0].place.clone() else {
             panic!("the agent is local");
         };
         (memory.display().to_string(), config.warnings.len())
@@ -345,6 +351,7 @@ fn a_local_agent_has_its_own_values_or_the_fleets() {
         name: "a".into(),
         place: Place::Local {
             memory: "/srv/fleet/m.md".into(),
+            accept_in_place: false,
         },
         baseline: "x/a.md".into(),
         archive_subdir: "a".into(),
@@ -358,6 +365,7 @@ fn a_local_agent_has_its_own_values_or_the_fleets() {
         name: "b".into(),
         place: Place::Local {
             memory: "/home/op/b.md".into(),
+            accept_in_place: false,
         },
         baseline: "b.md".into(),
         archive_subdir: "x/y".into(),
@@ -469,6 +477,30 @@ fn what_a_host_may_lack_is_a_list() {
         let problems = with(list).unwrap_err().to_string();
         assert!(problems.contains("accept_weaker"), "{list}: {problems}");
     }
+}
+
+#[test]
+fn weaker_promises_of_another_place_do_nothing() {
+    let with = |place: &str, list: &str| {
+        good(&format!(
+            "[r]\n{place}\nbaseline=r.md\naccept_weaker={list}\n"
+        ))
+    };
+    let warnings = |config: &Config| {
+        let all = config.warnings.iter().map(ToString::to_string);
+        all.filter(|it| it.contains("does nothing")).count()
+    };
+    let (local, remote) = ("memory_file=m.md", "remote_host=h\nremote_memory=m.md");
+    let config = with(local, "in-place");
+    assert!(config.agents[0].place.accepts_in_place());
+    assert_eq!(warnings(&config), 0);
+    let config = with(local, "fsync, hardlink");
+    assert!(!config.agents[0].place.accepts_in_place());
+    assert_eq!(warnings(&config), 2);
+    let config = with(remote, "fsync, in-place");
+    assert!(!config.agents[0].place.accepts_in_place());
+    assert_eq!(config.agents[0].place.accept_weaker(), [Extension::Fsync]);
+    assert_eq!(warnings(&config), 1);
 }
 
 #[test]

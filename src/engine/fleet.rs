@@ -540,7 +540,7 @@ fn meanings(engine: &Engine) -> HashMap<PathBuf, Vec<Meaning>> {
         }
     };
     for agent in &config.agents {
-        if let Place::Local { memory } = &agent.place {
+        if let Place::Local { memory, .. } = &agent.place {
             add(memory, Touched::Agent(agent.name.clone()));
         }
         let baseline = config.general.baseline_dir.join(&agent.baseline);

@@ -25,10 +25,6 @@ use crate::transport::{Odd, Outlook};
 /// Why there is nothing to do.
 pub(super) const EQUAL: &str = "already equal to its baseline";
 
-/// What a plan says of a memory that is a mount point of its own.
-const IN_PLACE: &str = "it is a mount point of its own and is written in place: a crash at that \
-     moment leaves it half written until the next run";
-
 /// Why a protected agent is refused.
 pub const READ_ONLY: &str = "protected as read-only";
 
@@ -462,10 +458,10 @@ impl Engine {
         if agent.place.host().is_some() {
             weaker.insert(0, weaker::ELSEWHERE.to_string());
         }
-        match folder.outlook() {
-            Outlook::Clear => {}
-            Outlook::InPlace => notes.push(IN_PLACE.to_string()),
-            Outlook::Refused(error) => return Err(error),
+        let outlook = folder.outlook();
+        weaker.extend(weaker::in_place_cost(agent, &outlook)?);
+        if let Outlook::Refused(error) = outlook {
+            return Err(error);
         }
         match &seen.odd {
             Some(Odd::Directory) => notes.push(

@@ -2,13 +2,40 @@
 //! operator accepts that.
 
 use super::Engine;
-use crate::config::{Agent, Extension};
+use crate::config::{Agent, Extension, IN_PLACE};
 use crate::error::{Error, Kind, Result};
-use crate::transport::Folder;
+use crate::transport::{Folder, Outlook};
 
 /// What is weaker wherever a memory is reached over SFTP, whoever serves it.
 pub(super) const ELSEWHERE: &str = "on other hosts a memory is absent for a moment, loses extended \
      attributes and access lists, and two looks take the place of a lease on open files";
+
+/// What writing a memory where it is promises less, for people; none where it can be
+/// replaced.
+///
+/// # Errors
+/// That the config does not accept it.
+pub fn in_place_cost(agent: &Agent, outlook: &Outlook) -> Result<Option<String>> {
+    let memory = agent.place.memory().display();
+    match (outlook, agent.place.accepts_in_place()) {
+        (Outlook::Clear | Outlook::Refused(_), _) => Ok(None),
+        (Outlook::InPlace, true) => Ok(Some(format!(
+            "{memory} is a mount point of its own and is written in place: a crash at that \
+             moment leaves it half written until the next run, and where this machine or \
+             process stands still then, what an agent writes may be overwritten"
+        ))),
+        (Outlook::InPlace, false) => {
+            let message =
+                format!("{memory} is a mount point of its own, so nothing can replace it");
+            let hint = format!(
+                "mount its directory instead; `accept_weaker = {IN_PLACE}` in [{}] has it written \
+                 where it is, which is not crash-safe",
+                agent.name
+            );
+            Err(Error::new(Kind::Conflict, message).hint(hint))
+        }
+    }
+}
 
 /// What changing this agent's memory promises less because of what its host lacks,
 /// for people.

@@ -399,6 +399,11 @@ impl Folder for BoundedFolder {
         self.call(move |folder| folder.swap(&staged, new))
     }
 
+    fn write_in_place(&self, staged: &str, new: Identity) -> Result<Swapped, TransportError> {
+        let staged = staged.to_string();
+        self.call(move |folder| folder.write_in_place(&staged, new))
+    }
+
     fn put_back(&self, kept: &str) -> Result<Swapped, TransportError> {
         let kept = kept.to_string();
         self.call(move |folder| folder.put_back(&kept))

@@ -454,9 +454,10 @@ impl LocalFolder {
                 "if it or its folder is immutable or append-only: chattr -ia {}",
                 path.display()
             ))),
-            Errno::BUSY => refused(error.hint(
-                "it is a mount point of its own; mount the folder it lies in instead of the file",
-            )),
+            Errno::BUSY => TransportError::new(
+                Cause::MountPoint,
+                error.hint("it is a mount point of its own; mount its directory instead"),
+            ),
             _ => refused(error),
         }
     }
@@ -593,7 +594,6 @@ impl Folder for LocalFolder {
                     break;
                 }
                 Ok(None) => {}
-                Err(Errno::BUSY) => return self.write_in_place(staged, new),
                 Err(errno) => return Err(self.replace_error(errno)),
             }
         }
@@ -604,6 +604,11 @@ impl Folder for LocalFolder {
             Some(method) if found == Some(new) => Ok(Swapped { method, displaced }),
             _ => Err(moved(&self.memory())),
         }
+    }
+
+    fn write_in_place(&self, staged: &str, new: Identity) -> Result<Swapped, TransportError> {
+        self.changed.set(true);
+        self.overwrite(staged, new)
     }
 
     fn put_back(&self, kept: &str) -> Result<Swapped, TransportError> {

@@ -5,12 +5,16 @@ use std::fs::{self, File};
 use std::io::Write;
 
 use super::crash::{is_killed, kill, report};
-use super::fixture::{BASELINE, full};
+use super::fixture::{BASELINE, full, is_apart};
 use super::mounts::{Mount, may_mount};
 use super::scene::{Had, Scene, said};
-use super::trace::{self, Call, can_trace, sample};
+use super::tools::alone;
+use super::trace::{self, Call, Stepper, can_trace, sample};
 
 const RESET: &[&str] = &["reset", "--all"];
+
+/// What an agent writes at a bad moment.
+const NOTE: &[u8] = b"- in between\n";
 
 /// Longer than the baseline, so that a memory can be half the one, half the
 /// other.
@@ -26,6 +30,15 @@ struct Mounted {
 
 impl Mounted {
     fn new() -> Mounted {
+        let mounted = Mounted::not_accepted();
+        let config = mounted.scene.fleet.config();
+        let mut config = fs::OpenOptions::new().append(true).open(config).unwrap();
+        config.write_all(b"accept_weaker = in-place\n").unwrap();
+        mounted
+    }
+
+    /// The same without the word of the config that accepts it.
+    fn not_accepted() -> Mounted {
         let scene = Scene::new(&[("scout", Had::scratch(&notes()))]);
         let outside = scene.fleet.root.join("outside.md");
         let memory = scene.fleet.memory("scout");
@@ -87,6 +100,124 @@ fn a_memory_that_is_a_mount_point_is_written_in_place_and_put_back() {
     assert_eq!(mounted.bytes(), before);
     assert!(fleet.litter("scout").is_empty());
     drop(mounted.mount);
+}
+
+#[test]
+fn mount_point_is_refused_unless_accepted() {
+    if !may_mount("in_place::mount_point_is_refused_unless_accepted") {
+        return;
+    }
+    let mounted = Mounted::not_accepted();
+    let fleet = &mounted.scene.fleet;
+    let before = mounted.bytes();
+    for words in [RESET, &["reset", "scout", "--dry-run"]] {
+        let output = fleet.run(words);
+        assert_eq!(
+            output.status.code(),
+            Some(6),
+            "{words:?}: {}",
+            said(&output)
+        );
+        let hint = "`accept_weaker = in-place` in [scout]";
+        assert!(said(&output).contains(hint), "{}", said(&output));
+    }
+    let output = fleet.run(&["doctor"]);
+    assert!(!output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("accept_weaker"), "{}", said(&output));
+    assert_eq!(mounted.bytes(), before);
+    assert!(fleet.entries("scout").is_empty());
+    assert!(fleet.litter("scout").is_empty());
+    assert!(fleet.pending().is_empty());
+    drop(mounted.mount);
+}
+
+/// How long the kernel lets a lease last that somebody waits for: of the whole
+/// machine, until this is dropped.
+struct LeaseBreakTime(String);
+
+const LEASE_BREAK_TIME: &str = "/proc/sys/fs/lease-break-time";
+
+impl LeaseBreakTime {
+    /// None where that may not be changed.
+    fn set(seconds: &str) -> Option<LeaseBreakTime> {
+        let before = fs::read_to_string(LEASE_BREAK_TIME).ok()?;
+        match fs::write(LEASE_BREAK_TIME, seconds) {
+            Ok(()) => Some(LeaseBreakTime(before)),
+            Err(error) => {
+                println!("skipped: the time of leases cannot be changed: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for LeaseBreakTime {
+    fn drop(&mut self) {
+        let _ = fs::write(LEASE_BREAK_TIME, &self.0);
+    }
+}
+
+/// The program stands still behind a call that it makes while it has the lease, and
+/// an agent writes meanwhile: either nothing of that is lost, or the run says so.
+#[test]
+fn write_into_a_frozen_reset_is_kept_or_told() {
+    // Others rely on leases that last.
+    let _alone = (!is_apart()).then(alone);
+    if !may_mount("in_place::write_into_a_frozen_reset_is_kept_or_told") || !can_trace() {
+        return;
+    }
+    let calls = || {
+        let mounted = Mounted::new();
+        let scene = &mounted.scene;
+        trace::record(&scene.fleet, &scene.log, RESET).1
+    };
+    let calls = calls();
+    let at = |what: &str| calls.iter().position(|call| call.text.contains(what));
+    let from = at("F_SETLEASE, F_WRLCK").unwrap();
+    let to = at("F_SETLEASE, F_UNLCK").unwrap();
+    let Some(time) = LeaseBreakTime::set("1") else {
+        return;
+    };
+    let (mut kept, mut told) = (0, 0);
+    for call in &calls[from..to] {
+        let mounted = Mounted::new();
+        let fleet = &mounted.scene.fleet;
+        let options = trace::inject(&call.name, "signal=STOP", call.nth, false);
+        let mut run = Stepper::start(fleet, &options, RESET);
+        if run.stop().is_none() {
+            continue;
+        }
+        // It waits for a second, and is let in.
+        let memory = fs::OpenOptions::new()
+            .append(true)
+            .open(fleet.memory("scout"));
+        memory.unwrap().write_all(NOTE).unwrap();
+        run.go_on();
+        assert_eq!(run.stop(), None);
+        let record = mounted.scene.records().pop().unwrap();
+        let is_told = record["note"]
+            .as_str()
+            .unwrap_or("")
+            .contains("may be overwritten");
+        told += usize::from(is_told);
+        if is_told {
+            assert_eq!(record["outcome"], "failed", "{record}");
+        }
+        // The next run puts it right in any case.
+        let output = fleet.run(RESET);
+        assert!(output.status.success(), "{}: {}", call.text, said(&output));
+        assert_eq!(mounted.bytes(), BASELINE.as_bytes(), "{}", call.text);
+        assert!(mounted.is_archived(), "{}", call.text);
+        assert!(fleet.litter("scout").is_empty(), "{}", call.text);
+        let entries = fleet.entries("scout");
+        let is_kept = entries.values().any(|entry| entry.ends_with(NOTE));
+        kept += usize::from(is_kept);
+        assert!(is_kept || is_told, "{}: {record}", call.text);
+        drop(mounted.mount);
+    }
+    drop(time);
+    println!("frozen in place: {kept} times kept, {told} times told");
+    assert!(kept > 0 && told > 0);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::thread;
 
 use crate::fixture::{BASELINE, Fleet, is_root};
 use crate::kernel::Lease;
-use crate::tools::{Running, ground};
+use crate::tools::{Running, alone, ground};
 
 /// What an agent does with its lease when somebody wants to open its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +135,7 @@ fn gets_around_nothing(answer: Answer) {
 
 #[test]
 fn an_agent_with_a_lease_does_not_get_around_its_reset() {
+    let _alone = alone();
     for answer in [Answer::Keeps, Answer::Renews, Answer::Dodges] {
         gets_around_nothing(answer);
     }
@@ -142,6 +143,7 @@ fn an_agent_with_a_lease_does_not_get_around_its_reset() {
 
 #[test]
 fn agents_with_leases_hold_up_nobody_else() {
+    let _alone = alone();
     let (_temporary, root) = ground(false);
     let agents = ["a1", "a2", "a3", "b1", "b2"];
     let Some((fleet, mut leases)) = leased(&root, &agents) else {

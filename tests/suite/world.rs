@@ -589,6 +589,10 @@ impl Folder for InterposedFolder {
         self.wrap("put_back", || self.inner.put_back(kept))
     }
 
+    fn write_in_place(&self, staged: &str, new: Identity) -> Result<Swapped, TransportError> {
+        self.wrap("write_in_place", || self.inner.write_in_place(staged, new))
+    }
+
     fn take_away(&self, aside: &str) -> Result<(), TransportError> {
         self.wrap("take_away", || self.inner.take_away(aside))
     }

@@ -149,7 +149,7 @@ fn memory(engine: &Engine, agent: &Agent, detail: &Detail) -> Vec<Fact> {
         },
     ));
     facts.push(plain("path", agent.place.memory().display().to_string()));
-    if let Place::Local { memory } = &agent.place
+    if let Place::Local { memory, .. } = &agent.place
         && let Ok(Ok(meta)) = metadata(engine, memory)
     {
         let mode = meta.mode() & 0o7777;

@@ -583,7 +583,9 @@ impl Run<'_> {
                     durable::sync_all(folder.unsynced())?;
                     Ok(Some(folder.swap(staged, built)?.method))
                 }
-                _ if folder.half_written(staged)? => Ok(Some(folder.swap(staged, built)?.method)),
+                _ if folder.half_written(staged)? => {
+                    Ok(Some(folder.write_in_place(staged, built)?.method))
+                }
                 // The new file has two names for a moment where it gets the
                 // memory's by a link.
                 _ if self.read_back(folder, event)? == Back::Same => Ok(match asides()? {

@@ -193,6 +193,8 @@ impl<'a> Run<'a> {
         for note in weaker::accepted(turn.agent, turn.folder.as_ref())? {
             turn.note(&note);
         }
+        // Before anything is archived of what is not going to be changed.
+        weaker::in_place_cost(turn.agent, &turn.folder.outlook())?;
         let mut changed = self.name(turn.agent, &mut taken, &mut turn.event)?;
         let before = turn.event.before.iter();
         let transaction = Transaction {
@@ -276,7 +278,14 @@ impl<'a> Run<'a> {
             }
             (Some(new), _) => {
                 turn.folder.link(&archived.staged)?;
-                turn.folder.swap(&archived.staged, new)?
+                let swapped = turn.folder.swap(&archived.staged, new);
+                let accepted = turn.agent.place.accepts_in_place();
+                match swapped {
+                    Err(error) if error.cause == Cause::MountPoint && accepted => {
+                        turn.folder.write_in_place(&archived.staged, new)?
+                    }
+                    swapped => swapped?,
+                }
             }
         };
         turn.event.method = Some(swapped.method);

@@ -3,16 +3,24 @@
 //! it open. What cannot be written is put back. A crash in the middle leaves it
 //! half written, and so does a disk that takes neither; the copy and the staged
 //! file that stand beside it then tell the next run to do it again.
+//!
+//! A write lease keeps others out, until the kernel ends it: some time after somebody
+//! asked for it, also of a process that was stopped meanwhile. So before each step and
+//! after the last it is looked whether that can have happened since the last look. If
+//! so, nothing more is written, and what cannot be excluded is said.
 
+use std::cell::Cell;
 use std::fs::File as StdFile;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
+use chrono::{DateTime, FixedOffset};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{LocalFolder, exists, identify, leases, moved, refused, unfinished};
+use crate::clock::Clock;
 use crate::durable::{self, NewFile};
 use crate::error::{Error, Kind, PathContext};
 use crate::sys::{self, Lease};
@@ -23,8 +31,11 @@ use crate::transport::{Cause, Folder, Identity, Method, Object, Swapped, Transpo
 const LARGEST: u64 = 64 << 20;
 
 /// How long others are kept from a memory, far below the 45 seconds that the
-/// kernel gives who holds a lease (`/proc/sys/fs/lease-break-time`).
+/// kernel usually gives who holds a lease.
 const LONGEST: Duration = Duration::from_secs(10);
+
+/// Where the kernel says how long that is, in seconds; 0 is for ever.
+const LEASE_BREAK_TIME: &str = "/proc/sys/fs/lease-break-time";
 
 /// How often is looked whether nobody has the memory open any more.
 const LOOKS: usize = 200;
@@ -43,11 +54,7 @@ impl LocalFolder {
     /// Copies the memory aside and writes the staged file's content into it.
     /// Whoever opens the memory while it is written waits. What cannot be written
     /// is put back from the copy.
-    pub(super) fn write_in_place(
-        &self,
-        staged: &str,
-        new: Identity,
-    ) -> Result<Swapped, TransportError> {
+    pub(super) fn overwrite(&self, staged: &str, new: Identity) -> Result<Swapped, TransportError> {
         let path = self.memory();
         let source = self.open(staged.as_ref())?.ok_or_else(|| moved(&path))?;
         if identify(&self.stat(&source, &self.at(staged))?) != new {
@@ -67,21 +74,28 @@ impl LocalFolder {
         // From here on nothing waits for the disk: the kernel lets a lease that
         // somebody waits for last only so long.
         let alone = self.keep_alone(&memory);
-        let end = self.clock.instant() + LONGEST;
-        let same = alone.and_then(|()| self.is_known(&memory, &source, &copy));
-        if !matches!(same, Ok(true)) {
-            // Nothing was written: the memory itself is all there is. But one that
-            // is half written already needs its copy.
-            if is_new {
-                self.remove(&copy_name)?;
+        let same = alone.and_then(|alone| {
+            let same = self.is_known(&memory, &source, &copy)?;
+            Ok((alone, same))
+        });
+        let alone = match same {
+            // Whoever wrote in between wrote to the memory itself, which is as it was.
+            Ok((alone, true)) if alone.is_certain() => alone,
+            same => {
+                // Nothing was written: the memory itself is all there is. But one that
+                // is half written already needs its copy.
+                if is_new {
+                    self.remove(&copy_name)?;
+                }
+                return Err(same.err().unwrap_or_else(|| moved(&path)));
             }
-            return Err(same.err().unwrap_or_else(|| moved(&path)));
-        }
-        let written = self.fill(&memory, &source, Some(end));
-        let put_back = written
-            .as_ref()
-            .err()
-            .map(|_| self.fill(&memory, &copy, None));
+        };
+        let end = Some(alone.since.get() + LONGEST);
+        let written = self.fill(&alone, &source, end);
+        let put_back = match &written {
+            Err(Unwritten::Failed(_)) => self.fill(&alone, &copy, None),
+            _ => Ok(()),
+        };
         sys::release_lease(memory.as_fd());
         let synced = fs::fsync(&memory).path("sync", &path);
         // Nobody may have it open for writing when it is settled, nor we.
@@ -93,38 +107,72 @@ impl LocalFolder {
                 method: Method::InPlace,
                 displaced: vec![copy_name, staged.to_string()],
             }),
-            (Err(error), Some(Ok(())), Ok(())) => {
+            (Err(Unwritten::Failed(error)), Ok(()), Ok(())) => {
                 self.remove(&copy_name)?;
                 Err(refused(error.hint("it is as it was")))
+            }
+            (Err(Unwritten::Frozen(frozen)), _, _) | (_, Err(Unwritten::Frozen(frozen)), _) => {
+                Err(self.half(
+                    &format!(
+                        "was written in place while others may have opened it: what they wrote \
+                         between {frozen} may be overwritten, what it held before is in \
+                         {copy_name} beside it"
+                    ),
+                    "this process was stopped for longer than a lease lasts",
+                ))
             }
             // A failed sync is final, so nothing is put back after it.
             (Ok(()), _, Err(error)) => Err(self.half(
                 "was written in place, but is perhaps not on the disk",
-                &error,
+                error.message(),
             )),
-            (Err(error), _, _) => Err(self.half(
+            (Err(Unwritten::Failed(error)), _, _) => Err(self.half(
                 &format!("is perhaps half written, and what it held is in {copy_name} beside it"),
-                &error,
+                error.message(),
             )),
         }
     }
 
-    /// Writes one file's content over the other's, in time.
-    fn fill(&self, to: &StdFile, from: &StdFile, end: Option<Instant>) -> Result<(), Error> {
+    /// Writes one file's content over the memory, in time.
+    fn fill(
+        &self,
+        alone: &Alone<'_>,
+        from: &StdFile,
+        end: Option<Instant>,
+    ) -> Result<(), Unwritten> {
         let path = self.memory();
-        let in_time = || match end.is_some_and(|end| self.clock.instant() >= end) {
-            true => Err(Error::from(self.stuck("and writing it takes too long"))),
-            false => Ok(()),
+        let step = || match (alone.is_certain(), end) {
+            (false, _) => Err(Unwritten::Frozen(alone.frozen())),
+            (true, Some(end)) if self.clock.instant() >= end => Err(Unwritten::Failed(
+                self.stuck("and writing it takes too long").into(),
+            )),
+            (true, _) => Ok(()),
         };
         let mut offset = 0;
-        self.read_all(from, &path, &mut |bytes| {
-            in_time()?;
-            to.write_all_at(bytes, offset).path("write", &path)?;
+        let mut failed = None;
+        let read = self.read_all(from, &path, &mut |bytes| {
+            let written = step().and_then(|()| {
+                let written = alone.memory.write_all_at(bytes, offset);
+                written.path("write", &path).map_err(Unwritten::Failed)
+            });
             offset += bytes.len() as u64;
-            Ok(())
-        })?;
-        in_time()?;
-        fs::ftruncate(to, offset).path("cut", &path)
+            written.map_err(|why| {
+                failed = Some(why);
+                Error::new(Kind::Internal, "the memory was not written")
+            })
+        });
+        match (failed, read) {
+            (Some(why), _) => return Err(why),
+            (None, Err(error)) => return Err(Unwritten::Failed(error.into())),
+            (None, Ok(_)) => {}
+        }
+        step()?;
+        let cut = fs::ftruncate(alone.memory, offset).path("cut", &path);
+        cut.map_err(Unwritten::Failed)?;
+        match alone.is_certain() {
+            true => Ok(()),
+            false => Err(Unwritten::Frozen(alone.frozen())),
+        }
     }
 
     /// The copy that a swap made which was cut short, if there is nothing in the
@@ -172,8 +220,8 @@ impl LocalFolder {
         Ok(known)
     }
 
-    fn half(&self, what: &str, why: &Error) -> TransportError {
-        let message = format!("{} {what}: {}", self.memory().display(), why.message());
+    fn half(&self, what: &str, why: &str) -> TransportError {
+        let message = format!("{} {what}: {why}", self.memory().display());
         let error = Error::new(Kind::Host, message).hint("the next run writes it again");
         TransportError::new(Cause::HalfWritten, error)
     }
@@ -200,17 +248,18 @@ impl LocalFolder {
     }
 
     /// Waits until nobody else has the memory open, and keeps it so.
-    fn keep_alone(&self, memory: &StdFile) -> Result<(), TransportError> {
+    fn keep_alone<'m>(&'m self, memory: &'m StdFile) -> Result<Alone<'m>, TransportError> {
         if let Some(why) = leases::obstacle(memory) {
             return Err(self.stuck(&format!("and nobody can be kept from writing it: {why}")));
         }
         for _ in 0..LOOKS {
+            let before = (self.clock.instant(), self.clock.now());
             let lease = match self.leases {
                 true => sys::take_write_lease(memory.as_fd()),
                 false => Lease::Unavailable,
             };
             match lease {
-                Lease::Granted => return Ok(()),
+                Lease::Granted => return Ok(Alone::new(memory, self.clock.as_ref(), before)),
                 Lease::Held => self.clock.sleep(Duration::from_millis(10)),
                 Lease::Unavailable => {
                     return Err(self.stuck("and there is no right to keep others from writing it"));
@@ -249,6 +298,67 @@ impl LocalFolder {
         file.folder().sync().map_err(refused)?;
         let copy = file.file().try_clone().path("open", &self.at(&name));
         Ok((name, copy.map_err(refused)?))
+    }
+}
+
+/// Why a memory was not written.
+enum Unwritten {
+    /// The system refused, or it took too long; nobody else had it open.
+    Failed(Error),
+    /// Somebody else may have written to it, in this time.
+    Frozen(String),
+}
+
+/// A memory that nobody else has open, as long as that is certain.
+struct Alone<'m> {
+    memory: &'m StdFile,
+    clock: &'m dyn Clock,
+    /// How long whoever wants to open it waits at least.
+    held: Duration,
+    /// When nobody waited yet.
+    since: Cell<Instant>,
+    time: Cell<DateTime<FixedOffset>>,
+}
+
+impl<'m> Alone<'m> {
+    /// A memory on which a write lease was granted after this time.
+    fn new(
+        memory: &'m StdFile,
+        clock: &'m dyn Clock,
+        (since, time): (Instant, DateTime<FixedOffset>),
+    ) -> Alone<'m> {
+        let seconds = std::fs::read_to_string(LEASE_BREAK_TIME);
+        let seconds: Option<u64> = seconds.ok().and_then(|it| it.trim().parse().ok());
+        Alone {
+            memory,
+            clock,
+            held: match seconds {
+                Some(0) => Duration::MAX,
+                // Half of it, for the kernel counts in ticks of its own.
+                Some(seconds) => Duration::from_secs(seconds) / 2,
+                None => Duration::ZERO,
+            },
+            since: Cell::new(since),
+            time: Cell::new(time),
+        }
+    }
+
+    /// Whether nobody else can have had it open until now.
+    fn is_certain(&self) -> bool {
+        let (now, time) = (self.clock.instant(), self.clock.now());
+        if sys::write_lease_is_whole(self.memory.as_fd()) {
+            self.since.set(now);
+            self.time.set(time);
+            return true;
+        }
+        // Somebody has asked for it since, and waits.
+        now.duration_since(self.since.get()) < self.held
+    }
+
+    /// The time in which somebody else may have had it open.
+    fn frozen(&self) -> String {
+        let (from, to) = (self.time.get(), self.clock.now());
+        format!("{} and {}", from.format("%H:%M:%S"), to.format("%H:%M:%S"))
     }
 }
 

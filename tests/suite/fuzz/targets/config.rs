@@ -67,7 +67,7 @@ fn agent_is_sound(agent: &Agent) {
     assert!(!agent.separator.is_empty() && !agent.separator.contains(['\n', '\r']));
     assert!(agent.max_memory_size > 0);
     let memory = match &agent.place {
-        Place::Local { memory } => {
+        Place::Local { memory, .. } => {
             assert!(memory.is_absolute());
             memory
         }
