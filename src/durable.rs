@@ -18,7 +18,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use crate::clock::Clock;
@@ -57,7 +57,31 @@ pub fn not_opened(errno: Errno, path: &Path) -> Error {
 
 /// Like [`open_folder`], with the bare error number.
 pub fn open_folder_raw(path: &Path, walk: Walk) -> rustix::io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    open_unlinked(path, walk, OFlags::RDONLY)
+}
+
+/// The status of what stands at a path, where no component leads through a link; the
+/// last one is not followed. Nothing is opened that a watch of the directory tells of,
+/// and no file system is asked that the path itself does not cross.
+///
+/// # Errors
+/// What the system answered; `ELOOP` or `ENOTDIR` for a link.
+pub fn stat_unlinked(path: &Path) -> rustix::io::Result<Stat> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return fs::lstat(path);
+    };
+    let parent = open_unlinked(parent, Walk::Kernel, OFlags::PATH)?;
+    fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+/// Whether a directory stands at a path that leads through no link.
+pub fn is_unlinked_directory(path: &Path) -> bool {
+    let stat = stat_unlinked(path);
+    stat.is_ok_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::Directory)
+}
+
+fn open_unlinked(path: &Path, walk: Walk, access: OFlags) -> rustix::io::Result<OwnedFd> {
+    let flags = access | OFlags::DIRECTORY | OFlags::CLOEXEC;
     if walk == Walk::Kernel {
         let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         match fs::openat2(fs::CWD, path, flags, Mode::empty(), resolve) {
@@ -75,10 +99,9 @@ pub fn open_folder_raw(path: &Path, walk: Walk) -> rustix::io::Result<OwnedFd> {
             other => other.as_os_str(),
         };
         let at = folder.as_ref().map_or(fs::CWD, AsFd::as_fd);
-        let access = if components.peek().is_none() {
-            OFlags::RDONLY
-        } else {
-            OFlags::PATH
+        let access = match components.peek() {
+            None => access,
+            Some(_) => OFlags::PATH,
         };
         let flags = access | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         folder = Some(fs::openat(at, name, flags, Mode::empty())?);
@@ -99,9 +122,30 @@ pub fn real_path(path: &Path) -> Option<PathBuf> {
     })
 }
 
+/// Where the first link in a path leads: the same path without that link. None where
+/// there is no link. What the link leads to is not looked at: it may be on a file system
+/// that hangs, and an agent may have made the link.
+pub fn without_first_link(path: &Path) -> Option<PathBuf> {
+    let mut outermost: Vec<&Path> = path.ancestors().collect();
+    outermost.reverse();
+    for prefix in outermost {
+        match fs::lstat(prefix).map(|stat| FileType::from_raw_mode(stat.st_mode)) {
+            Ok(FileType::Symlink) => {
+                let target = std::fs::read_link(prefix).ok()?;
+                let rest = path.strip_prefix(prefix).ok()?;
+                let led = prefix.parent()?.join(target);
+                return Some(led.components().chain(rest.components()).collect());
+            }
+            Ok(FileType::Directory) => {}
+            _ => return None,
+        }
+    }
+    None
+}
+
 fn not_followed(path: &Path) -> Error {
-    match real_path(path) {
-        Some(real) if real != path => Error::new(
+    match without_first_link(path) {
+        Some(real) => Error::new(
             Kind::Host,
             format!(
                 "{} goes through a symbolic link, which is never followed",
@@ -109,10 +153,10 @@ fn not_followed(path: &Path) -> Error {
             ),
         )
         .hint(format!(
-            "write the real path in the configuration: {}",
+            "write the path without the link in the configuration: {}",
             real.display()
         )),
-        _ => Error::new(Kind::Host, format!("{} is not a folder", path.display())),
+        None => Error::new(Kind::Host, format!("{} is not a folder", path.display())),
     }
 }
 

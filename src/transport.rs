@@ -399,6 +399,23 @@ pub struct Stamp {
     pub inode: u64,
 }
 
+impl Stamp {
+    /// The stamp in a status of this machine.
+    pub(crate) fn of(stat: &rustix::fs::Stat) -> Stamp {
+        let nanoseconds = |seconds: i64, rest: u64| {
+            seconds
+                .saturating_mul(1_000_000_000)
+                .saturating_add(rest as i64)
+        };
+        Stamp {
+            size: stat.st_size as u64,
+            modified: nanoseconds(stat.st_mtime, stat.st_mtime_nsec),
+            changed: nanoseconds(stat.st_ctime, stat.st_ctime_nsec),
+            inode: stat.st_ino,
+        }
+    }
+}
+
 /// Tells one file from every other, whatever names they have: as long as the
 /// [`Folder`] is open that told it, and until its next `swap`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,6 +24,7 @@ use self::sweep::{Missed, Sweep};
 use super::{Engine, HostStatus, Observation, lock};
 use crate::baseline::seal;
 use crate::config::Place;
+use crate::durable;
 use crate::error::Kind;
 
 /// How many agents are read at the same time.
@@ -168,6 +169,8 @@ struct Watch {
     lanes: Lanes,
     watcher: Option<RecommendedWatcher>,
     watched: HashSet<PathBuf>,
+    /// Those of memories, in which agents plant what they like.
+    agents: HashSet<PathBuf>,
     /// Folders on file systems that may hang, and did not when the last sweep asked.
     answering: HashSet<PathBuf>,
     /// Folders that should be watched, and what a touched name in them means.
@@ -250,6 +253,9 @@ impl Watch {
             }
         });
         let now = engine.clock().instant();
+        let agents = engine.config().agents.iter();
+        let agents = agents.filter_map(|agent| agent.place.memory().parent());
+        let agents = agents.map(Path::to_path_buf).collect();
         let mut watch = Watch {
             meaning: meanings(&engine),
             engine,
@@ -260,6 +266,7 @@ impl Watch {
             lanes,
             watcher: None,
             watched: HashSet::new(),
+            agents,
             answering: HashSet::new(),
             due: HashMap::new(),
             running: HashSet::new(),
@@ -482,8 +489,17 @@ impl Watch {
         for folder in self.meaning.keys() {
             let bounded = systems.of(folder).is_some();
             let answers = self.answering.contains(folder);
-            let is_there = if bounded { answers } else { folder.is_dir() };
-            if self.watched.contains(folder) && is_there || bounded && !answers {
+            let is_there = match bounded {
+                true => answers,
+                // What a link of an agent's leads to may be on a file system that hangs.
+                false if self.agents.contains(folder) => durable::is_unlinked_directory(folder),
+                false => folder.is_dir(),
+            };
+            if self.watched.contains(folder) == is_there {
+                continue;
+            }
+            if !is_there {
+                self.watched.remove(folder);
                 continue;
             }
             match watcher.watch(folder, RecursiveMode::NonRecursive) {

@@ -769,18 +769,8 @@ fn identify(stat: &Stat) -> Identity {
 }
 
 fn describe(stat: &Stat) -> File {
-    let nanoseconds = |seconds: i64, rest: u64| {
-        seconds
-            .saturating_mul(1_000_000_000)
-            .saturating_add(rest as i64)
-    };
     File {
-        stamp: Stamp {
-            size: stat.st_size as u64,
-            modified: nanoseconds(stat.st_mtime, stat.st_mtime_nsec),
-            changed: nanoseconds(stat.st_ctime, stat.st_ctime_nsec),
-            inode: stat.st_ino,
-        },
+        stamp: Stamp::of(stat),
         attributes: Attributes {
             uid: stat.st_uid,
             gid: stat.st_gid,

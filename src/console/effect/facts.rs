@@ -1,16 +1,15 @@
 //! What is known of an agent, fact by fact, for reading.
 
-use std::fs::Metadata;
-use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use chrono::{DateTime, FixedOffset};
+use rustix::fs::Stat;
 
 use crate::config::{Agent, Origin, Place};
 use crate::console::model::modified;
 use crate::console::text::{Line, Tone};
 use crate::digest::Digest;
+use crate::durable;
 use crate::engine::memory::Rule;
 use crate::engine::{BaselineChange, Content, Detail, Engine, Observation, Protection};
 use crate::error::Result;
@@ -123,10 +122,10 @@ fn is_changed(seen: &Observation) -> bool {
 }
 
 /// What the system says of a memory of this machine.
-fn metadata(engine: &Engine, memory: &Path) -> Result<io::Result<Metadata>> {
+fn status(engine: &Engine, memory: &Path) -> Result<rustix::io::Result<Stat>> {
     let path = memory.to_path_buf();
     let systems = engine.file_systems();
-    systems.call(memory, move || std::fs::symlink_metadata(path))
+    systems.call(memory, move || durable::stat_unlinked(&path))
 }
 
 fn memory(engine: &Engine, agent: &Agent, detail: &Detail) -> Vec<Fact> {
@@ -150,10 +149,10 @@ fn memory(engine: &Engine, agent: &Agent, detail: &Detail) -> Vec<Fact> {
     ));
     facts.push(plain("path", agent.place.memory().display().to_string()));
     if let Place::Local { memory, .. } = &agent.place
-        && let Ok(Ok(meta)) = metadata(engine, memory)
+        && let Ok(Ok(stat)) = status(engine, memory)
     {
-        let mode = meta.mode() & 0o7777;
-        let owner = format!("uid {}, gid {}, mode {mode:04o}", meta.uid(), meta.gid());
+        let mode = stat.st_mode & 0o7777;
+        let owner = format!("uid {}, gid {}, mode {mode:04o}", stat.st_uid, stat.st_gid);
         facts.push(plain("owner", owner));
     }
     facts.push(plain("read", time(seen.read)));

@@ -3,14 +3,13 @@
 //! fleet of thousands costs next to nothing.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::baseline::seal;
 use crate::clock::Clock;
 use crate::config::Agent;
+use crate::durable;
 use crate::engine::observe::{Block, FRESH};
 use crate::engine::{Engine, Observation, lock};
 use crate::error::Kind;
@@ -55,8 +54,13 @@ struct OnSystem {
     folder: Option<Stamp>,
 }
 
-/// By its path, which opens nothing: what is opened the watcher would tell.
+/// Links are not followed, also above the memory: they may lead to a file system that
+/// hangs.
 fn on_system(memory: &Path) -> OnSystem {
+    let stamp = |path: &Path| {
+        let stat = durable::stat_unlinked(path);
+        stat.ok().map(|stat| Stamp::of(&stat))
+    };
     OnSystem {
         memory: stamp(memory),
         folder: memory.parent().and_then(stamp),
@@ -126,7 +130,7 @@ impl Sweep {
     }
 
     fn answering(&self, folders: Vec<PathBuf>) -> Vec<PathBuf> {
-        let there = self.on_systems(folders.clone(), |folder| folder.is_dir());
+        let there = self.on_systems(folders.clone(), durable::is_unlinked_directory);
         let folders = folders.into_iter().zip(there);
         let there = folders.filter(|(_, there)| there.unwrap_or_default());
         there.map(|(folder, _)| folder).collect()
@@ -210,21 +214,10 @@ impl Trace {
 
 /// The stamp of what stands at a path; none where nothing can be seen.
 fn stamp(path: &Path) -> Option<Stamp> {
-    std::fs::symlink_metadata(path).ok().map(stamp_of)
+    rustix::fs::lstat(path).ok().map(|stat| Stamp::of(&stat))
 }
 
 /// The same of what a link leads to: the config may be one.
 fn target(path: &Path) -> Option<Stamp> {
-    std::fs::metadata(path).ok().map(stamp_of)
-}
-
-fn stamp_of(seen: Metadata) -> Stamp {
-    let nanoseconds =
-        |seconds: i64, rest: i64| seconds.saturating_mul(1_000_000_000).saturating_add(rest);
-    Stamp {
-        size: seen.len(),
-        modified: nanoseconds(seen.mtime(), seen.mtime_nsec()),
-        changed: nanoseconds(seen.ctime(), seen.ctime_nsec()),
-        inode: seen.ino(),
-    }
+    rustix::fs::stat(path).ok().map(|stat| Stamp::of(&stat))
 }
