@@ -153,7 +153,7 @@ fn not_followed(path: &Path) -> Error {
             ),
         )
         .hint(format!(
-            "write the path without the link in the configuration: {}",
+            "write the real path in the configuration: {}",
             real.display()
         )),
         None => Error::new(Kind::Host, format!("{} is not a folder", path.display())),

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -284,11 +284,6 @@ fn owner(meta: &fs::Metadata) -> String {
     )
 }
 
-/// The real path, if it is another one because of a link.
-fn real(path: &Path) -> Option<PathBuf> {
-    durable::real_path(path).filter(|real| real != path)
-}
-
 fn about_folders(report: &mut Report, config: &Config) {
     let general = &config.general;
     for (key, folder) in [
@@ -357,7 +352,7 @@ fn unwritable(folder: &Path, rights: &str) -> Option<(String, String)> {
 
 /// A configured path is walked without following links.
 fn link(report: &mut Report, what: &str, path: &Path) -> bool {
-    let Some(real) = real(path) else {
+    let Some(real) = durable::without_first_link(path) else {
         return false;
     };
     report.fail(
@@ -386,7 +381,7 @@ fn about_file_systems(report: &mut Report, config: &Config) -> Config {
             continue;
         };
         let path = memory.to_path_buf();
-        if let Err(error) = systems.call(memory, move || drop(fs::symlink_metadata(path))) {
+        if let Err(error) = systems.call(memory, move || durable::stat_unlinked(&path).is_ok()) {
             match silent.iter_mut().find(|(known, _)| *known == error) {
                 Some((_, agents)) => agents.push(&agent.name),
                 None => silent.push((error, vec![&agent.name])),
@@ -420,16 +415,19 @@ fn about_agents(report: &mut Report, config: &Config, transport: &dyn Transport)
             Outlook::Refused(error) => Some(error),
             _ => cost.err(),
         };
+        // What a link leads to is not looked at: an agent may have made it.
+        if link(report, &format!("the folder of {name},"), folder) {
+            continue;
+        }
         match fs::metadata(folder) {
             Ok(meta) if meta.is_dir() => {
-                let linked = link(report, &format!("the folder of {name},"), folder);
                 if let Some(error) = refused {
                     report.error(&error.context(name));
                 } else if let Some((why, hint)) =
                     unwritable(folder, "run this as root, or as the agent's user")
                 {
                     report.fail(format!("{why}, so {name} cannot be reset"), &hint);
-                } else if !linked {
+                } else {
                     well += 1;
                 }
             }

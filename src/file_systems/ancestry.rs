@@ -4,6 +4,8 @@
 //!
 //! A link that belongs neither to root nor to us is not followed. Agents can plant such
 //! links, and nothing that an agent plants may look like a fault of the configuration.
+//! Nor is one that leads to another file system, which may hang. Paths through links are
+//! refused wherever something is changed.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::FileSystems;
-use super::mounts::{Mount, Table};
+use super::mounts::{Mount, Table, crossed};
 
 /// How many links a path may lead through.
 const LINKS: usize = 40;
@@ -143,7 +145,14 @@ impl Walk {
                 return None;
             }
             let target = fs::read_link(&path).ok()?;
-            return self.node(&parent.path.join(target), links - 1);
+            let target = parent.path.join(target);
+            // The call is bounded for the file systems that the path itself crosses.
+            let crossed = |path: &Path| crossed(&self.table, path).into_keys();
+            let (here, mut there) = (crossed(&path).collect::<Vec<_>>(), crossed(&target));
+            if there.any(|device| !here.contains(&device)) {
+                return None;
+            }
+            return self.node(&target, links - 1);
         }
         Some(Rc::new(Node {
             id: found.as_ref().map(id),

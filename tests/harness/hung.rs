@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::Instant;
 
@@ -64,7 +65,8 @@ fn hung_mount_holds_up_no_other_agent() {
     if !may_mount("hung::hung_mount_holds_up_no_other_agent") {
         return;
     }
-    let cast = ["ada", "far", "gone", "zoe"].map(|name| (name, Had::scratch("- a note\n")));
+    let cast =
+        ["ada", "far", "gone", "linked", "zoe"].map(|name| (name, Had::scratch("- a note\n")));
     let scene = Scene::new(&cast);
     be_impatient(&scene);
     let config = fs::read_to_string(scene.fleet.config()).unwrap();
@@ -74,6 +76,14 @@ fn hung_mount_holds_up_no_other_agent() {
         return;
     };
     let point = scene.fleet.folder("far").display().to_string();
+    // An agent that may rename its own directory can lead others there.
+    let aside = scene.fleet.root.join("aside");
+    fs::rename(scene.fleet.folder("linked"), &aside).unwrap();
+    symlink(
+        scene.fleet.folder("far").join("x"),
+        scene.fleet.folder("linked"),
+    )
+    .unwrap();
     for words in [
         &["status"][..],
         &["reset", "--all", "--dry-run"],
@@ -101,10 +111,12 @@ fn hung_mount_holds_up_no_other_agent() {
         assert_eq!(scene.stands(agent).unwrap(), BASELINE.as_bytes(), "{agent}");
         assert_eq!(scene.fleet.entries(agent).len(), 1, "{agent}");
     }
-    for agent in ["far", "gone"] {
+    for agent in ["far", "gone", "linked"] {
         assert_eq!(outcome(agent).as_deref(), Some("failed"), "{agent}");
     }
     drop(hung);
+    fs::remove_file(scene.fleet.folder("linked")).unwrap();
+    fs::rename(aside, scene.fleet.folder("linked")).unwrap();
     let config = fs::read_to_string(scene.fleet.config()).unwrap();
     let config = config.replace("agents/far/below/", "agents/gone/");
     fs::write(scene.fleet.config(), config).unwrap();

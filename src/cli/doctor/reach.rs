@@ -13,6 +13,7 @@ use crate::baseline::seal;
 use crate::cli::World;
 use crate::cli::output::count;
 use crate::config::{Agent, Config};
+use crate::durable;
 
 /// The bit of directories in which everybody may only change files of their own.
 const STICKY: u32 = 0o1000;
@@ -195,17 +196,17 @@ pub(super) fn about_the_group(report: &mut Report, config: &Config, world: &Worl
 /// Whom an agent's memory, or the directory where it would be made, belongs to.
 pub(super) fn owner(agent: &Agent) -> Option<u32> {
     let memory = local(agent)?;
-    let meta = fs::symlink_metadata(memory);
-    let meta = meta.or_else(|_| fs::metadata(memory.parent().unwrap_or(memory)));
-    meta.ok().map(|meta| meta.uid())
+    let stat = durable::stat_unlinked(memory);
+    let stat = stat.or_else(|_| durable::stat_unlinked(memory.parent().unwrap_or(memory)));
+    stat.ok().map(|stat| stat.st_uid)
 }
 
 /// Whom an agent's memory and its directory belong to: whoever has the directory puts
 /// files there, whoever they belong to.
 fn users(agent: &Agent) -> BTreeSet<u32> {
     let directory = local(agent).and_then(Path::parent);
-    let directory = directory.and_then(|path| fs::metadata(path).ok());
-    let directory = directory.map(|meta| meta.uid());
+    let directory = directory.and_then(|path| durable::stat_unlinked(path).ok());
+    let directory = directory.map(|stat| stat.st_uid);
     owner(agent).into_iter().chain(directory).collect()
 }
 
