@@ -168,7 +168,11 @@ impl Engine {
             setup.archive_group,
         );
         let limit = Duration::from_secs(general.local_timeout.into());
-        let systems = Arc::new(FileSystems::new(&general.archive_dir, limit));
+        let systems = Arc::new(FileSystems::new(
+            &general.archive_dir,
+            limit,
+            Arc::clone(&setup.clock),
+        ));
         Engine {
             systems,
             versions: Versions::new(&archive),

@@ -15,16 +15,25 @@ mod mounts;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{
     Receiver, RecvTimeoutError, Sender, after, bounded, select_biased, unbounded,
 };
 
 use self::mounts::{Device, Mounts, Table, crossed};
+use crate::clock::Clock;
 use crate::error::{Error, Kind, Result};
+
+/// How often the limit fits into the time that a call may take in all: one that reports
+/// something now and then must end as well.
+const LIMITS: u32 = 4;
+
+/// Bytes a second that a file system moves at least, beyond that time.
+const SLOWEST: u64 = 4096;
 
 /// How long a thread that has nothing to do stays for the next call.
 const IDLE: Duration = Duration::from_secs(5);
@@ -34,6 +43,7 @@ pub struct FileSystems {
     mounts: Mounts,
     archive: PathBuf,
     limit: Duration,
+    clock: Arc<dyn Clock>,
     /// By the devices that a path crosses and the archive's does not.
     known: Mutex<HashMap<Vec<Device>, Arc<FileSystem>>>,
     /// The devices that the archive's path crosses, by a mount table.
@@ -41,13 +51,14 @@ pub struct FileSystems {
 }
 
 impl FileSystems {
-    /// Trusts the file systems of `archive`; a call to any other is given up after
-    /// `limit`.
-    pub fn new(archive: &Path, limit: Duration) -> FileSystems {
+    /// Trusts the file systems of `archive`; a call to any other is given up when it
+    /// reports nothing for `limit`, or takes four times as long beside moving bytes.
+    pub fn new(archive: &Path, limit: Duration, clock: Arc<dyn Clock>) -> FileSystems {
         FileSystems {
             mounts: Mounts::new(),
             archive: archive.to_path_buf(),
             limit,
+            clock,
             known: Mutex::default(),
             trusted: Mutex::default(),
         }
@@ -66,9 +77,10 @@ impl FileSystems {
         other.retain(|device, _| !trusted.contains_key(device));
         let (devices, points): (Vec<Device>, Vec<PathBuf>) = other.into_iter().unzip();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = known
-            .entry(devices)
-            .or_insert_with(|| Arc::new(FileSystem::new(points, self.limit)));
+        let found = known.entry(devices).or_insert_with(|| {
+            let clock = Arc::clone(&self.clock);
+            Arc::new(FileSystem::new(points, self.limit, clock))
+        });
         Some(Arc::clone(found))
     }
 
@@ -173,6 +185,7 @@ type Job = Box<dyn FnOnce() + Send>;
 pub struct FileSystem {
     points: Vec<PathBuf>,
     limit: Duration,
+    clock: Arc<dyn Clock>,
     /// Takes a job only while a thread waits for one.
     jobs: (Sender<Job>, Receiver<Job>),
     /// Calls that were given up and have not returned.
@@ -187,10 +200,11 @@ impl fmt::Debug for FileSystem {
 
 impl FileSystem {
     /// The file system mounted at these places.
-    pub fn new(points: Vec<PathBuf>, limit: Duration) -> FileSystem {
+    pub fn new(points: Vec<PathBuf>, limit: Duration, clock: Arc<dyn Clock>) -> FileSystem {
         FileSystem {
             points,
             limit,
+            clock,
             jobs: bounded(0),
             abandoned: Mutex::new(0),
         }
@@ -240,6 +254,8 @@ impl FileSystem {
         Ok(Call {
             system: Arc::clone(self),
             state,
+            began: self.clock.instant(),
+            bytes: AtomicU64::new(0),
         })
     }
 
@@ -285,7 +301,7 @@ impl FileSystem {
     fn hangs(&self) -> Error {
         let limit = self.limit.as_secs();
         let message = format!(
-            "the file system at {} does not answer: no reply within {limit} s",
+            "the file system at {} does not answer within {limit} s",
             self.shown()
         );
         Error::new(Kind::Host, message).hint(
@@ -306,6 +322,9 @@ enum Progress {
 pub struct Call {
     system: Arc<FileSystem>,
     state: Arc<Mutex<Progress>>,
+    began: Instant,
+    /// Moved between the threads so far.
+    bytes: AtomicU64,
 }
 
 impl Call {
@@ -314,7 +333,20 @@ impl Call {
     /// # Errors
     /// When nothing comes within the limit; the call is given up then.
     pub fn receive<T>(&self, channel: &Receiver<T>) -> Result<T> {
-        self.outcome(channel.recv_timeout(self.system.limit))
+        self.outcome(channel.recv_timeout(self.patience()))
+    }
+
+    /// Takes note of bytes that the call moved: it may take longer for them.
+    pub fn note_bytes(&self, count: usize) {
+        self.bytes.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    /// How long the next report may take.
+    fn patience(&self) -> Duration {
+        let FileSystem { limit, clock, .. } = &*self.system;
+        let moving = Duration::from_secs(self.bytes.load(Ordering::Relaxed) / SLOWEST);
+        let end = self.began + *limit * LIMITS + moving;
+        end.saturating_duration_since(clock.instant()).min(*limit)
     }
 
     /// Hands something to the call, which has to take it within the limit.
@@ -322,7 +354,7 @@ impl Call {
     /// # Errors
     /// As [`Call::receive`].
     pub fn send<T>(&self, channel: &Sender<T>, value: T) -> Result<()> {
-        let sent = channel.send_timeout(value, self.system.limit);
+        let sent = channel.send_timeout(value, self.patience());
         self.outcome(sent.map_err(|error| match error.is_timeout() {
             true => RecvTimeoutError::Timeout,
             false => RecvTimeoutError::Disconnected,
@@ -374,9 +406,14 @@ impl Drop for Returned {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::System;
 
     fn system(limit: Duration) -> Arc<FileSystem> {
-        Arc::new(FileSystem::new(vec!["/mnt/far".into()], limit))
+        Arc::new(FileSystem::new(
+            vec!["/mnt/far".into()],
+            limit,
+            Arc::new(System),
+        ))
     }
 
     #[test]
@@ -408,9 +445,44 @@ mod tests {
         while *system.abandoned() > 0 {
             thread::yield_now();
         }
-        let patient = Arc::new(FileSystem::new(Vec::new(), Duration::from_secs(60)));
+        let patient = Arc::new(FileSystem::new(
+            Vec::new(),
+            Duration::from_secs(60),
+            Arc::new(System),
+        ));
         assert_eq!(patient.call(|| 7).unwrap(), 7);
         assert!(system.start(|| ()).is_ok());
+    }
+
+    #[test]
+    fn call_that_reports_a_little_now_and_then_ends() {
+        let clock = Arc::new(Ticking(Mutex::new(Instant::now())));
+        let limit = Duration::from_secs(60);
+        let system = Arc::new(FileSystem::new(Vec::new(), limit, clock));
+        let (give, drops) = bounded(0);
+        let call = system
+            .start(move || while give.send(1_u8).is_ok() {})
+            .unwrap();
+        let received = (0..1000).take_while(|_| call.receive(&drops).is_ok());
+        // Each look at the clock lets a quarter of a minute pass.
+        assert!(received.count() < 20);
+        assert!(call.is_abandoned());
+    }
+
+    struct Ticking(Mutex<Instant>);
+
+    impl Clock for Ticking {
+        fn now(&self) -> chrono::DateTime<chrono::FixedOffset> {
+            chrono::DateTime::default()
+        }
+
+        fn instant(&self) -> Instant {
+            let mut now = self.0.lock().unwrap();
+            *now += Duration::from_secs(15);
+            *now
+        }
+
+        fn sleep(&self, _: Duration) {}
     }
 
     #[test]
@@ -424,7 +496,7 @@ mod tests {
     #[test]
     fn archives_own_file_system_is_asked_directly() {
         let directory = tempfile::tempdir().unwrap();
-        let systems = FileSystems::new(directory.path(), Duration::from_secs(60));
+        let systems = FileSystems::new(directory.path(), Duration::from_secs(60), Arc::new(System));
         assert!(systems.of(&directory.path().join("MEMORY.md")).is_none());
         let here = thread::current().id();
         let on = systems.call(directory.path(), || thread::current().id());

@@ -374,7 +374,7 @@ fn local(agent: &Agent) -> Option<&Path> {
 fn about_file_systems(report: &mut Report, config: &Config) -> Config {
     let general = &config.general;
     let limit = Duration::from_secs(general.local_timeout.into());
-    let systems = FileSystems::new(&general.archive_dir, limit);
+    let systems = FileSystems::new(&general.archive_dir, limit, Arc::new(clock::System));
     let mut silent: Vec<(Error, Vec<&str>)> = Vec::new();
     for agent in &config.agents {
         let Some(memory) = local(agent) else {

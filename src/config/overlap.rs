@@ -7,11 +7,13 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::ini::{Report, Spot, excerpt};
 use super::{Agent, Config, Level, Origin, Place, Problems};
 use crate::archive::OWN;
+use crate::clock::System;
 use crate::file_systems::FileSystems;
 use crate::file_systems::ancestry::{Ancestry, ancestries};
 
@@ -47,7 +49,7 @@ impl<'c> Check<'c> {
         Check {
             config,
             text,
-            systems: FileSystems::new(&config.general.archive_dir, limit),
+            systems: FileSystems::new(&config.general.archive_dir, limit, Arc::new(System)),
         }
     }
 

@@ -17,7 +17,7 @@ use crate::archive::{EntryKind, Written, scratch_of};
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::error::{Error, Kind, PathContext, Result};
-use crate::transport::{Attributes, Odd, Sink};
+use crate::transport::{Attributes, Object, Odd, Sink};
 pub(super) use records::{AgentRecords, UndoRecords};
 
 /// A piece of the content to be installed.
@@ -299,6 +299,27 @@ fn late_entries<'a>(lates: &[(&'a Event, &'a Written)]) -> Vec<&'a Written> {
     found
 }
 
+/// What stands beside an agent's memory under this name now.
+fn standing_of(engine: &Engine, agent: &Agent, name: &str) -> Result<Standing> {
+    let folder = engine.open_at(agent, &agent.place.memory().with_file_name(name))?;
+    Ok(match folder.look()? {
+        Object::Absent => Standing::Absent,
+        Object::Odd(odd) => Standing::Odd(odd),
+        Object::File(_) => {
+            let mut reading = Reading::default();
+            folder.read(&mut |bytes| {
+                reading.take(bytes, 0);
+                Ok(())
+            })?;
+            Standing::File {
+                sha256: reading.digest(),
+                size: reading.size,
+                lines: reading.lines(),
+            }
+        }
+    })
+}
+
 /// Finds what stood there before a run and was displaced unread.
 fn kept(engine: &Engine, agent: &Agent, records: &AgentRecords, odd: &Odd) -> Result<Source> {
     let event = &records.record.what;
@@ -343,9 +364,22 @@ fn kept(engine: &Engine, agent: &Agent, records: &AgentRecords, odd: &Odd) -> Re
     let Some(name) = standing else {
         return refuse(&format!("was kept as {path} and is no longer there"), "");
     };
+    let standing = standing_of(engine, agent, name)?;
+    let is_same = match (&standing, odd) {
+        (Standing::Odd(found), odd) if found == odd => true,
+        // Its other names have gone since, so it can be read.
+        (Standing::File { .. }, Odd::ForeignLink(_)) => true,
+        _ => false,
+    };
+    if !is_same {
+        return refuse(
+            &format!("was kept as {path}, where something else stands now"),
+            "look for it beside the memory, and move it back by hand",
+        );
+    }
     Ok(Source {
         replacement: Replacement::Kept(name.to_string()),
-        standing: Standing::Odd(odd.clone()),
+        standing,
         attributes: None,
         version: None,
     })

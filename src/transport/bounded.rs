@@ -201,7 +201,10 @@ impl BoundedFolder {
     ) -> Result<File, TransportError> {
         loop {
             match call.receive(reports).map_err(unreachable)? {
-                Report::Piece(bytes) => sink(&bytes)?,
+                Report::Piece(bytes) => {
+                    call.note_bytes(bytes.len());
+                    sink(&bytes)?;
+                }
                 Report::Done(read) => return read,
                 Report::Inspect | Report::Read(_) => return Err(given_up().into()),
             }
@@ -220,8 +223,10 @@ impl BoundedFolder {
             let mut stopped = None;
             loop {
                 match call.receive(reports).map_err(unreachable)? {
-                    Report::Piece(_) if stopped.is_some() => {}
-                    Report::Piece(bytes) => stopped = sink(&bytes).err(),
+                    Report::Piece(bytes) => {
+                        call.note_bytes(bytes.len());
+                        stopped = stopped.or_else(|| sink(&bytes).err());
+                    }
                     Report::Read(read) => {
                         return match stopped {
                             Some(error) => Err(error.into()),
@@ -342,7 +347,10 @@ impl Folder for BoundedFolder {
             drop(pieces);
             let _ = reply.send(staged);
         })?;
-        let fed = content(&mut |bytes| call.send(&give, Some(bytes.to_vec())));
+        let fed = content(&mut |bytes| {
+            call.note_bytes(bytes.len());
+            call.send(&give, Some(bytes.to_vec()))
+        });
         let fed = fed.and_then(|()| call.send(&give, None));
         // Without an end the other side removes what it began.
         drop(give);

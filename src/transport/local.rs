@@ -614,7 +614,16 @@ impl Folder for LocalFolder {
     fn put_back(&self, kept: &str) -> Result<Swapped, TransportError> {
         let object = self.identity(OsStr::new(kept))?;
         let object = object.ok_or_else(|| moved(&self.at(kept)))?;
-        self.swap(kept, object)
+        let mut swapped = self.swap(kept, object)?;
+        // Records go on naming `kept`: nothing else is to be found there.
+        for name in swapped.displaced.iter_mut().filter(|name| *name == kept) {
+            let free = aside(kept)?;
+            let renamed = self.rename(OsStr::new(kept), OsStr::new(&free), RenameFlags::NOREPLACE);
+            if renamed.is_ok() {
+                *name = free;
+            }
+        }
+        Ok(swapped)
     }
 
     fn take_away(&self, aside: &str) -> Result<(), TransportError> {

@@ -102,7 +102,7 @@ impl OnDisk<Bounded> {
             clock,
             looks_twice,
         } = OnDisk::new(true);
-        let systems = FileSystems::new(Path::new(""), Duration::from_secs(60));
+        let systems = FileSystems::new(Path::new(""), Duration::from_secs(60), clock.clone());
         OnDisk {
             dir,
             transport: Bounded::new(Arc::new(transport), Arc::new(systems)),

@@ -101,14 +101,39 @@ fn put_back_exchanges_a_kept_object_with_the_memory() {
         ground.put_odd("kept", &Odd::Directory);
         let swapped = ground.open().put_back("kept").unwrap();
         assert_eq!(swapped.method, Method::Exchange);
-        assert_eq!(swapped.displaced, ["kept"]);
+        let [displaced] = swapped.displaced.try_into().unwrap();
         assert_eq!(ground.probe(), Object::Odd(Odd::Directory));
-        assert_eq!(ground.bytes("kept").unwrap(), b"memory");
+        assert_eq!(ground.bytes(&displaced).unwrap(), b"memory");
+        assert_eq!(ground.names(), ["MEMORY.md", &displaced], "kept is free");
         let gone = ground.open().put_back("gone").unwrap_err();
         assert_eq!(gone.cause, Cause::Moved);
     }
     exchanges(&OnDisk::new(true));
     exchanges(&OnDisk::bounded());
+}
+
+#[test]
+fn kept_name_never_stands_for_another_object() {
+    let (world, _) = displaced();
+    let first = world.records().pop().unwrap().what.run;
+    let is_first = |name: &str| {
+        let inside = world.folder("scout").join(name).join("inside");
+        inside.exists()
+    };
+    // Another directory makes room for the one that is put back.
+    fs::remove_file(world.memory("scout")).unwrap();
+    fs::create_dir(world.memory("scout")).unwrap();
+    world.undo("scout", UndoMode::Overwrite).ok();
+    assert!(is_first("MEMORY.md"));
+    world.redo("scout").ended(Outcome::Ok);
+    assert!(!is_first("MEMORY.md"));
+    let engine = world.engine();
+    let target = UndoTarget::Run(first);
+    let plan = engine
+        .plan_undo(&target, UndoMode::Overwrite, false)
+        .unwrap();
+    apply(&engine, &plan).ok();
+    assert!(is_first("MEMORY.md"));
 }
 
 #[test]

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memory_shepherd::archive::EntryKind;
-use memory_shepherd::engine::UndoMode;
+use memory_shepherd::digest::Digest;
+use memory_shepherd::engine::{Outcome, UndoMode};
 use memory_shepherd::error::{Error, Kind};
 use memory_shepherd::transport::local::Local;
 use memory_shepherd::transport::{Cause, TransportError};
@@ -98,6 +99,26 @@ fn second_hard_link_is_put_back_by_undo() {
     assert!(world.litter("scout").is_empty());
     let why = world.observe("scout").why;
     assert!(!why.contains("kept"), "{why}");
+}
+
+#[test]
+fn kept_link_that_is_the_last_name_is_put_back() {
+    if !is_root() {
+        return;
+    }
+    let world = shared_directory("- in a backup\n");
+    let before = world.read("scout");
+    let backup = world.root.join("backup.md");
+    fs::hard_link(world.memory("scout"), &backup).unwrap();
+    world.reset().ok();
+    fs::remove_file(&backup).unwrap();
+    world.undo("scout", UndoMode::Refuse).ok();
+    assert_eq!(world.read("scout"), before);
+    let left = world.records().pop().unwrap().what.after;
+    assert_eq!(left.and_then(|it| it.digest()), Some(Digest::of(&before)));
+    // Nobody has written since.
+    world.redo("scout").ended(Outcome::Ok);
+    assert_eq!(world.read("scout"), BASELINE.as_bytes());
 }
 
 #[test]
