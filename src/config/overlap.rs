@@ -62,12 +62,14 @@ impl<'c> Check<'c> {
             return;
         };
         if let Some(archive) = archive {
-            self.memories_in_archive(&agents, archive, report);
+            let (inside, apart): (Vec<_>, Vec<_>) =
+                agents.iter().partition(|(_, at)| at.is_within(archive));
+            for (agent, _) in inside {
+                self.memory_in_archive(agent, archive, report);
+            }
             let mounted = self.systems.mounts_below(&archive.path);
             let mounted = ancestries(&self.systems, mounted, PATIENCE);
             let parts = mounted.into_iter().flatten().chain([archive.clone()]);
-            let apart = agents.iter().filter(|(_, at)| !at.is_within(archive));
-            let apart: Vec<_> = apart.collect();
             for part in parts {
                 if self.is_inside_an_agents(apart.iter().copied(), "archive_dir", &part, report) {
                     break;
@@ -95,21 +97,14 @@ impl<'c> Check<'c> {
         known.filter_map(|(agent, at)| Some((agent, at?))).collect()
     }
 
-    fn memories_in_archive(
-        &self,
-        agents: &Directories<'_>,
-        archive: &Ancestry,
-        report: &mut Report,
-    ) {
-        for (agent, _) in agents.iter().filter(|(_, at)| at.is_within(archive)) {
-            let message = format!(
-                "the memory of `{}` is inside archive_dir, {}",
-                agent.name,
-                archive.path.display()
-            );
-            let hint = "move one of them away: among entries, retention and sweeps delete files";
-            self.error(report, (&agent.name, "memory_file"), message, hint);
-        }
+    fn memory_in_archive(&self, agent: &Agent, archive: &Ancestry, report: &mut Report) {
+        let message = format!(
+            "the memory of `{}` is inside archive_dir, {}",
+            agent.name,
+            archive.path.display()
+        );
+        let hint = "move one of them away: among entries, retention and sweeps delete files";
+        self.error(report, (&agent.name, "memory_file"), message, hint);
     }
 
     /// Reports a directory that is an agent's or inside it; whether it is.

@@ -39,23 +39,42 @@ enum FileKey {
     File(Id),
 }
 
-impl FileKey {
-    fn configured(agent: &Agent) -> FileKey {
-        let (host, port, user, path) = agent.place.file();
-        FileKey::Configured(host, port, user.to_string(), path)
+/// Agents by what tells their memories from others, and those that have something of it
+/// in common.
+#[derive(Default)]
+struct Groups {
+    agents: HashMap<FileKey, Vec<String>>,
+    others: HashMap<String, Vec<String>>,
+}
+
+impl Groups {
+    fn add(&mut self, agent: &str, key: FileKey) {
+        let agents = self.agents.entry(key).or_default();
+        if agents.iter().any(|it| it == agent) {
+            return;
+        }
+        for other in agents.iter() {
+            let pairs = [(agent, other.as_str()), (other, agent)];
+            for (one, two) in pairs {
+                let others = self.others.entry(one.to_string()).or_default();
+                others.push(two.to_string());
+            }
+        }
+        agents.push(agent.to_string());
     }
 
-    /// Whether it stays what it is: a device and an inode may be another file's soon.
-    fn lasts(&self) -> bool {
-        matches!(self, FileKey::Configured(..) | FileKey::Absolute(..))
+    fn others(&self, agent: &str) -> &[String] {
+        self.others.get(agent).map_or(&[], Vec::as_slice)
     }
 }
 
 /// What is known of the memories of all agents.
 #[derive(Default)]
 pub(super) struct Sharing {
-    agents: HashMap<FileKey, Vec<String>>,
-    keys: HashMap<String, Vec<FileKey>>,
+    /// By paths, which stay what they are.
+    paths: Groups,
+    /// By inodes, which may be other files' soon.
+    inodes: Groups,
     /// Hosts whose agents' absolute paths are known.
     resolved: HashSet<Host>,
 }
@@ -65,46 +84,11 @@ impl Sharing {
     pub(super) fn of_config(agents: &[Agent]) -> Sharing {
         let mut sharing = Sharing::default();
         for agent in agents {
-            sharing.add(&agent.name, [FileKey::configured(agent)]);
+            let (host, port, user, path) = agent.place.file();
+            let key = FileKey::Configured(host, port, user.to_string(), path);
+            sharing.paths.add(&agent.name, key);
         }
         sharing
-    }
-
-    fn add(&mut self, agent: &str, keys: impl IntoIterator<Item = FileKey>) {
-        for key in keys {
-            let agents = self.agents.entry(key.clone()).or_default();
-            if !agents.iter().any(|it| it == agent) {
-                agents.push(agent.to_string());
-                self.keys.entry(agent.to_string()).or_default().push(key);
-            }
-        }
-    }
-
-    /// Forgets what does not last.
-    fn forget(&mut self, agent: &str) {
-        let Some(keys) = self.keys.get_mut(agent) else {
-            return;
-        };
-        let gone: Vec<FileKey> = keys.extract_if(.., |key| !key.lasts()).collect();
-        for key in gone {
-            let Some(agents) = self.agents.get_mut(&key) else {
-                continue;
-            };
-            agents.retain(|it| it != agent);
-            if agents.is_empty() {
-                self.agents.remove(&key);
-            }
-        }
-    }
-
-    /// Other agents that have a key of this one's, and whether that lasts.
-    fn others(&self, agent: &str) -> Vec<(String, bool)> {
-        let keys = self.keys.get(agent).into_iter().flatten();
-        let named = keys.flat_map(|key| {
-            let agents = self.agents.get(key).into_iter().flatten();
-            agents.map(move |other| (other.clone(), key.lasts()))
-        });
-        named.filter(|(other, _)| other != agent).collect()
     }
 }
 
@@ -119,12 +103,12 @@ impl Engine {
     pub(super) fn look_for_sharing(&self) {
         let agents = self.config().agents.iter();
         let agents: Vec<&Agent> = agents.filter(|it| it.place.host().is_none()).collect();
-        let found = self.local_keys(&agents);
-        let mut sharing = self.sharing();
-        for (agent, keys) in agents.into_iter().zip(found) {
-            sharing.forget(&agent.name);
-            sharing.add(&agent.name, keys);
+        let mut inodes = Groups::default();
+        for (agent, keys) in agents.iter().zip(self.inode_keys(&agents)) {
+            keys.into_iter()
+                .for_each(|key| inodes.add(&agent.name, key));
         }
+        self.sharing().inodes = inodes;
     }
 
     /// Another agent with the same memory file, if there is one: as far as that was
@@ -133,20 +117,23 @@ impl Engine {
         if let Place::Remote { host, .. } = &agent.place {
             self.resolve_paths(host);
         }
-        let others = self.sharing().others(&agent.name);
+        let sharing = self.sharing();
+        if let Some(other) = sharing.paths.others(&agent.name).first() {
+            return Some(other.clone());
+        }
+        let others = sharing.inodes.others(&agent.name).to_vec();
+        drop(sharing);
         others
             .into_iter()
-            .find(|(other, lasts)| *lasts || self.are_one_file(agent, other))
-            .map(|(other, _)| other)
+            .find(|other| self.are_one_file(agent, other))
     }
 
     /// The same after another look at this agent's memory.
     pub(super) fn shares_memory_now(&self, agent: &Agent) -> Option<String> {
         if agent.place.host().is_none() {
-            let keys = self.local_keys(&[agent]).pop().unwrap_or_default();
+            let keys = self.inode_keys(&[agent]).into_iter().flatten();
             let mut sharing = self.sharing();
-            sharing.forget(&agent.name);
-            sharing.add(&agent.name, keys);
+            keys.for_each(|key| sharing.inodes.add(&agent.name, key));
         }
         self.shares_memory(agent)
     }
@@ -178,7 +165,7 @@ impl Engine {
         let Ok(other) = self.agent(other) else {
             return false;
         };
-        match self.local_keys(&[agent, other]).as_slice() {
+        match self.inode_keys(&[agent, other]).as_slice() {
             [one, other] => one.iter().any(|key| other.contains(key)),
             _ => false,
         }
@@ -208,13 +195,13 @@ impl Engine {
         let mut sharing = self.sharing();
         sharing.resolved.insert(host.clone());
         for (agent, key) in keys {
-            sharing.add(&agent, [key]);
+            sharing.paths.add(&agent, key);
         }
     }
 
     /// What tells memories of this machine from others; nothing of one that cannot be
     /// looked at.
-    fn local_keys(&self, agents: &[&Agent]) -> Vec<Vec<FileKey>> {
+    fn inode_keys(&self, agents: &[&Agent]) -> Vec<Vec<FileKey>> {
         let memories = agents.iter().map(|it| it.place.memory().to_path_buf());
         let memories = memories.collect();
         let found = self
