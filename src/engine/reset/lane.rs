@@ -578,11 +578,11 @@ impl<'r, 'a> Lane<'r, 'a> {
             .as_deref()
             .map_or(String::new(), |note| format!("; {note}"));
         let size = match event.after {
-            Some(Standing::File { size, .. }) => size,
-            _ => 0,
+            Some(Standing::File { size, .. }) => format!(" ({size} bytes)"),
+            _ => String::new(),
         };
         self.run
-            .say(&format!("{verb} {} ({size} bytes){suffix}", event.agent));
+            .say(&format!("{verb} {}{size}{suffix}", event.agent));
         self.ended.push(Ended {
             event,
             kind,
