@@ -8,12 +8,13 @@ mod hosts;
 mod reach;
 mod trial;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use clap::CommandFactory;
@@ -32,7 +33,7 @@ use crate::console::preferences;
 use crate::durable;
 use crate::engine::{self, Engine};
 use crate::error::{self, Error, Kind};
-use crate::file_systems::FileSystems;
+use crate::file_systems::{FileSystem, FileSystems};
 use crate::transport::local::Local;
 use crate::transport::{Method, Outlook, Transport};
 
@@ -375,19 +376,30 @@ fn about_file_systems(report: &mut Report, config: &Config) -> Config {
     let general = &config.general;
     let limit = Duration::from_secs(general.local_timeout.into());
     let systems = FileSystems::new(&general.archive_dir, limit, Arc::new(clock::System));
-    let mut silent: Vec<(Error, Vec<&str>)> = Vec::new();
+    let mut groups: BTreeMap<String, (Arc<FileSystem>, &Path, Vec<&str>)> = BTreeMap::new();
     for agent in &config.agents {
-        let Some(memory) = local(agent) else {
-            continue;
-        };
-        let path = memory.to_path_buf();
-        if let Err(error) = systems.call(memory, move || durable::stat_unlinked(&path).is_ok()) {
-            match silent.iter_mut().find(|(known, _)| *known == error) {
-                Some((_, agents)) => agents.push(&agent.name),
-                None => silent.push((error, vec![&agent.name])),
-            }
+        if let Some(memory) = local(agent)
+            && let Some(system) = systems.of(memory)
+        {
+            let group = groups.entry(system.shown());
+            let group = group.or_insert_with(|| (system, memory, Vec::new()));
+            group.2.push(&agent.name);
         }
     }
+    let silent: Vec<(Error, Vec<&str>)> = thread::scope(|scope| {
+        let asked: Vec<_> = groups
+            .into_values()
+            .map(|(system, memory, agents)| {
+                scope.spawn(move || {
+                    let path = memory.to_path_buf();
+                    let asked = system.call(move || durable::stat_unlinked(&path).is_ok());
+                    asked.err().map(|error| (error, agents))
+                })
+            })
+            .collect();
+        let asked = asked.into_iter().filter_map(|thread| thread.join().ok());
+        asked.flatten().collect()
+    });
     for (error, agents) in &silent {
         let names = agents.join(", ");
         let message = format!("{error}, so these agents cannot be read or reset: {names}");

@@ -1,7 +1,7 @@
 //! A directory in place of a memory: the agent's doing where a file stood there before,
 //! else a mistake in the configuration.
 
-use super::{Engine, History};
+use super::{Engine, History, hosts};
 use crate::config::{Agent, Place};
 use crate::error::{Error, Kind};
 use crate::transport::{Object, Odd};
@@ -11,13 +11,19 @@ impl Engine {
     /// never was a file, each with the reason why it is not reset.
     pub fn misplaced_memories(&self) -> Vec<(&Agent, Error)> {
         let agents = self.config().agents.iter();
-        let directories = agents.filter(|agent| {
-            let found = || self.object(&agent.place);
-            let local = agent.place.host().is_none();
-            local && matches!(found(), Ok(Object::Odd(Odd::Directory)))
-        });
+        let local: Vec<&Agent> = agents
+            .filter(|agent| agent.place.host().is_none())
+            .collect();
+        let is_directory = |agent: &Agent| {
+            let found = self.object(&agent.place);
+            matches!(found, Ok(Object::Odd(Odd::Directory)))
+        };
+        // File systems that hang are waited for at the same time.
+        let none = |agents: &[&Agent]| vec![false; agents.len()];
+        let found = hosts::for_each(self, &local, is_directory, none);
+        let directories = local.into_iter().zip(found).filter(|(_, found)| *found);
         directories
-            .filter_map(|agent| {
+            .filter_map(|(agent, _)| {
                 let history = self.history(&agent.name).unwrap_or_default();
                 Some((agent, self.directory_refusal(agent, &history)?))
             })
