@@ -220,11 +220,11 @@ fn keys_of(memory: &Path) -> Option<Vec<FileKey>> {
     let Ok(file) = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
         return Some(keys);
     };
-    // A further name of somebody else's file is never taken for the memory.
-    let ours = rustix::process::geteuid().as_raw();
-    let is_own = file.st_uid == above.st_uid || (file.st_uid == ours && ours != 0);
+    // One name that two paths lead to, by a mount of the file itself. Two names of a file
+    // are two memories: a reset gives each a file of its own, and an agent that makes a
+    // link must not keep another from being reset.
     let is_file = FileType::from_raw_mode(file.st_mode) == FileType::RegularFile;
-    if is_file && (file.st_nlink == 1 || is_own) {
+    if is_file && file.st_nlink == 1 {
         keys.push(FileKey::File(id(&file)));
     }
     Some(keys)

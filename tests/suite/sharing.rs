@@ -1,12 +1,12 @@
 //! Agents whose memories are one file, whatever paths lead there: none of them is reset.
 
 use std::fs;
-use std::os::unix::fs::{chown, symlink};
+use std::os::unix::fs::{MetadataExt, chown, symlink};
 
 use memory_shepherd::engine::{Outcome, UndoMode};
 use memory_shepherd::error::Kind;
 
-use super::world::{BASELINE, Interposer, Moment, World, apply};
+use super::world::{BASELINE, World, apply};
 
 /// An agent, and a twin whose memory is at this path.
 fn twins(memory: &str) -> World {
@@ -66,11 +66,19 @@ fn memory_behind_a_link_blocks_nobody() {
 }
 
 #[test]
-fn memory_with_a_further_name_is_refused() {
+fn two_names_of_one_file_are_both_reset() {
     let world = twins("agents/twin/MEMORY.md");
     world.write_scratch("scout", "- note\n");
     fs::hard_link(world.memory("scout"), world.memory("twin")).unwrap();
-    are_refused(&world);
+    assert!(world.engine().shared_memories().is_empty());
+    let ran = world.reset();
+    for agent in ["scout", "twin"] {
+        assert_eq!(ran.of(agent).outcome, Outcome::Ok, "{agent}");
+    }
+    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    assert!(world.holds("scout", b"- note\n"));
+    let inode = |agent: &str| fs::metadata(world.memory(agent)).unwrap().ino();
+    assert_ne!(inode("scout"), inode("twin"));
 }
 
 /// One agent must not keep another from being reset.
@@ -85,33 +93,6 @@ fn further_name_of_a_foreign_memory_blocks_nobody() {
     let engine = world.engine();
     assert!(engine.shared_memories().is_empty());
     assert_eq!(world.reset().of("scout").outcome, Outcome::Ok);
-}
-
-#[test]
-fn memory_that_became_shared_in_a_run_is_refused() {
-    let world = twins("agents/twin/MEMORY.md");
-    world.write_scratch("scout", "- note\n");
-    world.write_scratch("twin", "- note\n");
-    let (scout, twin) = (world.memory("scout"), world.memory("twin"));
-    let mut linked = false;
-    let transport = Interposer::new(world.local(), move |moment| {
-        if moment == Moment::After("read") && !linked {
-            linked = true;
-            fs::remove_file(&twin).unwrap();
-            fs::hard_link(&scout, &twin).unwrap();
-        }
-        Ok(())
-    });
-    let engine = world.engine_on(transport);
-    let names = ["scout", "twin"].map(str::to_string);
-    let plan = engine.plan_unseen(&names, false).unwrap();
-    let report = engine.apply(&plan, false, &false.into(), &mut |_| ());
-    let ended = |name: &str| {
-        let mut results = report.results.iter();
-        results.find(|it| it.agent == name).unwrap().outcome
-    };
-    assert_eq!(ended("scout"), Outcome::Ok);
-    assert_eq!(ended("twin"), Outcome::Refused);
 }
 
 #[test]
