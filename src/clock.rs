@@ -1,9 +1,9 @@
 //! Time, passed in: nothing but [`System`] reads the machine's clock, so that
 //! tests own theirs.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use chrono::{DateTime, FixedOffset, Local};
+use chrono::{DateTime, FixedOffset, Local, Utc};
 
 /// Where the engine gets its times from.
 pub trait Clock: Send + Sync {
@@ -15,13 +15,26 @@ pub trait Clock: Send + Sync {
     fn sleep(&self, duration: Duration);
 }
 
+/// The last second, since 1970, that is in the year 9999 everywhere: names of entries and
+/// RFC 3339 have four digits for the year.
+const LAST: u64 = 253_402_300_799 - 86_400;
+
+/// The time so long after 1970; of a clock that stands outside the years from 1970 to
+/// 9999, the nearest in them. None is before 1970.
+fn utc(since: Option<Duration>) -> DateTime<Utc> {
+    let since = since.unwrap_or_default().min(Duration::from_secs(LAST));
+    let time = DateTime::from_timestamp(since.as_secs() as i64, since.subsec_nanos());
+    time.unwrap_or_default()
+}
+
 /// The machine's clock.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct System;
 
 impl Clock for System {
     fn now(&self) -> DateTime<FixedOffset> {
-        Local::now().fixed_offset()
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).ok();
+        utc(since).with_timezone(&Local).fixed_offset()
     }
 
     fn instant(&self) -> Instant {
@@ -30,5 +43,23 @@ impl Clock for System {
 
     fn sleep(&self, duration: Duration) {
         std::thread::sleep(duration);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clock_far_off_is_taken_for_the_nearest_year() {
+        let shown = |seconds: Option<u64>| {
+            let time = utc(seconds.map(Duration::from_secs));
+            time.format("%Y-%m-%d").to_string()
+        };
+        assert_eq!(shown(None), "1970-01-01");
+        assert_eq!(shown(Some(1_800_000_000)), "2027-01-15");
+        for far in [LAST + 1, 8_210_266_876_800, u64::MAX] {
+            assert_eq!(shown(Some(far)), "9999-12-30");
+        }
     }
 }

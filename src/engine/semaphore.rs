@@ -3,8 +3,9 @@
 //!
 //! A waiter locks one of the bytes behind the permits, the one of the microsecond in
 //! which it came, and takes a permit when nobody waits before it. The kernel gives
-//! back what a process held, however it ends. Where the clock is set back, later
-//! waiters pass earlier ones; the number of permits holds in any case.
+//! back what a process held, however it ends. Where the clock is set back, or where a
+//! waiter lets a free permit lie because its process is stopped, later waiters pass
+//! earlier ones; the number of permits holds in any case.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -20,6 +21,9 @@ const FIRST_INTERVAL: Duration = Duration::from_millis(1);
 
 /// How often the others look whether they are the first.
 const QUEUE_INTERVAL: Duration = Duration::from_millis(10);
+
+/// How long a permit may be free before a waiter passes those before it.
+const STOPPED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How many waiters may have come in the same microsecond.
 const MAX_TICKETS: u64 = 10_000;
@@ -62,10 +66,16 @@ pub fn acquire(file: File, path: &Path, permits: u64, wait: &Wait<'_>) -> Result
     let file = held.file.as_fd();
     let end = wait.clock.instant() + wait.patience;
     let mut ticket = None;
+    let mut free_since = None;
     loop {
         let before = permits..ticket.unwrap_or(END);
         let is_first = sys::conflict(file, before).path("lock", path)?.is_none();
-        if is_first {
+        let now = wait.clock.instant();
+        if is_first || !has_free_permit(&held.file, permits).path("lock", path)? {
+            free_since = None;
+        }
+        let passes = !is_first && now >= *free_since.get_or_insert(now) + STOPPED_TIMEOUT;
+        if is_first || passes {
             for permit in 0..permits {
                 if sys::try_lock_bytes(file, permit..permit + 1).path("lock", path)? {
                     if let Some(ticket) = ticket {
@@ -85,7 +95,7 @@ pub fn acquire(file: File, path: &Path, permits: u64, wait: &Wait<'_>) -> Result
                 }
             }
         }
-        if wait.clock.instant() >= end || (wait.is_cancelled)() {
+        if now >= end || (wait.is_cancelled)() {
             return Ok(None);
         }
         wait.clock.sleep(match is_first {
@@ -95,12 +105,24 @@ pub fn acquire(file: File, path: &Path, permits: u64, wait: &Wait<'_>) -> Result
     }
 }
 
+fn has_free_permit(file: &File, permits: u64) -> std::io::Result<bool> {
+    for permit in 0..permits {
+        if sys::conflict(file.as_fd(), permit..permit + 1)?.is_none() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 #[cfg(test)]
 mod tests {
     use std::ops::Range;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
     use std::thread;
+    use std::time::Instant;
+
+    use chrono::{DateTime, FixedOffset};
 
     use super::*;
     use crate::clock::System;
@@ -159,6 +181,43 @@ mod tests {
         drop(held);
         threads.into_iter().for_each(|it| it.join().unwrap());
         assert_eq!(*order.lock().unwrap(), (0..12).collect::<Vec<usize>>());
+    }
+
+    /// Time passes by sleeping alone.
+    struct Sleeper(Mutex<Instant>);
+
+    impl Clock for Sleeper {
+        fn now(&self) -> DateTime<FixedOffset> {
+            System.now()
+        }
+
+        fn instant(&self) -> Instant {
+            *self.0.lock().unwrap()
+        }
+
+        fn sleep(&self, duration: Duration) {
+            *self.0.lock().unwrap() += duration;
+        }
+    }
+
+    #[test]
+    fn stopped_waiter_holds_up_nobody_for_long() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        // One that waits, and takes nothing.
+        let stopped = open(&path);
+        assert!(sys::try_lock_bytes(stopped.as_fd(), 7..8).unwrap());
+        let clock = Sleeper(Mutex::new(Instant::now()));
+        let wait = |seconds| Wait {
+            clock: &clock,
+            patience: Duration::from_secs(seconds),
+            is_cancelled: &|| false,
+        };
+        let permit = acquire(open(&path), &path, 1, &wait(60)).unwrap().unwrap();
+        // What is held is not passed by.
+        assert!(acquire(open(&path), &path, 1, &wait(60)).unwrap().is_none());
+        drop(permit);
+        assert!(acquire(open(&path), &path, 1, &wait(60)).unwrap().is_some());
     }
 
     #[test]
