@@ -269,11 +269,14 @@ fn is_synced_as_a_whole(kind: i64) -> bool {
     [EXT4, XFS, BTRFS, F2FS, TMPFS].contains(&kind)
 }
 
+/// What an agent of this number changed.
+type Owned = (usize, Unsynced);
+
 /// What has to be on the disk before a run goes on, of many agents at once.
 #[derive(Default)]
 pub struct Flush {
     /// Each with the number of the agent whose it is.
-    wanted: Vec<(usize, Unsynced)>,
+    wanted: Vec<Owned>,
 }
 
 impl Flush {
@@ -287,7 +290,7 @@ impl Flush {
     /// Puts everything on the disk. Answers whose is not, and why.
     pub fn commit(self) -> Vec<(usize, Error)> {
         let mut trusted = Vec::new();
-        let mut others: Vec<(Arc<FileSystem>, Vec<(usize, Unsynced)>)> = Vec::new();
+        let mut others: Vec<(Arc<FileSystem>, Vec<Owned>)> = Vec::new();
         for (owner, unsynced) in self.wanted {
             let Some(system) = unsynced.system.clone() else {
                 trusted.push((owner, unsynced));
@@ -325,7 +328,7 @@ struct Wanted {
 
 /// Puts files and folders on the disk, many on one file system in one call. Answers
 /// whose is not, and why.
-fn sync_together(all: Vec<(usize, Unsynced)>) -> Vec<(usize, Error)> {
+fn sync_together(all: Vec<Owned>) -> Vec<(usize, Error)> {
     let (mut wanted, mut failed) = (Vec::with_capacity(all.len()), Vec::new());
     for (owner, unsynced) in all {
         match fs::fstat(&*unsynced.object).path("look at", &unsynced.path) {

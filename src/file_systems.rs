@@ -38,6 +38,12 @@ const SLOWEST: u64 = 4096;
 /// How long a thread that has nothing to do stays for the next call.
 const IDLE: Duration = Duration::from_secs(5);
 
+/// File systems that a path crosses, each with its outermost mount point.
+type Crossed = BTreeMap<Device, PathBuf>;
+
+/// A path, and its place among those that were asked about.
+type Numbered = (usize, PathBuf);
+
 /// The file systems of this machine.
 pub struct FileSystems {
     mounts: Mounts,
@@ -47,7 +53,7 @@ pub struct FileSystems {
     /// By the devices that a path crosses and the archive's does not.
     known: Mutex<HashMap<Vec<Device>, Arc<FileSystem>>>,
     /// The devices that the archive's path crosses, by a mount table.
-    trusted: Mutex<Option<(Arc<Table>, Arc<BTreeMap<Device, PathBuf>>)>>,
+    trusted: Mutex<Option<(Arc<Table>, Arc<Crossed>)>>,
 }
 
 impl FileSystems {
@@ -121,7 +127,7 @@ impl FileSystems {
     {
         let mut found: Vec<Option<T>> = paths.iter().map(|_| None).collect();
         let mut trusted = Vec::new();
-        let mut others: Vec<(Arc<FileSystem>, Vec<(usize, PathBuf)>)> = Vec::new();
+        let mut others: Vec<(Arc<FileSystem>, Vec<Numbered>)> = Vec::new();
         for (number, path) in paths.into_iter().enumerate() {
             let Some(system) = self.of(&path) else {
                 trusted.push((number, path));

@@ -110,7 +110,8 @@ fn d_shows_the_diff_whatever_was_shown_last() {
     // From plan, run, result and a row of the log it is that of the agent there, and
     // leads back.
     let run = || report(&[("bravo", Outcome::Ok, None)]);
-    let places: [(&str, Screen, &dyn Fn(&mut Console)); 4] = [
+    type Place<'p> = (&'p str, Screen, &'p dyn Fn(&mut Console));
+    let places: [Place<'_>; 4] = [
         ("plan", Screen::Reset, &|_| {}),
         ("run", Screen::Reset, &|console| drop(console.press("y"))),
         ("result", Screen::Reset, &|console| {

@@ -141,7 +141,8 @@ fn message_hides_nothing_on_any_screen() {
         console.plan("X", plan(&[("code-reviewer", State::Drifted)]));
         console.pass(Duration::from_secs(2));
     };
-    let screens: [(&str, &dyn Fn(&mut Console)); 7] = [
+    type Shown<'s> = (&'s str, &'s dyn Fn(&mut Console));
+    let screens: [Shown<'_>; 7] = [
         ("fleet", &|_| {}),
         ("agent", &|console| {
             reading(console, "docs-writer", BASELINE, Some(BASELINE))
