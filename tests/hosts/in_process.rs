@@ -2,13 +2,14 @@
 //! becomes of a reset where its server lacks something.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::{chown, symlink};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use memory_shepherd::archive::EntryKind;
 use memory_shepherd::demo::host::{Abilities, Host};
 use memory_shepherd::engine::{Engine, Outcome, State, UndoMode, UndoTarget};
 use memory_shepherd::error::Kind;
@@ -529,4 +530,40 @@ fn memory_by_another_path_is_refused() {
         }
     }
     assert!(world.read("scout").ends_with(b"- note\n"));
+}
+
+#[test]
+fn late_entries_of_a_host_hold_only_what_was_appended() {
+    let mut world = World::new(&[]);
+    add_remote(&mut world, "ranger", "box");
+    world.write_scratch("ranger", "- a note\n".repeat(20_000));
+    let before = world.read("ranger");
+    let file = File::options().append(true).open(world.memory("ranger"));
+    let (mut file, mut looks) = (file.unwrap(), 0);
+    world.clock.meanwhile(move || {
+        looks += 1;
+        if looks <= 2 {
+            file.write_all(format!("- late {looks}\n").as_bytes())
+                .unwrap();
+        }
+    });
+    let engine = engine(&world, start(&[]));
+    world.reset_by(&engine).ok();
+    let late: Vec<_> = world.records()[0].what.late.clone();
+    let kinds: Vec<_> = late.iter().map(|it| (it.kind, it.size)).collect();
+    assert!(!kinds.is_empty());
+    assert!(
+        kinds.iter().all(|it| it.0 == EntryKind::Appended),
+        "{kinds:?}"
+    );
+    assert_eq!(kinds.iter().map(|it| it.1).sum::<u64>(), 18, "{kinds:?}");
+    assert!(world.litter("ranger").is_empty());
+    let plan = engine.plan_undo(
+        &UndoTarget::Agents(vec!["ranger".to_string()]),
+        UndoMode::Refuse,
+        false,
+    );
+    apply(&engine, &plan.unwrap()).ok();
+    let after = [&before[..], b"- late 1\n- late 2\n"].concat();
+    assert!(world.read("ranger") == after);
 }

@@ -308,7 +308,7 @@ impl<'a> Run<'a> {
 ///   who could write to that one could before.
 /// - An undo puts back bytes with the rights of the very file that held them: with a
 ///   late entry that is the displaced file as it was settled, not the one that was read
-///   before ([`Mark::Displaced`](super::recover::Mark)).
+///   before (`Mark::Archived` in `recover.rs`).
 /// - Bytes of two files, as of an undo that appends, belong to the owner of both.
 /// - Whatever else there is gets what a new file in its folder gets.
 ///
