@@ -59,8 +59,8 @@ use crate::durable;
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::file_systems::FileSystems;
 use crate::transport::bounded::Bounded;
+use crate::transport::{Attributes, Folder, Object, Transport, TransportError, Transports};
 pub use crate::transport::{Contact, Reach, Setting};
-use crate::transport::{Folder, Object, Transport, TransportError, Transports};
 use ledger::{Backwards, History, Ledger};
 use memory::{Baseline, Boundary, Rule};
 use observe::Cached;
@@ -256,6 +256,14 @@ impl Engine {
     /// The record that ends at a place of the ledger.
     fn record_at(&self, place: ledger::Place) -> Result<Record> {
         ledger::record_at(&self.ledger_path(), place)
+    }
+
+    /// The attributes in an event, or in the record that it names instead.
+    fn attributes_of(&self, event: &Event) -> Result<Option<Attributes>> {
+        match (&event.attributes, event.attributes_at) {
+            (None, Some(place)) => Ok(self.record_at(place)?.what.attributes),
+            (attributes, _) => Ok(attributes.clone()),
+        }
     }
 
     /// Appends to the ledger: all of the events are on the disk when it returns,

@@ -42,6 +42,10 @@ impl Document for Verified {
             let what = "the noted head is in the ledger".to_string();
             rows.push(self.row(About::Anchor, "anchor", what));
         }
+        if found.logged.is_some() {
+            let what = "the last head in reset.log is in the ledger".to_string();
+            rows.push(self.row(About::Log, "log", what));
+        }
         let mut entries = format!("{} checked, {} bytes", tally.entries, tally.bytes);
         if tally.retired > 0 {
             entries.push_str(&format!(", {} deleted by retention", tally.retired));

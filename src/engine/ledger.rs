@@ -3,8 +3,24 @@
 //! reordered record shows.
 //!
 //! `<archive_dir>/.shepherd/ledger.jsonl`. `prev` is the SHA-256 of the line
-//! before without its line feed, and 64 zeros in the first line. A line that a
-//! crash left unfinished is cut off by the next append, and that is recorded.
+//! before without its line feed, and 64 zeros in the first line.
+//!
+//! A crash may leave anything of the append that it interrupted: some of its lines, one
+//! without its line feed, zeros or garbage in place of a part. Behind the last record
+//! it is told from what somebody changed by three things:
+//!
+//! - Its first line is no record. A line that is one and does not continue the line
+//!   before was written whole: records were changed, removed or moved.
+//! - No record behind that line is of another run, for an append is one run's, and the
+//!   next run cuts off what it finds before it appends.
+//! - `reset.log` tells of no record among these bytes: a run tells of the ledger's head
+//!   when that is on the disk.
+//!
+//! Readers end before what a crash left; the next append keeps whole lines of it in
+//! `ledger.torn`, cuts all of it off and records that. Anything else is a broken chain.
+//! Two changes look like a crash: that of the last run's records into no records where
+//! `reset.log` is gone, which is recorded when they are cut off, and that of the last
+//! record into another record, which only a head that was noted shows.
 //!
 //! Nobody holds all of it. [`Ledger::history`] and [`Ledger::latest`] read an index
 //! and what came after it; [`Backwards`] is for those who need the last records,
@@ -18,7 +34,7 @@ mod scan;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -39,6 +55,7 @@ pub use backwards::Backwards;
 pub use index::History;
 use index::Index;
 pub use range::RecordRange;
+use scan::LONGEST;
 pub use scan::{Line, Place, Scan, record_at};
 
 /// What a record is about.
@@ -251,6 +268,10 @@ pub struct Event {
     /// Owner, mode and attributes of the memory before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<Attributes>,
+    /// Where the agent's earlier record stands that has the same attributes: long ones
+    /// are written down once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes_at: Option<Place>,
     /// How long it took, in milliseconds.
     #[serde(default)]
     pub duration_ms: u64,
@@ -291,6 +312,7 @@ impl Event {
             split: None,
             method: None,
             attributes: None,
+            attributes_at: None,
             duration_ms: 0,
             undoes: None,
             retired: Vec::new(),
@@ -323,6 +345,9 @@ const LATE: usize = 1000;
 /// How long an earlier version may keep the ledger locked.
 const EARLIER_VERSIONS: Duration = Duration::from_secs(10);
 
+/// What a crash left of several records, the last time.
+const TORN: &str = "ledger.torn";
+
 /// The file among the program's own.
 const NAME: &str = "ledger.jsonl";
 
@@ -338,6 +363,8 @@ pub struct Ledger {
     file: Option<(u64, u64)>,
     /// A broken chain is found once, however often the same file is asked about.
     broken: Option<(Stamp, Error)>,
+    /// The last record that was appended here, with its digest.
+    appended: Option<(u64, Digest)>,
 }
 
 /// What tells a file that was changed: device, inode, size, time of change.
@@ -367,6 +394,7 @@ impl Ledger {
             indexed: false,
             file: None,
             broken: None,
+            appended: None,
         }
     }
 
@@ -408,6 +436,16 @@ impl Ledger {
         Ok((end.seq, end.head))
     }
 
+    /// The head after the last append of this process, else the ledger's. What others
+    /// have appended since is perhaps not on the disk.
+    ///
+    /// # Errors
+    /// As [`Ledger::history`].
+    pub fn durable_head(&mut self) -> Result<(u64, Digest)> {
+        let head = self.head()?;
+        Ok(self.appended.unwrap_or(head))
+    }
+
     /// The records from the last one back, and where that ends.
     ///
     /// # Errors
@@ -439,6 +477,7 @@ impl Ledger {
         self.indexed = false;
         self.file = None;
         self.broken = None;
+        self.appended = None;
     }
 
     /// The same, and the index on the disk is not to be used.
@@ -528,6 +567,35 @@ impl Ledger {
         Ok(file)
     }
 
+    /// Has a record name an earlier one instead of long attributes that are the same.
+    fn refer_to_attributes(&mut self, event: &mut Event) {
+        let Some(digest) = event.attributes.as_ref().and_then(index::digest_if_long) else {
+            return;
+        };
+        let history = self.index.of(&event.agent);
+        let known = history.and_then(|history| history.attributes);
+        if let Some((_, place)) = known.filter(|(known, _)| *known == digest) {
+            event.attributes = None;
+            event.attributes_at = Some(place);
+        }
+    }
+
+    /// Cuts off what a crash left behind the last record, and says so.
+    fn cut(&self, file: &File, offset: u64, length: u64) -> Result<String> {
+        let mut tail = vec![0; length.min(LONGEST) as usize];
+        file.read_exact_at(&mut tail, offset)
+            .path("read", &self.path)?;
+        let has_lines = tail.contains(&b'\n');
+        if has_lines {
+            self.archive.replace_own(&self.archive.own(TORN), &tail)?;
+        }
+        file.set_len(offset).path("cut", &self.path)?;
+        Ok(match has_lines {
+            true => format!("cut {length} bytes of unfinished records, kept as {TORN}"),
+            false => format!("cut {length} bytes of an unfinished record"),
+        })
+    }
+
     /// Appends records and puts them on the disk before it returns.
     ///
     /// # Errors
@@ -540,11 +608,7 @@ impl Ledger {
         let begin = self.index.place();
         let mut events = events;
         if length > begin.offset {
-            file.set_len(begin.offset).path("cut", &self.path)?;
-            let note = format!(
-                "cut {} bytes of an unfinished record",
-                length - begin.offset
-            );
+            let note = self.cut(file, begin.offset, length - begin.offset)?;
             events.insert(0, repair(note, &events));
         }
         let mut at = begin;
@@ -553,6 +617,7 @@ impl Ledger {
             // What would make a line too long to be read again stays in the
             // archive, unnamed.
             what.late.truncate(LATE);
+            self.refer_to_attributes(&mut what);
             let record = Record {
                 seq: at.seq + 1,
                 prev: at.head,
@@ -592,6 +657,7 @@ impl Ledger {
             // Its index is of no known form: the next time all is read anew.
             false => self.distrust(),
         }
+        self.appended = Some((at.seq, at.head));
         Ok(())
     }
 }

@@ -1,18 +1,29 @@
-//! `reset.log`: what runs did, a line each, in the original tool's form.
+//! `reset.log`: what runs did, a line each, in the original tool's form. The last line
+//! of a run has the ledger's head, which shows what the ledger alone cannot: that its
+//! end was cut off.
 
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 use chrono::{DateTime, FixedOffset};
 
 use crate::archive::Archive;
+use crate::digest::Digest;
 use crate::durable;
 use crate::error::{PathContext, Result};
 use crate::untrusted;
 
 /// Above this many bytes the log is moved to `reset.log.old`.
 const MAX_SIZE: u64 = 1 << 20;
+
+/// The log in the archive, and what was moved out of its way.
+const NAME: &str = "reset.log";
+const OLD: &str = "reset.log.old";
+
+/// How much of the end of a log is searched for a run's last line.
+const TAIL: u64 = 256 * 1024;
 
 /// `[YYYY-MM-DD HH:MM:SS] [memory-shepherd] text`
 pub(super) fn line(now: DateTime<FixedOffset>, text: &str) -> String {
@@ -30,7 +41,7 @@ pub(super) fn append(archive: &Archive, lines: &[String]) -> Result<()> {
         return Ok(());
     }
     archive.folder("".as_ref())?;
-    let path = archive.root().join("reset.log");
+    let path = archive.root().join(NAME);
     let mut file = durable::open_own(
         &path,
         OpenOptions::new()
@@ -43,8 +54,66 @@ pub(super) fn append(archive: &Archive, lines: &[String]) -> Result<()> {
     file.write_all(format!("{}\n", lines.join("\n")).as_bytes())
         .path("append to", &path)?;
     if file.metadata().path("look at", &path)?.len() > MAX_SIZE {
-        let old = archive.root().join("reset.log.old");
+        let old = archive.root().join(OLD);
         std::fs::rename(&path, &old).path("move", &path)?;
     }
     Ok(())
+}
+
+/// The last line of a run.
+pub(super) fn end_of_run(run: &str, tally: &str, head: Option<(u64, Digest)>) -> String {
+    let head = match head {
+        Some((seq, digest)) => format!("{seq}:{digest}"),
+        None => "unknown".to_string(),
+    };
+    format!("run {run} ended: {tally}; ledger head {head}")
+}
+
+/// The head of the ledger that was told last; none where there is no such line.
+pub(super) fn last_head(archive: &Path) -> Option<(u64, Digest)> {
+    let heads = [NAME, OLD].map(|name| {
+        let path = archive.join(name);
+        let file = durable::open_own(&path, OpenOptions::new().read(true)).ok()?;
+        let length = file.metadata().ok()?.len();
+        let mut end = Vec::new();
+        let from = length.saturating_sub(TAIL);
+        (&file).seek(SeekFrom::Start(from)).ok()?;
+        file.take(TAIL).read_to_end(&mut end).ok()?;
+        let mut lines = end.rsplit(|byte| *byte == b'\n');
+        lines.find_map(|line| head_in(str::from_utf8(line).ok()?))
+    });
+    heads.into_iter().flatten().next()
+}
+
+/// The head in the last line of a run. Other lines may quote what agents wrote.
+fn head_in(line: &str) -> Option<(u64, Digest)> {
+    let (_, text) = line.split_once("] [memory-shepherd] run ")?;
+    let (run, text) = text.split_once(" ended: ")?;
+    let (_, head) = text.rsplit_once("; ledger head ")?;
+    let (seq, digest) = head.split_once(':')?;
+    let is_run = run.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let head = (seq.parse().ok()?, digest.parse().ok()?);
+    is_run.then_some(head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn head_is_taken_from_last_lines_of_runs_alone() {
+        let digest = Digest::of(b"x");
+        let tally = "1 ok, 0 unchanged, 0 not";
+        let told = end_of_run("5a10c3d2", tally, Some((7, digest)));
+        let line = |text: &str| format!("[2026-03-14 09:00:00] [memory-shepherd] {text}");
+        assert_eq!(head_in(&line(&told)), Some((7, digest)));
+        for other in [
+            end_of_run("5a10c3d2", tally, None),
+            format!("Reset scout: a symbolic link to {told}"),
+            format!("scout: {told}"),
+            format!("run of scout ended: {told}"),
+        ] {
+            assert_eq!(head_in(&line(&other)), None, "{other}");
+        }
+    }
 }

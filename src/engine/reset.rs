@@ -55,6 +55,7 @@ use super::address::RecordedAddress;
 use super::hosts::{Site, at_once, batch_size, for_each, side_by_side};
 use super::ledger::{Act, Event, Ledger, Outcome};
 use super::lock;
+use super::log;
 use super::plan::Plan;
 use super::semaphore::Permit;
 use super::undo::UndoRecords;
@@ -207,26 +208,22 @@ impl<'a> Run<'a> {
             results,
             trouble: std::mem::take(&mut self.shared().trouble),
             retired,
-            head: self.engine.ledger_head().ok(),
+            head: self.engine.book().durable_head().ok(),
             duration_ms: 0,
         };
         report.duration_ms = millis(began, self.engine.clock().instant());
-        let head = match &report.head {
-            Some((seq, digest)) => format!("{seq}:{digest}"),
-            None => "unknown".to_string(),
-        };
         let half = |it: &&AgentResult| it.outcome == Outcome::Ok && it.kind.is_some();
         let half = match report.results.iter().filter(half).count() {
             0 => String::new(),
             count => format!(" ({count} of them with something left to settle)"),
         };
-        self.say(&format!(
-            "run {} ended: {} ok{half}, {} unchanged, {} not; ledger head {head}",
-            report.run,
+        let tally = format!(
+            "{} ok{half}, {} unchanged, {} not",
             report.count(Outcome::Ok),
             report.count(Outcome::Unchanged),
             report.results.len() - report.count(Outcome::Ok) - report.count(Outcome::Unchanged),
-        ));
+        );
+        self.say(&log::end_of_run(&report.run, &tally, report.head));
         self.write_lines();
         // Not only when the last thread of this run lets go of it.
         let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
@@ -346,7 +343,7 @@ impl<'a> Run<'a> {
 
     /// A line for `reset.log` and for whoever listens.
     fn say(&self, text: &str) {
-        let line = super::log::line(self.engine.clock().now(), text);
+        let line = log::line(self.engine.clock().now(), text);
         let mut shared = self.shared();
         shared.lines.push(line.clone());
         (shared.progress)(Progress::Line(line));
@@ -355,7 +352,7 @@ impl<'a> Run<'a> {
     fn write_lines(&self) {
         let mut shared = self.shared();
         let lines = std::mem::take(&mut shared.lines);
-        if let Err(error) = super::log::append(self.engine.archive(), &lines) {
+        if let Err(error) = log::append(self.engine.archive(), &lines) {
             (shared.progress)(Progress::Line(format!("{error}")));
         }
     }

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, Duration, FixedOffset};
 use serde::{Deserialize, Serialize};
 
-use super::ledger::{Act, Event, Place, Record, Scan};
+use super::ledger::{Act, Event, Scan};
 use super::{Block, Engine, Setup, lock, reset};
-use crate::archive::{self, Entry, Pins};
+use crate::archive::{Entry, Pins};
 use crate::error::{Error, Kind, Result};
 
 /// How many entries one record of retention names.
@@ -294,24 +294,5 @@ impl Engine {
         });
         self.record_all(events.collect())
             .map_err(|error| error.context(format!("{word}, but not recorded in the ledger")))
-    }
-
-    /// The record by which retention deleted an entry, if the entry is gone; looked for
-    /// behind the place of the record that names it.
-    pub(super) fn retired_by(&self, entry: &Path, since: Place) -> Result<Option<Record>> {
-        let path = self.archive.root().join(entry);
-        if archive::stays_below(entry) && std::fs::symlink_metadata(path).is_ok() {
-            return Ok(None);
-        }
-        let Some(mut scan) = Scan::open_at(&self.ledger_path(), since)? else {
-            return Ok(None);
-        };
-        let mut last = None;
-        while let Some(record) = scan.record()? {
-            if record.what.retired.iter().any(|it| it == entry) {
-                last = Some(record);
-            }
-        }
-        Ok(last)
     }
 }

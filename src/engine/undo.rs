@@ -151,16 +151,13 @@ fn is_about(agent: &Agent, event: &Event) -> Result<()> {
 }
 
 /// That retention has deleted an entry, if it has.
-fn retired(engine: &Engine, records: &AgentRecords, entry: &Written) -> Result<Option<String>> {
-    let retired = engine.retired_by(&entry.path, records.place)?;
-    Ok(retired.map(|retired| {
-        format!(
-            "its entry {} was deleted by retention on {} (run {})",
-            entry.path.display(),
-            retired.time.format("%Y-%m-%d"),
-            retired.what.run
-        )
-    }))
+fn retired(engine: &Engine, records: &AgentRecords, entry: &Written) -> Option<String> {
+    let (time, run) = records.retired(engine, &entry.path)?;
+    Some(format!(
+        "its entry {} was deleted by retention on {} (run {run})",
+        entry.path.display(),
+        time.format("%Y-%m-%d"),
+    ))
 }
 
 /// Rebuilds what stood there before a run.
@@ -187,9 +184,8 @@ pub(super) fn source(engine: &Engine, agent: &Agent, records: &AgentRecords) -> 
         .collect();
     let late = late_entries(&lates);
     // Its owner and mode are in the record that names it.
-    let attributes = lates
-        .last()
-        .map_or(&event.attributes, |(of, _)| &of.attributes);
+    let attributes = lates.last().map_or(event, |(of, _)| of);
+    let attributes = engine.attributes_of(attributes).map_err(because)?;
     let before = match &event.before {
         Some(Standing::Absent) => {
             return Ok(Source {
@@ -217,7 +213,7 @@ pub(super) fn source(engine: &Engine, agent: &Agent, records: &AgentRecords) -> 
     let is_whole = late.first().is_some_and(|first| first.base.is_none());
     let entries = event.entry.iter().filter(|_| !is_whole);
     for entry in entries.chain(late.iter().copied()) {
-        if let Some(why) = retired(engine, records, entry)? {
+        if let Some(why) = retired(engine, records, entry) {
             return refuse(why);
         }
     }
@@ -237,7 +233,7 @@ pub(super) fn source(engine: &Engine, agent: &Agent, records: &AgentRecords) -> 
             return Ok(Source {
                 replacement: Replacement::File(parts),
                 standing,
-                attributes: attributes.clone(),
+                attributes,
                 version,
             });
         }

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::Engine;
 use super::ledger::{Line, Place, Record, Scan};
+use super::log;
 use crate::archive::{self, Written};
 use crate::baseline::{self, Refusal, Shelf};
 use crate::config::RequireSeal;
@@ -30,6 +31,8 @@ pub enum About {
     Ledger,
     /// The head of the ledger that somebody noted.
     Anchor,
+    /// The head of the ledger in `reset.log`.
+    Log,
     /// An entry.
     Entry,
     /// A baseline version that was pushed.
@@ -92,6 +95,8 @@ pub struct Verification {
     pub ledger: Chain,
     /// Whether the noted head holds, if one was given.
     pub anchor: Option<bool>,
+    /// Whether the head that `reset.log` tells of last holds, if there is one.
+    pub logged: Option<bool>,
     /// How much was looked at.
     pub tally: Tally,
     /// What is wrong.
@@ -165,13 +170,30 @@ impl Engine {
                 torn: 0,
             },
             anchor: anchor.map(|_| false),
+            logged: None,
             tally: Tally::default(),
             findings: Vec::new(),
             more: 0,
             notes: Vec::new(),
         };
         let mut named = Named::default();
-        let end = read_ledger(&mut found, &mut named, anchor, progress)?;
+        // Before the ledger is read: a run may end meanwhile.
+        let logged = log::last_head(self.archive().root());
+        let heads = [anchor, logged];
+        let (end, [anchored, logged_holds]) = read_ledger(&mut found, &mut named, heads, progress)?;
+        if let Some(head) = anchor {
+            found.anchor = Some(anchored);
+            if !anchored {
+                found.broken(About::Anchor, lacks(end, head, "was noted", "noted"));
+            }
+        }
+        if let Some(head) = logged {
+            found.logged = Some(logged_holds);
+            if !logged_holds {
+                let what = lacks(end, head, "is the last that reset.log tells of", "told");
+                found.broken(About::Log, what);
+            }
+        }
         self.check_entries(&mut found, &mut named, end, progress)?;
         self.check_versions(&mut found, &named)?;
         self.check_baselines(&mut found);
@@ -391,22 +413,41 @@ impl Verification {
     }
 }
 
-/// Reads the whole ledger, and says where it ends.
+/// That a head is not in a ledger, which ends at `end`.
+fn lacks(end: Place, head: (u64, Digest), known: &str, word: &str) -> String {
+    let (seq, digest) = head;
+    match seq > end.seq {
+        true => format!(
+            "the ledger ends with record {}, but record {seq} {known}: it was cut off, or \
+             another ledger stands there",
+            end.seq
+        ),
+        false => format!(
+            "record {seq} does not have the {word} digest {digest}: the ledger was written anew"
+        ),
+    }
+}
+
+/// Reads the whole ledger, and says where it ends and which heads it has.
 fn read_ledger(
     found: &mut Verification,
     named: &mut Named,
-    anchor: Option<(u64, Digest)>,
+    heads: [Option<(u64, Digest)>; 2],
     progress: &mut dyn FnMut(Verifying),
-) -> Result<Place> {
-    let holds = |at: Place| anchor.is_some_and(|noted| noted == (at.seq, at.head));
+) -> Result<(Place, [bool; 2])> {
+    let mut has = heads.map(|head| head == Some((0, Digest::ZERO)));
+    let mut look = |at: Place| {
+        for (has, head) in has.iter_mut().zip(heads) {
+            *has |= head == Some((at.seq, at.head));
+        }
+    };
     let mut end = Place::default();
-    let mut holding = holds(end);
     if let Some(mut scan) = Scan::open(&found.ledger.path)? {
         loop {
             let line = match scan.line() {
                 Ok(Some(line)) => line,
                 Ok(None) => {
-                    found.ledger.torn = scan.torn() as u64;
+                    found.ledger.torn = scan.torn()?;
                     break;
                 }
                 Err(error) if error.kind() == Kind::Integrity => {
@@ -421,7 +462,7 @@ fn read_ledger(
                 wrong,
             } = line;
             found.tally.lines = number;
-            holding |= holds(scan.place());
+            look(scan.place());
             if let Some(why) = wrong {
                 found.broken(About::Ledger, format!("line {number}: {why}"));
             }
@@ -434,23 +475,7 @@ fn read_ledger(
     }
     found.ledger.seq = end.seq;
     found.ledger.sha256 = end.head;
-    if let Some((seq, digest)) = anchor {
-        found.anchor = Some(holding);
-        if !holding {
-            let what = match seq > end.seq {
-                true => format!(
-                    "the ledger ends with record {}, but record {seq} was noted: it was cut off, \
-                     or another ledger stands there",
-                    end.seq
-                ),
-                false => format!(
-                    "record {seq} does not have the noted digest {digest}: the ledger was written anew"
-                ),
-            };
-            found.broken(About::Anchor, what);
-        }
-    }
-    Ok(end)
+    Ok((end, has))
 }
 
 /// Which of some entries retention was said to delete, from a place of the ledger

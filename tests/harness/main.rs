@@ -18,6 +18,7 @@ mod hung;
 mod in_place;
 mod kernel;
 mod leases;
+mod ledger;
 mod mounts;
 mod order;
 mod overlap;

@@ -1,11 +1,13 @@
 //! The account: what `verify` finds, what retention writes down, and how the
 //! ledger is read when it is long.
 
+mod attributes;
 mod full;
 mod long;
 mod past;
 mod pins;
 mod retention;
+mod torn;
 mod verifying;
 mod versions;
 

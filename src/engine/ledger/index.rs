@@ -23,6 +23,7 @@ use crate::engine::EARLIER;
 use crate::engine::address::RecordedAddress;
 use crate::engine::observe::LastRun;
 use crate::error::{PathContext, Result};
+use crate::transport::Attributes;
 
 /// The file among the program's own, and its name while it is written.
 const NAME: &str = "ledger.index";
@@ -33,6 +34,9 @@ const FORM: u32 = 2;
 
 /// Up to so many records beyond an index it is not worth writing.
 const SLACK: u64 = 256;
+
+/// Attributes whose extended ones have more bytes than this are long.
+const LONG: usize = 1024;
 
 /// How many names of an agent's kept objects are remembered.
 const KEPT: usize = 8;
@@ -54,6 +58,9 @@ pub struct History {
     /// first; some may be gone by now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<String>,
+    /// The digest of the last attributes that were long, and the record that has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<(Digest, Place)>,
 }
 
 /// A run that archived a memory and then failed.
@@ -68,7 +75,10 @@ pub struct Tried {
 }
 
 impl History {
-    fn take(&mut self, event: &Event, time: DateTime<FixedOffset>) {
+    fn take(&mut self, event: &Event, time: DateTime<FixedOffset>, at: Place) {
+        if let Some(digest) = event.attributes.as_ref().and_then(digest_if_long) {
+            self.attributes = Some((digest, at));
+        }
         if event.changed()
             && let Some(pushed) = event.baseline
         {
@@ -102,6 +112,14 @@ impl History {
             })
         });
     }
+}
+
+/// The digest of attributes that are long.
+pub fn digest_if_long(attributes: &Attributes) -> Option<Digest> {
+    let xattrs = attributes.xattrs.iter();
+    let size: usize = xattrs.map(|(name, value)| name.len() + value.len()).sum();
+    let json = (size > LONG).then(|| serde_json::to_vec(attributes))?;
+    json.ok().map(|json| Digest::of(&json))
 }
 
 /// What was gathered from a ledger, up to a place.
@@ -191,7 +209,7 @@ impl Index {
             return true;
         }
         match self.of(&record.what.agent) {
-            Some(history) => history.take(&record.what, record.time),
+            Some(history) => history.take(&record.what, record.time, at),
             None => return false,
         }
         true

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{Event, Record};
 use crate::digest::Digest;
 use crate::durable;
+use crate::engine::log;
 use crate::error::{Error, Kind, PathContext, Result};
 
 /// No record comes near this; a longer line is none.
@@ -42,6 +43,9 @@ impl Place {
     }
 }
 
+/// No record is shorter than this.
+const SHORTEST: u64 = 200;
+
 /// A ledger that is being read.
 pub struct Scan {
     file: BufReader<File>,
@@ -53,6 +57,8 @@ pub struct Scan {
     /// Nothing can be said about what the next line continues: the one before
     /// could not be read.
     blind: bool,
+    /// What follows is no record: a crash left it.
+    is_over: bool,
 }
 
 /// A line as it was found.
@@ -80,6 +86,7 @@ impl Scan {
             at,
             text: Vec::new(),
             blind: false,
+            is_over: false,
         })
     }
 
@@ -108,13 +115,18 @@ impl Scan {
         self.at
     }
 
-    /// How many bytes follow that are no whole line. Right only at the end.
-    pub fn torn(&self) -> usize {
-        self.text.len()
+    /// How many bytes follow. At the end of the scan they are of a record that is being
+    /// written, or what a crash left of some.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn torn(&self) -> Result<u64> {
+        let meta = self.file.get_ref().metadata().path("look at", &self.path)?;
+        Ok(meta.len().saturating_sub(self.at.offset))
     }
 
-    /// The next record; none at the end, and before a line that is still being
-    /// written.
+    /// The next record; none at the end, before a line that is still being written,
+    /// and before what a crash left.
     ///
     /// # Errors
     /// A line that is no record or does not continue the one before: the scan
@@ -140,19 +152,37 @@ impl Scan {
     /// # Errors
     /// What the system answered.
     pub fn line(&mut self) -> Result<Option<Line>> {
-        self.text.clear();
-        let mut piece = (&mut self.file).take(LONGEST);
-        let count = piece.read_until(b'\n', &mut self.text);
-        let count = count.path("read", &self.path)? as u64;
+        if self.is_over {
+            return Ok(None);
+        }
         let number = self.line + 1;
-        if self.text.pop_if(|byte| *byte == b'\n').is_none() {
-            if count < LONGEST {
-                return Ok(None); // The end, or a line that is still being written.
+        let mut count = self.read_line()?;
+        if count == 0 && self.was_written_whole(self.torn()?) {
+            // It may have been whole already when its run told of it.
+            let offset = SeekFrom::Start(self.at.offset);
+            self.file.seek(offset).path("read", &self.path)?;
+            count = self.read_line()?;
+            if count == 0 {
+                self.is_over = true;
+                let wrong = Some("it was written whole, and is cut off".to_string());
+                let record = None;
+                return Ok(Some(Line {
+                    number,
+                    record,
+                    wrong,
+                }));
             }
-            return Err(broken(&self.path, number, "it is too long for a record"));
+        }
+        if count == 0 {
+            return Ok(None);
+        }
+        let parsed = parse(&self.text);
+        if parsed.is_err() && !self.blind && self.is_torn_append()? {
+            self.is_over = true;
+            return Ok(None);
         }
         let digest = Digest::of(&self.text);
-        let (record, wrong) = match parse(&self.text) {
+        let (record, wrong) = match parsed {
             Err(error) => (None, Some(format!("it is no record: {error}"))),
             Ok(record) if self.blind => (Some(record), None),
             Ok(record)
@@ -181,6 +211,58 @@ impl Scan {
             record,
             wrong,
         }))
+    }
+
+    /// Reads the next line without its line feed, and returns how many bytes it has with
+    /// it; none at the end, and of a line that is not finished.
+    fn read_line(&mut self) -> Result<u64> {
+        self.text.clear();
+        let mut piece = (&mut self.file).take(LONGEST);
+        let count = piece.read_until(b'\n', &mut self.text);
+        let count = count.path("read", &self.path)? as u64;
+        if self.text.pop_if(|byte| *byte == b'\n').is_some() {
+            return Ok(count);
+        }
+        match count < LONGEST {
+            true => Ok(0),
+            false => Err(broken(
+                &self.path,
+                self.line + 1,
+                "it is too long for a record",
+            )),
+        }
+    }
+
+    /// Whether what follows is what a crash left of one append: its first line is no
+    /// record, and none behind it is of another run.
+    fn is_torn_append(&self) -> Result<bool> {
+        let length = self.torn()?;
+        if length > LONGEST || self.was_written_whole(length) {
+            return Ok(false);
+        }
+        let mut tail = vec![0; length as usize];
+        let file = self.file.get_ref();
+        if file.read_exact_at(&mut tail, self.at.offset).is_err() {
+            // Somebody cuts it off.
+            return Ok(true);
+        }
+        let records = tail.split(|byte| *byte == b'\n').map(parse);
+        let mut runs = records.flatten().map(|record| record.what.run);
+        let first = runs.next();
+        Ok(runs.all(|run| Some(run) == first))
+    }
+
+    /// Whether so many bytes behind the last record were a whole record once: a run tells
+    /// of the ledger's head only when that is on the disk. What `reset.log` tells of
+    /// another ledger, which stood here before, does not fit into these bytes.
+    fn was_written_whole(&self, length: u64) -> bool {
+        if length == 0 {
+            return false;
+        }
+        let archive = self.path.parent().and_then(Path::parent);
+        let head = archive.and_then(log::last_head);
+        let more = head.map_or(0, |(seq, _)| seq.saturating_sub(self.at.seq));
+        more > 0 && more.saturating_mul(SHORTEST) <= length
     }
 }
 

@@ -2,8 +2,13 @@
 //! of it afterwards. They are found from the ledger's last record back, and kept up to
 //! date by what is appended.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fs;
+use std::path::{Path, PathBuf};
 
+use chrono::{DateTime, FixedOffset};
+
+use crate::archive;
 use crate::config::Agent;
 use crate::engine::Engine;
 use crate::engine::address::{AddressFilter, RecordedAddress};
@@ -17,6 +22,8 @@ const FEW: usize = 16;
 /// The records that an undo of some agents goes by.
 pub struct UndoRecords {
     agents: BTreeMap<String, AgentRecords>,
+    /// The entries of their records, each with its agent.
+    entries: HashMap<PathBuf, String>,
     /// How far the ledger was read.
     at: Place,
 }
@@ -26,8 +33,6 @@ pub struct UndoRecords {
 pub struct AgentRecords {
     /// The record of the run that is undone.
     pub record: Record,
-    /// Where it stands.
-    pub place: Place,
     /// The youngest run that was passed over to come to it: it was undone already.
     pub passed_over: Option<String>,
     /// That record and what followed of the same run, of its undos, and of theirs.
@@ -36,6 +41,9 @@ pub struct AgentRecords {
     runs: HashSet<String>,
     /// What the last change left, for each address that the agent had.
     left: Vec<(RecordedAddress, Option<Standing>)>,
+    /// The entries of these records that retention was about to delete: when, and in
+    /// which run.
+    retired: HashMap<PathBuf, (DateTime<FixedOffset>, String)>,
 }
 
 impl UndoRecords {
@@ -112,14 +120,20 @@ impl UndoRecords {
     ) -> Result<UndoRecords> {
         let first = found.iter().map(|(place, ..)| *place);
         let first = first.min_by_key(|place| place.seq);
-        let agents = found.into_iter().map(|(place, record, passed_over)| {
+        let agents = found.into_iter().map(|(_, record, passed_over)| {
             let agent = record.what.agent.clone();
-            (agent, AgentRecords::new(place, record, passed_over))
+            (agent, AgentRecords::new(record, passed_over))
         });
         let mut records = UndoRecords {
             agents: agents.collect(),
+            entries: HashMap::new(),
             at: first.unwrap_or(end),
         };
+        for (name, agent) in &records.agents {
+            let written = agent.record.what.written();
+            let named = written.map(|it| (it.path.clone(), name.clone()));
+            records.entries.extend(named);
+        }
         records.catch_up(engine)?;
         Ok(records)
     }
@@ -133,8 +147,21 @@ impl UndoRecords {
             return Ok(());
         };
         while let Some(record) = scan.record()? {
-            if let Some(agent) = self.agents.get_mut(&record.what.agent) {
-                agent.take(record);
+            let event = &record.what;
+            for path in &event.retired {
+                let agent = self.entries.get(path);
+                if let Some(agent) = agent.and_then(|agent| self.agents.get_mut(agent)) {
+                    let by = (record.time, event.run.clone());
+                    agent.retired.insert(path.clone(), by);
+                }
+            }
+            let name = &event.agent;
+            if let Some(agent) = self.agents.get_mut(name)
+                && agent.is_related(&record)
+            {
+                let named = event.written().map(|it| (it.path.clone(), name.clone()));
+                self.entries.extend(named);
+                agent.related.push(record);
             }
         }
         self.at = scan.place();
@@ -171,7 +198,7 @@ fn last_of_runs(
 }
 
 impl AgentRecords {
-    fn new(place: Place, record: Record, passed_over: Option<String>) -> AgentRecords {
+    fn new(record: Record, passed_over: Option<String>) -> AgentRecords {
         AgentRecords {
             left: vec![(
                 RecordedAddress::of_event(&record.what),
@@ -179,16 +206,18 @@ impl AgentRecords {
             )],
             runs: HashSet::from([record.what.run.clone()]),
             related: vec![record.clone()],
+            retired: HashMap::new(),
             record,
-            place,
             passed_over,
         }
     }
 
-    fn take(&mut self, record: Record) {
+    /// Takes note of what a later record says, and tells whether it is about the run,
+    /// its undos or theirs.
+    fn is_related(&mut self, record: &Record) -> bool {
         let event = &record.what;
         if record.seq <= self.record.seq {
-            return;
+            return false;
         }
         if event.changed() {
             let address = RecordedAddress::of_event(event);
@@ -202,9 +231,19 @@ impl AgentRecords {
         {
             self.runs.insert(event.run.clone());
         }
-        if self.runs.contains(&event.run) {
-            self.related.push(record);
-        }
+        self.runs.contains(&event.run)
+    }
+
+    /// By which run retention deleted an entry of these records, and when, if it is
+    /// gone.
+    pub fn retired(
+        &self,
+        engine: &Engine,
+        entry: &Path,
+    ) -> Option<&(DateTime<FixedOffset>, String)> {
+        let path = engine.archive().root().join(entry);
+        let is_there = archive::stays_below(entry) && fs::symlink_metadata(path).is_ok();
+        self.retired.get(entry).filter(|_| !is_there)
     }
 
     /// Whether something else stands there now than what the last run that changed

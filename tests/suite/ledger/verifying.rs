@@ -146,6 +146,7 @@ fn an_entry_outside_the_archive_is_never_read() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
     world.reset().ok();
+    fs::remove_file(world.archive().join("reset.log")).unwrap();
     let text = fs::read_to_string(ledger(&world)).unwrap();
     let name = format!("scout/{}", world.entries("scout")[0]);
     for path in [

@@ -1,0 +1,95 @@
+//! A ledger of many records: whoever reads it holds few of them.
+
+use std::fs::{self, File};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use memory_shepherd::digest::Digest;
+use memory_shepherd::engine::Record;
+
+use super::fixture::{BASELINE, Fleet, full};
+use super::scene::is_ok;
+use super::tools::{Running, ground, wait_for};
+
+/// Writes the records of a ledger again and again behind them, as later runs would.
+fn grow(ledger: &Path, count: u64) {
+    let text = fs::read_to_string(ledger).unwrap();
+    let records: Vec<Record> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let mut prev = Digest::of(text.lines().last().unwrap().as_bytes());
+    let file = File::options().append(true).open(ledger).unwrap();
+    let mut file = BufWriter::new(file);
+    for number in 0..count {
+        let mut record = records[number as usize % records.len()].clone();
+        record.seq = records.len() as u64 + 1 + number;
+        record.prev = prev;
+        record.what.run = format!("{:08x}", number / records.len() as u64);
+        let line = serde_json::to_string(&record).unwrap();
+        prev = Digest::of(line.as_bytes());
+        writeln!(file, "{line}").unwrap();
+    }
+    file.flush().unwrap();
+}
+
+#[test]
+fn long_ledger_is_read_in_bounded_memory() {
+    let (_temporary, root) = ground(false);
+    let agents = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    let fleet = Fleet::new(&root, &root.join("archives"), &agents);
+    let note = |agent: &str, text: &str| {
+        let mut options = File::options();
+        let mut memory = options
+            .append(true)
+            .create(true)
+            .open(fleet.memory(agent))
+            .unwrap();
+        memory.write_all(text.as_bytes()).unwrap();
+        memory
+    };
+    for agent in agents {
+        drop(note(agent, BASELINE));
+        drop(note(agent, "- first\n"));
+    }
+    is_ok(&fleet.run(&["reset", "--all"]));
+    let count = if full() { 1_000_000 } else { 30_000 };
+    grow(&fleet.archive.join(".shepherd/ledger.jsonl"), count);
+    // Address space, in KiB: less than the ledger has bytes, let alone its records.
+    let limit = "ulimit -v 40000 && exec \"$@\"";
+    let run = |arguments: &[&str]| {
+        let command = fleet.command(&["/bin/sh", "-c", limit, "sh"], arguments);
+        let ended = Running::start(command).end_within(Duration::from_secs(600));
+        assert_eq!(
+            ended.code,
+            Some(0),
+            "{arguments:?}: {:.300} {}",
+            ended.out,
+            ended.err
+        );
+        ended.out
+    };
+    // Without an index, and with one.
+    for again in [false, true] {
+        assert_eq!(run(&["log", "-n", "3"]).lines().count(), 4);
+        run(&["undo", "c", "--overwrite", "--dry-run"]);
+        if !again {
+            run(&["undo", "--run", "00000001", "--overwrite", "--dry-run"]);
+            run(&["log", "b", "--json"]);
+            run(&["doctor"]);
+        }
+        drop(note("d", "- second\n"));
+        run(&["reset", "d"]);
+    }
+    // What a killed run left is settled by the next one.
+    let writer = note("e", "- third\n");
+    let mut killed = Running::on(&fleet, &["reset", "e"]);
+    wait_for("a displaced file", || !fleet.litter("e").is_empty());
+    killed.kill();
+    killed.end();
+    drop(writer);
+    run(&["reset", "e"]);
+    assert_eq!(fleet.pending(), [""; 0]);
+    println!("{count} records: read in 40 MB of address space");
+}

@@ -1,0 +1,83 @@
+//! Attributes of memories in the ledger.
+
+use std::sync::Arc;
+
+use super::super::world::{BASELINE, apply};
+use super::*;
+use memory_shepherd::engine::{UndoMode, UndoTarget};
+use memory_shepherd::transport::Attributes;
+use memory_shepherd::transport::fake::Fake;
+
+fn attributes(value: u8) -> Attributes {
+    Attributes {
+        uid: 7,
+        gid: 8,
+        mode: 0o600,
+        xattrs: vec![(b"user.large".to_vec(), vec![value; 40_000])],
+    }
+}
+
+#[test]
+fn long_attributes_are_recorded_once_and_come_back() {
+    let world = World::new(&["scout"]);
+    let fake = Fake::new(world.clock.clone());
+    let memory = world.memory("scout");
+    fake.make_folder(world.folder("scout"), 1000, 100, 0o755);
+    let engine = world.engine_on(Arc::new(fake.clone()));
+    let mut runs = Vec::new();
+    for (number, value) in [1, 1, 1, 2, 2, 1].into_iter().enumerate() {
+        fake.write(&memory, format!("{BASELINE}- {number}\n").as_bytes());
+        fake.set_attributes(&memory, attributes(value));
+        let ran = world.reset_by(&engine);
+        ran.ok();
+        runs.push((ran.report.run.clone(), value));
+    }
+    let records = world.records();
+    let whole = records.iter().filter(|it| it.what.attributes.is_some());
+    assert_eq!(whole.count(), 3, "1, 2, and 1 again");
+    assert!(records[1].what.attributes_at.is_some());
+    let length = fs::metadata(ledger(&world)).unwrap().len();
+    assert!(length < 4 * 80_000, "{length} bytes");
+    // Also where nothing but the ledger is left to tell.
+    fs::remove_file(world.archive().join(".shepherd/ledger.index")).ok();
+    for (run, value) in runs {
+        fake.replace(&memory, BASELINE.as_bytes());
+        let engine = world.engine_on(Arc::new(fake.clone()));
+        let target = UndoTarget::Run(run);
+        let plan = engine.plan_undo(&target, UndoMode::Overwrite, false);
+        apply(&engine, &plan.unwrap()).ok();
+        assert_eq!(fake.attributes(&memory).unwrap(), attributes(value));
+    }
+    assert_eq!(findings(&world), []);
+}
+
+#[test]
+fn changed_record_of_attributes_is_not_relied_on() {
+    let world = World::new(&["scout"]);
+    let fake = Fake::new(world.clock.clone());
+    let memory = world.memory("scout");
+    fake.make_folder(world.folder("scout"), 1000, 100, 0o755);
+    for _ in 0..2 {
+        fake.write(&memory, format!("{BASELINE}- note\n").as_bytes());
+        fake.set_attributes(&memory, attributes(1));
+        let engine = world.engine_on(Arc::new(fake.clone()));
+        world.reset_by(&engine).ok();
+    }
+    // An index that covers the change, so that nobody reads the first record else.
+    super::long::grow(&world, 300);
+    let engine = world.engine_on(Arc::new(fake.clone()));
+    world.reset_by(&engine);
+    let text = fs::read_to_string(ledger(&world)).unwrap();
+    fs::write(ledger(&world), text.replacen("\"uid\":7", "\"uid\":0", 1)).unwrap();
+    let engine = world.engine_on(Arc::new(fake));
+    let target = UndoTarget::Agents(vec!["scout".to_string()]);
+    let plan = engine
+        .plan_undo(&target, UndoMode::Overwrite, false)
+        .unwrap();
+    assert_eq!(plan.skipped[0].kind, Some(Kind::Integrity));
+    assert!(
+        plan.skipped[0].why.contains("it was changed"),
+        "{:?}",
+        plan.skipped
+    );
+}
