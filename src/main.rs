@@ -18,8 +18,8 @@ fn main() -> ExitCode {
     if let Some(asked) = askpass::messenger(env::args_os(), |name| env::var_os(name)) {
         return asked;
     }
-    // A file-size limit (`ulimit -f`) is told by the write that meets it, as an error.
-    // A handler, unlike a signal that is ignored, ends where another program begins.
+    // With a handler, a write beyond the file-size limit (`ulimit -f`) returns an error.
+    // Child processes do not inherit it, as they would inherit an ignored signal.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     // For panics only; without it they read worse, and that is all.
     let hook = color_eyre::config::HookBuilder::blank().display_env_section(false);

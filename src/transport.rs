@@ -178,8 +178,9 @@ pub trait Folder: Send {
     fn read(&self, sink: Sink<'_>) -> Result<File, TransportError>;
 
     /// What is known of a memory that cannot be opened, for a lease: everything but
-    /// its content. [`Folder::look`] has said that it is a file; one that a read would
-    /// refuse is [`Cause::Moved`], for what is told here is given to another file.
+    /// its content. [`Folder::look`] has said that it is a file. One that
+    /// [`Folder::read`] would refuse is [`Cause::Moved`]: the attributes are given to
+    /// another file.
     fn unread(&self) -> Result<File, TransportError> {
         match self.look()? {
             Object::File(file) => Ok(file),
@@ -271,10 +272,11 @@ pub trait Folder: Send {
         Err(TransportError::new(Cause::Caller, error))
     }
 
-    /// Writes the linked file's content over a memory that is a mount point, while
-    /// nobody else has it open. A crash can cut that short. Where the memory could be
-    /// neither written nor put back, or where somebody else may have written to it in
-    /// between, this fails with [`Cause::HalfWritten`], and what it held stands beside it.
+    /// Writes the linked file's content over a memory that is a mount point, while no
+    /// other process has it open. A crash can cut that short. Fails with
+    /// [`Cause::HalfWritten`] where the memory could be neither written nor put back, or
+    /// where another process may have written to it in between; a copy of its earlier
+    /// content then stands beside it.
     fn write_in_place(&self, _staged: &str, _new: Identity) -> Result<Swapped, TransportError> {
         let error = Error::new(Kind::Internal, "it is no mount point of this machine");
         Err(TransportError::new(Cause::Refused, error))
@@ -298,12 +300,12 @@ pub trait Folder: Send {
         inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
     ) -> Result<Settled, TransportError>;
 
-    /// Removes something that holds no bytes, if it still is what it was. False where
-    /// something else stands there by now, which stays.
+    /// Removes an object without bytes if it is still the same one. Returns false where
+    /// something else stands at `name`, which stays.
     fn remove_odd(&self, name: &str, odd: &Odd) -> Result<bool, TransportError>;
 
-    /// Why nobody can see here who has a file open, whatever rights this process has;
-    /// none where that is a question of rights alone.
+    /// Returns why writers cannot be detected in this directory, whatever rights this
+    /// process has; none where it depends on the rights alone.
     fn unwatched(&self) -> Option<String> {
         None
     }
@@ -448,10 +450,9 @@ pub struct Attributes {
 const CAPABILITY: &[u8] = b"security.capability";
 
 impl Attributes {
-    /// The same as they are given to a new file: without set-user, set-group and sticky
-    /// bits and without file capabilities. Whoever has them on a file of notes has
-    /// them for no good reason, and together with bytes that an agent chose they are
-    /// its rights.
+    /// Returns what a new file gets of them: no set-user, set-group and sticky bits and
+    /// no file capabilities. A file of notes needs none, and on bytes that an agent chose
+    /// they give that agent the rights of the owner.
     #[must_use]
     pub fn given(&self) -> Attributes {
         let xattrs = self.xattrs.iter();
@@ -477,8 +478,8 @@ pub enum Odd {
     Device,
     /// A socket.
     Socket,
-    /// A file of the user of this id that has other names, and this one perhaps from
-    /// somebody else.
+    /// A file with several names, of the user with this id: another user may have
+    /// created this name.
     ForeignLink(u32),
     /// A file that somebody keeps everybody else from opening, by a lease.
     Leased,
@@ -553,12 +554,12 @@ pub enum Settled {
     /// It was removed, but what somebody wrote in the very instant of the removal
     /// may be missing; the error says why.
     Lost(Error),
-    /// It stands there still and is never read: a link, a pipe, a socket or a device,
-    /// which holds no bytes but the target that is told here. Once that is described,
-    /// it is for [`Folder::remove_odd`].
+    /// It still stands there and is never read: a symlink, pipe, socket or device, which
+    /// holds no bytes but the target of the link. The caller describes it and then calls
+    /// [`Folder::remove_odd`].
     Odd(Odd),
-    /// It stays under its name, for nothing that it holds is in an entry: a folder, or
-    /// a file that must not be read.
+    /// It stays under its name, because no entry holds its content: a directory, or a
+    /// file that must not be read.
     Kept(Odd),
 }
 
@@ -577,9 +578,9 @@ pub enum Cause {
     Leased,
     /// The memory is a mount point of its own, which nothing can replace.
     MountPoint,
-    /// A memory that is written in place was left half written, perhaps not on the
-    /// disk, or perhaps with something of somebody else's overwritten: what that needs to be put right stands beside it. To try that
-    /// at once would meet the same trouble, so it is for the next run.
+    /// A memory that is written in place was left half written or perhaps not on the
+    /// disk, or another process's write to it may have been overwritten. The copy and the
+    /// new file beside it are for the next run: an attempt now would meet the same trouble.
     HalfWritten,
     /// The host, or the file system, did not answer.
     Unreachable,

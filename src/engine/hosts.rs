@@ -152,16 +152,16 @@ fn share<J: Send, T: Send, U>(
     })
 }
 
-/// How many agents each of so many lanes takes through a step together: fewer where
-/// the process may not have that many files open. Lanes beyond [`HOSTS`] wait.
+/// Returns how many agents each of so many lanes takes through a step together: fewer
+/// where the limit of open files is low. Lanes beyond [`HOSTS`] wait.
 pub(super) fn batch_size(lanes: usize) -> usize {
     let files = FILES_OF_AGENT * lanes.clamp(1, HOSTS + 1);
     (room(files * AGENTS) / files).clamp(1, AGENTS)
 }
 
-/// How many files more can be open than the process always has. Where that is less
-/// than `wanted`, the limit is raised as far as it may be: 1,024 is made for
-/// select(2), which nothing here uses.
+/// Returns how many files can be open beside those that the process always has. Where
+/// that is less than `wanted`, raises the limit as far as possible: the usual 1,024
+/// serves select(2), which this program does not use.
 fn room(wanted: usize) -> usize {
     let room = |limit: Option<u64>| {
         let limit = limit.map_or(usize::MAX, |limit| limit as usize);

@@ -1,4 +1,4 @@
-//! What runs displaced and kept beside a memory, because no entry holds it.
+//! Objects that runs displaced and kept beside a memory, because no entry holds them.
 
 use std::path::{Path, PathBuf};
 
@@ -7,8 +7,8 @@ use crate::config::Agent;
 use crate::transport::Object;
 
 impl Engine {
-    /// What is kept beside an agent's memory, as far as it still stands there, and what
-    /// to do about it.
+    /// Returns the kept objects that still stand beside an agent's memory, and what to do
+    /// about them, as one sentence.
     pub(super) fn kept_beside(&self, agent: &Agent, history: &History) -> Option<String> {
         if history.kept.is_empty() {
             return None;
@@ -26,7 +26,7 @@ impl Engine {
         let stands: Vec<String> = stands.map(|(path, _)| path.display().to_string()).collect();
         (!stands.is_empty()).then(|| {
             format!(
-                "displaced, in no entry and kept: {}; undo puts it back, or copy what is of use \
+                "kept beside the memory, in no entry: {}; undo puts it back, or copy what you need \
                  and remove it",
                 stands.join(", ")
             )

@@ -10,19 +10,19 @@ use crate::transport::{Folder, Outlook};
 pub(super) const ELSEWHERE: &str = "on other hosts a memory is absent for a moment, loses extended \
      attributes and access lists, and two looks take the place of a lease on open files";
 
-/// What writing a memory where it is promises less, for people; none where it can be
-/// replaced.
+/// Returns what is weaker where a memory is written in place, for people; none where it
+/// can be replaced.
 ///
 /// # Errors
-/// That the config does not accept it.
+/// The config does not accept it.
 pub fn in_place_cost(agent: &Agent, outlook: &Outlook) -> Result<Option<String>> {
     let memory = agent.place.memory().display();
     match (outlook, agent.place.accepts_in_place()) {
         (Outlook::Clear | Outlook::Refused(_), _) => Ok(None),
         (Outlook::InPlace, true) => Ok(Some(format!(
             "{memory} is a mount point of its own and is written in place: a crash at that \
-             moment leaves it half written until the next run, and where this machine or \
-             process stands still then, what an agent writes may be overwritten"
+             moment leaves it half written until the next run, and while the process is stopped \
+             an agent's writes may be overwritten"
         ))),
         (Outlook::InPlace, false) => {
             let message =
@@ -71,8 +71,8 @@ pub(super) fn accepted(agent: &Agent, folder: &dyn Folder) -> Result<Vec<String>
 }
 
 impl Engine {
-    /// Why nobody can see who has files beside an agent's memory open, if that is so
-    /// whatever rights this process has. What cannot be looked at is not known.
+    /// Returns why writers cannot be detected beside an agent's memory, whatever rights
+    /// this process has; none where they can, or where the directory cannot be opened.
     pub fn unwatched(&self, agent: &Agent) -> Option<String> {
         self.open(agent).ok()?.unwatched()
     }

@@ -156,7 +156,8 @@ struct LocalFolder {
     /// The file whose [`Identity`] was told last. While it is open no other
     /// file can get its inode number, also when an agent removes it.
     identified: RefCell<Option<Arc<StdFile>>>,
-    /// Displaced files whose writers cannot be seen, as they were looked at, and when.
+    /// Displaced files whose writers cannot be detected: status and time of the first
+    /// look.
     unwatched: RefCell<HashMap<String, (File, Instant)>>,
     /// The file that was staged and has no name yet.
     staged: RefCell<Option<NewFile>>,
@@ -214,9 +215,10 @@ impl LocalFolder {
         Ok(Object::Odd(odd))
     }
 
-    /// Whether somebody else than a file's owner may have given it a name here: whoever
-    /// can write to the folder can, where the kernel lets everybody link everything
-    /// (`fs.protected_hardlinks=0`). Who can write to the file itself needs no link.
+    /// Whether another user than a file's owner may have created its name here: every
+    /// user who can write to the directory, where the kernel allows links to any file
+    /// (`fs.protected_hardlinks=0`). Users who can write to the file itself gain nothing
+    /// by a link.
     fn is_foreign(&self, stat: &Stat) -> rustix::io::Result<bool> {
         let folder = fs::fstat(&*self.fd)?;
         if stat.st_uid != folder.st_uid {
@@ -228,11 +230,10 @@ impl LocalFolder {
         Ok(folder.st_mode & 0o022 != 0 && !shared)
     }
 
-    /// What keeps an open file, which has this status, from being read, if anything
-    /// does. A further name of a foreign file, which the agent has removed since, would
-    /// look like the only one. So its name has to be this one, and the only one, each
-    /// time it is looked at: while a name is being removed, a single look may still
-    /// find it, but not count it.
+    /// Returns what keeps an open file with this status from being read, if anything
+    /// does. A second name of a foreign file, which the agent has removed since, would
+    /// look like the only one. So every look has to find this name, and count no other:
+    /// while a name is being removed, one look may still find it and not count it.
     fn obstacle(&self, name: &OsStr, mut stat: Stat) -> Result<Option<Object>, TransportError> {
         let path = self.path.join(name);
         let foreign = self.is_foreign(&stat).path("look at", &path);
@@ -498,7 +499,7 @@ impl Folder for LocalFolder {
             Err(Errno::NOENT) => return Err(moved(&path)),
             file => StdFile::from(file.path("look at", &path).map_err(refused)?),
         };
-        // As what is read: its owner and mode are given to the new memory.
+        // The same check as for reading: the new memory gets its owner and mode.
         let stat = self.stat(&file, &path)?;
         if self.obstacle(&self.name, stat)?.is_some() {
             return Err(moved(&path));
@@ -519,8 +520,8 @@ impl Folder for LocalFolder {
         let stat = fs::fstat(&*self.fd)
             .path("look at", &self.path)
             .map_err(refused)?;
-        // A default access control list of the folder is seen on a new file. Whom it
-        // names may write; everybody may not, whatever it says.
+        // A default access control list of the directory shows on a new file. Users and
+        // groups that it names may write; all others may not, whatever it says.
         let mode = Mode::from_raw_mode(0o664);
         let name = || Ok(unfinished(staged));
         let new = NewFile::create_as(&self.fd, &self.path, mode, name, self.help);

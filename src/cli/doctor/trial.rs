@@ -113,8 +113,8 @@ fn about_blind_file_systems(report: &mut Report, engine: &Engine, agents: &[Agen
                 "late writers cannot be detected beside the memory of {}: {why}",
                 count(number, "agent")
             ),
-            "a displaced file is looked at twice, a quarter of a second apart, before it goes; \
-             run resets on the machine that has the files on a disk of its own",
+            "run resets on the machine that has the files on its own disk; elsewhere a displaced \
+             file is read again after 250 ms before it is removed",
         );
     }
 }

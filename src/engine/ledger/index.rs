@@ -54,8 +54,8 @@ pub struct History {
     /// Where the memory was that the last record found or left as a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<Box<RecordedAddress>>,
-    /// Names beside the memory under which runs kept what is in no entry, the last one
-    /// first; some may be gone by now.
+    /// Names of objects that runs kept beside the memory, the last one first; some may be
+    /// gone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<String>,
     /// The digest of the last attributes that were long, and the record that has them.

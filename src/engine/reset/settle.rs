@@ -194,7 +194,7 @@ impl Run<'_> {
         let mut put_off = None;
         let settled = folder.settle(name, &mut |read| {
             looks += 1;
-            // The second look of one call is at a file that has no name any more.
+            // The second call inspects a file that has no name any more.
             let bounded = looks == 1;
             match self.inspect(agent, event, displaced, &late, bounded, read)? {
                 Inspected::Known => {}
@@ -231,8 +231,8 @@ impl Run<'_> {
         }
     }
 
-    /// Looks at a displaced file, and archives what is not yet; with `bounded` only if
-    /// it may have another entry.
+    /// Inspects a displaced file and archives what no entry holds yet; with `bounded`
+    /// only if it may have another entry.
     fn inspect(
         &self,
         agent: &Agent,
@@ -304,7 +304,7 @@ impl Run<'_> {
             return Ok(None);
         }
         if draft.size() == 0 {
-            // It was cut back to that meanwhile.
+            // The agent has cut it back to the beginning in between.
             return Ok(Some(Inspected::Known));
         }
         let base = Base {
@@ -336,12 +336,12 @@ impl Run<'_> {
     }
 }
 
-/// What is said of something displaced that is in no entry.
+/// The note about a displaced object that no entry holds.
 fn kept_note(agent: &Agent, odd: &Odd, name: &str) -> String {
     let path = agent.place.memory().with_file_name(name);
     let host = agent.place.host().map(|host| format!("{}:", host.name));
     format!(
-        "{odd} stood there, which is in no entry; it is kept as {}{}",
+        "{odd} stood there, which no entry holds; it is kept as {}{}",
         host.unwrap_or_default(),
         path.display()
     )

@@ -193,7 +193,7 @@ impl<'a> Run<'a> {
         for note in weaker::accepted(turn.agent, turn.folder.as_ref())? {
             turn.note(&note);
         }
-        // Before anything is archived of what is not going to be changed.
+        // A memory that will not be changed gets no entry.
         weaker::in_place_cost(turn.agent, &turn.folder.outlook())?;
         let mut changed = self.name(turn.agent, &mut taken, &mut turn.event)?;
         let before = turn.event.before.iter();
@@ -296,7 +296,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Owner, mode and attributes of the new file, where it does not inherit its folder's.
+/// Owner, mode and attributes of the new file; none where it inherits its directory's.
 ///
 /// Owner and mode are rights over bytes, and the bytes of an undo are an agent's. So
 /// they are given only together with the bytes that they belonged to:
@@ -310,11 +310,10 @@ impl<'a> Run<'a> {
 ///   late entry that is the displaced file as it was settled, not the one that was read
 ///   before (`Mark::Archived` in `recover.rs`).
 /// - Bytes of two files, as of an undo that appends, belong to the owner of both.
-/// - Whatever else there is gets what a new file in its folder gets.
+/// - In all other cases the new file inherits its directory's.
 ///
-/// A transport gives no set-id bits and no capabilities to anything
-/// ([`Attributes::given`]). `docs/decisions/file-system-identity.md` says why this is
-/// remembered here and not left to the kernel.
+/// A transport never sets set-id bits or capabilities ([`Attributes::given`]).
+/// `docs/decisions/file-system-identity.md` says why the kernel cannot enforce this.
 fn given<'t>(step: &Step, taken: &'t Taken) -> Option<&'t Attributes> {
     if step.undo.is_none() {
         return taken.attributes.as_ref();

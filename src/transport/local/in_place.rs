@@ -4,10 +4,10 @@
 //! half written, and so does a disk that takes neither; the copy and the staged
 //! file that stand beside it then tell the next run to do it again.
 //!
-//! A write lease keeps others out, until the kernel ends it: some time after somebody
-//! asked for it, also of a process that was stopped meanwhile. So before each step and
-//! after the last it is looked whether that can have happened since the last look. If
-//! so, nothing more is written, and what cannot be excluded is said.
+//! A write lease keeps other processes out until the kernel revokes it, some time after
+//! another open asked for it, also while this process is stopped. So each step, and the
+//! end, checks whether that can have happened since the last check. If so, nothing more
+//! is written, and the error says which writes may have been overwritten.
 
 use std::cell::Cell;
 use std::fs::File as StdFile;
@@ -79,7 +79,7 @@ impl LocalFolder {
             Ok((alone, same))
         });
         let alone = match same {
-            // Whoever wrote in between wrote to the memory itself, which is as it was.
+            // A write in between went to the memory itself, which was not touched yet.
             Ok((alone, true)) if alone.is_certain() => alone,
             same => {
                 // Nothing was written: the memory itself is all there is. But one that
@@ -250,7 +250,7 @@ impl LocalFolder {
     /// Waits until nobody else has the memory open, and keeps it so.
     fn keep_alone<'m>(&'m self, memory: &'m StdFile) -> Result<Alone<'m>, TransportError> {
         if let Some(why) = leases::obstacle(memory) {
-            return Err(self.stuck(&format!("and nobody can be kept from writing it: {why}")));
+            return Err(self.stuck(&format!("and other writers cannot be kept out: {why}")));
         }
         for _ in 0..LOOKS {
             let before = (self.clock.instant(), self.clock.now());
@@ -303,25 +303,25 @@ impl LocalFolder {
 
 /// Why a memory was not written.
 enum Unwritten {
-    /// The system refused, or it took too long; nobody else had it open.
+    /// The system refused, or it took too long. No other process had it open.
     Failed(Error),
-    /// Somebody else may have written to it, in this time.
+    /// Another process may have written to it in this time.
     Frozen(String),
 }
 
-/// A memory that nobody else has open, as long as that is certain.
+/// A memory that no other process has open, while that is certain.
 struct Alone<'m> {
     memory: &'m StdFile,
     clock: &'m dyn Clock,
-    /// How long whoever wants to open it waits at least.
+    /// How long another open waits at least before the kernel lets it in.
     held: Duration,
-    /// When nobody waited yet.
+    /// The last time at which no other open waited.
     since: Cell<Instant>,
     time: Cell<DateTime<FixedOffset>>,
 }
 
 impl<'m> Alone<'m> {
-    /// A memory on which a write lease was granted after this time.
+    /// Takes a memory on which a write lease was granted after this time.
     fn new(
         memory: &'m StdFile,
         clock: &'m dyn Clock,
@@ -343,7 +343,7 @@ impl<'m> Alone<'m> {
         }
     }
 
-    /// Whether nobody else can have had it open until now.
+    /// Whether no other process can have had it open until now.
     fn is_certain(&self) -> bool {
         let (now, time) = (self.clock.instant(), self.clock.now());
         if sys::write_lease_is_whole(self.memory.as_fd()) {
@@ -351,11 +351,11 @@ impl<'m> Alone<'m> {
             self.time.set(time);
             return true;
         }
-        // Somebody has asked for it since, and waits.
+        // Another open has asked for the lease since, and still waits.
         now.duration_since(self.since.get()) < self.held
     }
 
-    /// The time in which somebody else may have had it open.
+    /// Returns the time in which another process may have had it open.
     fn frozen(&self) -> String {
         let (from, to) = (self.time.get(), self.clock.now());
         format!("{} and {}", from.format("%H:%M:%S"), to.format("%H:%M:%S"))

@@ -1,18 +1,16 @@
-//! On which file systems a lease tells who else has a file open.
+//! File systems on which a lease proves that no writer has a file open.
 //!
-//! A lease is on an inode of this machine's kernel. It says nothing of a writer that
-//! reaches the same bytes another way: through the upper layer of an overlay, on the
-//! server of a network file system, in the host of a virtual machine, in the process
-//! behind FUSE. So leases count on file systems that are known to have no other way,
-//! and on no other.
+//! A lease is on an inode of this kernel. It does not see a writer that reaches the same
+//! bytes without that inode: through the upper layer of an overlay, on the server of a
+//! network file system, on the host of a virtual machine, in the process behind FUSE. So
+//! leases count only on file systems that are known to have no such writers.
 
 use std::os::fd::AsFd;
 
 use rustix::fs;
 
-/// File systems whose files have one inode each, by which everybody opens them: the
-/// numbers of statfs(2).
-const ONE_WAY: &[i64] = &[
+/// Type numbers (statfs(2)) of file systems where each open goes through the inode.
+const PROVEN: &[i64] = &[
     0xef53,      // ext2, ext3, ext4
     0x5846_5342, // XFS
     0x9123_683e, // Btrfs
@@ -28,8 +26,8 @@ const ONE_WAY: &[i64] = &[
     0x8584_58f6, // ramfs
 ];
 
-/// Others that are met in practice, by their names.
-const OTHERS: &[(i64, &str)] = &[
+/// Names of common file systems where it does not.
+const UNPROVEN: &[(i64, &str)] = &[
     (0x794c_7630, "overlay"),
     (0x6573_5546, "FUSE or virtiofs"),
     (0x0102_1997, "9p"),
@@ -47,24 +45,24 @@ const OTHERS: &[(i64, &str)] = &[
     (0xbacb_acbc, "VMware"),
 ];
 
-/// Why a lease on a file of this file system, or in this folder, does not tell who has
-/// it open; none where it does.
+/// Returns why a lease on this file, or on one in this directory, proves nothing; none
+/// where it does prove that no writer has it open.
 pub(super) fn obstacle(file: impl AsFd) -> Option<String> {
     let kind = match fs::fstatfs(file) {
         Ok(system) => system.f_type,
-        Err(errno) => return Some(format!("its file system is not known: {errno}")),
+        Err(errno) => return Some(format!("the type of its file system is unknown: {errno}")),
     };
     // Some architectures extend the sign of 32 bits.
     let kind = kind & 0xffff_ffff;
-    if ONE_WAY.contains(&kind) {
+    if PROVEN.contains(&kind) {
         return None;
     }
-    let name = OTHERS.iter().find(|(other, _)| *other == kind);
+    let name = UNPROVEN.iter().find(|(other, _)| *other == kind);
     let name = name.map_or_else(
         || format!("type {kind:#x}"),
         |(_, name)| (*name).to_string(),
     );
     Some(format!(
-        "it is on a file system ({name}) where others may open it unseen"
+        "on this file system ({name}) a lease does not show other writers"
     ))
 }

@@ -28,14 +28,14 @@ impl LocalFolder {
         let seen = self.unwatched.borrow_mut().remove(displaced);
         let file = match self.open_any(name)? {
             Opened::File(file) => file,
-            // The memory itself: a crash between making and removing names leaves that.
+            // A second name of the memory itself, left by a crash between link and unlink.
             Opened::Other(Object::Odd(Odd::ForeignLink(_)))
                 if self.identity(name)? == self.identity(&self.name)? =>
             {
                 self.remove(displaced)?;
                 return Ok(Settled::Removed { watched: true });
             }
-            // Their bytes are in no entry.
+            // No entry holds their content.
             Opened::Other(Object::Odd(odd @ (Odd::Directory | Odd::ForeignLink(_)))) => {
                 return Ok(Settled::Kept(odd));
             }

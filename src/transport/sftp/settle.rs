@@ -120,7 +120,7 @@ impl SftpFolder {
         self.host.with_target(path, object)
     }
 
-    /// Removes what is neither a file nor a folder, if it is still the same.
+    /// Removes an object that is neither a file nor a directory, if it is still the same.
     pub(super) fn remove_same(&self, name: &str, odd: &Odd) -> Result<bool, TransportError> {
         let path = self.at(name);
         let found = self.ask_one(lstat(&path))?;
@@ -135,8 +135,8 @@ impl SftpFolder {
         }
     }
 
-    /// The owner of a file that is not its folder's. Links cannot be counted over SFTP,
-    /// so it may be a further name of one that is none of the agent's business.
+    /// Returns the owner of a file if it is not its directory's. SFTP does not count
+    /// links, so this may be a second name of a file elsewhere.
     fn foreign_owner(&self, found: &Attrs) -> Option<u32> {
         let ((uid, _), (owner, _)) = (found.owner?, self.owner.owner?);
         (uid != owner).then_some(uid)
