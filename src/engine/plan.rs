@@ -468,6 +468,9 @@ impl Engine {
                 "a directory stands in its place: it is displaced, and kept beside the memory"
                     .to_string(),
             ),
+            Some(odd @ Odd::ForeignLink(_)) => notes.push(format!(
+                "{odd} stands in its place: it is displaced, and kept beside the memory"
+            )),
             Some(odd) => notes.push(format!(
                 "{odd} stands in its place: it is described, then displaced"
             )),
