@@ -133,8 +133,14 @@ pub fn without_first_link(path: &Path) -> Option<PathBuf> {
             Ok(FileType::Symlink) => {
                 let target = std::fs::read_link(prefix).ok()?;
                 let rest = path.strip_prefix(prefix).ok()?;
-                let led = prefix.parent()?.join(target);
-                return Some(led.components().chain(rest.components()).collect());
+                // No component above it is a link.
+                let mut led = prefix.parent()?.to_path_buf();
+                let mut target = target.components().peekable();
+                while target.next_if_eq(&Component::ParentDir).is_some() {
+                    led.pop();
+                }
+                led.extend(target.chain(rest.components()));
+                return Some(led);
             }
             Ok(FileType::Directory) => {}
             _ => return None,

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, chown, symlink};
 use memory_shepherd::engine::{Outcome, UndoMode};
 use memory_shepherd::error::Kind;
 
-use super::world::{BASELINE, World, apply};
+use super::world::{BASELINE, Interposer, Moment, World, apply};
 
 /// An agent, and a twin whose memory is at this path.
 fn twins(memory: &str) -> World {
@@ -93,6 +93,32 @@ fn further_name_of_a_foreign_memory_blocks_nobody() {
     let engine = world.engine();
     assert!(engine.shared_memories().is_empty());
     assert_eq!(world.reset().of("scout").outcome, Outcome::Ok);
+}
+
+/// The path of one leads nowhere when the run begins.
+#[test]
+fn memory_that_became_shared_in_a_run_is_refused() {
+    let world = twins("agents/later/../scout/MEMORY.md");
+    world.write_scratch("scout", "- note\n");
+    let later = world.root.join("agents/later");
+    let transport = Interposer::new(world.local(), move |moment| {
+        if moment == Moment::After("read") {
+            // Once is enough.
+            let _ = fs::create_dir(&later);
+        }
+        Ok(())
+    });
+    let engine = world.engine_on(transport);
+    let names = ["scout", "twin"].map(str::to_string);
+    let plan = engine.plan_unseen(&names, false).unwrap();
+    let report = engine.apply(&plan, false, &false.into(), &mut |_| ());
+    let result = |name: &str| {
+        let mut results = report.results.iter();
+        results.find(|it| it.agent == name).unwrap()
+    };
+    assert_eq!(result("scout").outcome, Outcome::Ok);
+    assert_eq!(result("twin").kind, Some(Kind::Conflict));
+    assert_eq!(world.read("scout"), BASELINE.as_bytes());
 }
 
 #[test]
