@@ -24,7 +24,7 @@ use rustix::io::Errno;
 use crate::clock::Clock;
 use crate::digest::hex;
 use crate::error::{Error, Kind, PathContext, Result};
-use crate::file_systems::FileSystem;
+use crate::file_systems::{BySystem, FileSystem};
 use crate::sys;
 
 /// How a path is walked without following links.
@@ -295,20 +295,12 @@ impl Flush {
 
     /// Puts everything on the disk. Answers whose is not, and why.
     pub fn commit(self) -> Vec<(usize, Error)> {
-        let mut trusted = Vec::new();
-        let mut others: Vec<(Arc<FileSystem>, Vec<Owned>)> = Vec::new();
+        let mut groups = BySystem::default();
         for (owner, unsynced) in self.wanted {
-            let Some(system) = unsynced.system.clone() else {
-                trusted.push((owner, unsynced));
-                continue;
-            };
-            match others.iter_mut().find(|(it, _)| Arc::ptr_eq(it, &system)) {
-                Some((_, wanted)) => wanted.push((owner, unsynced)),
-                None => others.push((system, vec![(owner, unsynced)])),
-            }
+            groups.add(unsynced.system.clone(), (owner, unsynced));
         }
-        let mut failed = sync_together(trusted);
-        for (system, wanted) in others {
+        let mut failed = sync_together(groups.trusted);
+        for (system, wanted) in groups.others {
             let owners: Vec<usize> = wanted.iter().map(|(owner, _)| *owner).collect();
             match system.call(move || sync_together(wanted)) {
                 Ok(some) => failed.extend(some),

@@ -38,12 +38,6 @@ const SLOWEST: u64 = 4096;
 /// How long a thread that has nothing to do stays for the next call.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// File systems that a path crosses, each with its outermost mount point.
-type Crossed = BTreeMap<Device, PathBuf>;
-
-/// A path, and its place among those that were asked about.
-type Numbered = (usize, PathBuf);
-
 /// The file systems of this machine.
 pub struct FileSystems {
     mounts: Mounts,
@@ -52,8 +46,13 @@ pub struct FileSystems {
     clock: Arc<dyn Clock>,
     /// By the devices that a path crosses and the archive's does not.
     known: Mutex<HashMap<Vec<Device>, Arc<FileSystem>>>,
-    /// The devices that the archive's path crosses, by a mount table.
-    trusted: Mutex<Option<(Arc<Table>, Arc<Crossed>)>>,
+    trusted: Mutex<Option<Arc<Trusted>>>,
+}
+
+/// The devices that the archive's path crosses, by a mount table.
+struct Trusted {
+    table: Arc<Table>,
+    devices: BTreeMap<Device, PathBuf>,
 }
 
 impl FileSystems {
@@ -73,14 +72,17 @@ impl FileSystems {
     /// The file system that a call about `path` may wait for; none where that is a
     /// trusted one. Paths with the same answer wait for each other, others do not.
     pub fn of(&self, path: &Path) -> Option<Arc<FileSystem>> {
-        let table = self.mounts.table();
-        let trusted = self.trusted(&table);
+        self.of_by(&self.trusted(), path)
+    }
+
+    fn of_by(&self, trusted: &Trusted, path: &Path) -> Option<Arc<FileSystem>> {
+        let Trusted { table, devices } = trusted;
         let mut mounts = path.ancestors().filter_map(|point| table.get(point));
-        if mounts.all(|mount| trusted.contains_key(&mount.device)) {
+        if mounts.all(|mount| devices.contains_key(&mount.device)) {
             return None;
         }
-        let mut other: BTreeMap<Device, PathBuf> = crossed(&table, path);
-        other.retain(|device, _| !trusted.contains_key(device));
+        let mut other: BTreeMap<Device, PathBuf> = crossed(table, path);
+        other.retain(|device, _| !devices.contains_key(device));
         let (devices, points): (Vec<Device>, Vec<PathBuf>) = other.into_iter().unzip();
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let found = known.entry(devices).or_insert_with(|| {
@@ -90,17 +92,17 @@ impl FileSystems {
         Some(Arc::clone(found))
     }
 
-    /// The devices that the archive's path crosses.
-    fn trusted(&self, table: &Arc<Table>) -> Arc<BTreeMap<Device, PathBuf>> {
+    /// The devices that the archive's path crosses now.
+    fn trusted(&self) -> Arc<Trusted> {
+        let table = self.mounts.table();
         let mut trusted = self.trusted.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*trusted {
-            Some((of, devices)) if Arc::ptr_eq(of, table) => Arc::clone(devices),
-            _ => {
-                let devices = Arc::new(crossed(table, &self.archive));
-                *trusted = Some((Arc::clone(table), Arc::clone(&devices)));
-                devices
-            }
+        if let Some(known) = &*trusted
+            && Arc::ptr_eq(&known.table, &table)
+        {
+            return Arc::clone(known);
         }
+        let devices = crossed(&table, &self.archive);
+        Arc::clone(trusted.insert(Arc::new(Trusted { table, devices })))
     }
 
     /// The mount points below a path without links.
@@ -126,20 +128,13 @@ impl FileSystems {
         L: FnMut(&Path) -> Option<T>,
     {
         let mut found: Vec<Option<T>> = paths.iter().map(|_| None).collect();
-        let mut trusted = Vec::new();
-        let mut others: Vec<(Arc<FileSystem>, Vec<Numbered>)> = Vec::new();
+        let trusted = self.trusted();
+        let mut groups = BySystem::default();
         for (number, path) in paths.into_iter().enumerate() {
-            let Some(system) = self.of(&path) else {
-                trusted.push((number, path));
-                continue;
-            };
-            match others.iter_mut().find(|(it, _)| Arc::ptr_eq(it, &system)) {
-                Some((_, paths)) => paths.push((number, path)),
-                None => others.push((system, vec![(number, path)])),
-            }
+            groups.add(self.of_by(&trusted, &path), (number, path));
         }
         let (sender, answers) = unbounded();
-        for (system, paths) in others {
+        for (system, paths) in groups.others {
             let (sender, start) = (sender.clone(), start.clone());
             let all = move || {
                 let mut look = start();
@@ -154,7 +149,7 @@ impl FileSystems {
         }
         drop(sender);
         let mut look = start();
-        for (number, path) in trusted {
+        for (number, path) in groups.trusted {
             found[number] = look(&path);
         }
         let over = after(patience);
@@ -181,6 +176,37 @@ impl FileSystems {
         match self.of(path) {
             None => Ok(job()),
             Some(system) => system.call(job),
+        }
+    }
+}
+
+/// Items by the file systems that they may wait for.
+pub struct BySystem<T> {
+    /// Those of trusted ones.
+    pub trusted: Vec<T>,
+    /// Those of each other.
+    pub others: Vec<(Arc<FileSystem>, Vec<T>)>,
+}
+
+impl<T> Default for BySystem<T> {
+    fn default() -> BySystem<T> {
+        BySystem {
+            trusted: Vec::new(),
+            others: Vec::new(),
+        }
+    }
+}
+
+impl<T> BySystem<T> {
+    /// Adds an item of a file system; none is a trusted one.
+    pub fn add(&mut self, system: Option<Arc<FileSystem>>, item: T) {
+        let Some(system) = system else {
+            return self.trusted.push(item);
+        };
+        let mut others = self.others.iter_mut();
+        match others.find(|(it, _)| Arc::ptr_eq(it, &system)) {
+            Some((_, items)) => items.push(item),
+            None => self.others.push((system, vec![item])),
         }
     }
 }

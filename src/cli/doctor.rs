@@ -160,6 +160,7 @@ impl Context<'_> {
                 &answering,
                 &Local::new(Arc::new(clock::System)),
             );
+            about_hard_links(&mut report, &answering);
             reach::about_reach(&mut report, &answering, self.world);
             reach::about_the_group(&mut report, &config, self.world);
             about_baselines(&mut report, &config);
@@ -479,6 +480,28 @@ fn about_agents(report: &mut Report, config: &Config, transport: &dyn Transport)
             ),
             "a crash at that moment leaves one half written until the next run; mount \
              their directories instead",
+        );
+    }
+}
+
+/// Memories that are hard links to one file. A reset gives each a file of its own, so
+/// none is refused; until then each agent writes into the other's memory.
+fn about_hard_links(report: &mut Report, config: &Config) {
+    let mut files: BTreeMap<(u64, u64), Vec<&str>> = BTreeMap::new();
+    for agent in &config.agents {
+        let meta = local(agent).and_then(|memory| fs::symlink_metadata(memory).ok());
+        if let Some(meta) = meta.filter(|meta| meta.is_file() && meta.nlink() > 1) {
+            let agents = files.entry((meta.dev(), meta.ino())).or_default();
+            agents.push(&agent.name);
+        }
+    }
+    for agents in files.into_values().filter(|agents| agents.len() > 1) {
+        report.fail(
+            format!(
+                "{} share one memory file, by hard links",
+                agents.join(" and ")
+            ),
+            "what one of them writes the others read; a reset gives each a file of its own",
         );
     }
 }
