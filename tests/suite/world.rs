@@ -15,7 +15,7 @@ use memory_shepherd::clock::Clock;
 use memory_shepherd::config::{self, Env, Extension};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
-    AgentResult, Engine, Observation, Outcome, Plan, Progress, Record, Report, Setup, Trigger,
+    Act, AgentResult, Engine, Observation, Outcome, Plan, Progress, Record, Report, Setup, Trigger,
     UndoMode, UndoTarget,
 };
 use memory_shepherd::error::Error;
@@ -376,7 +376,9 @@ impl World {
         let mut chains: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         for record in self.records() {
             let event = record.what;
-            let written = event.entry.iter().chain(&event.late);
+            // What was recorded later of a run names its entry once more.
+            let entry = event.entry.iter().filter(|_| event.act != Act::Repair);
+            let written = entry.chain(&event.late);
             for written in written.filter(|_| event.agent == agent) {
                 let chain = chains.entry(event.run.clone()).or_default();
                 if written.base.is_none() {

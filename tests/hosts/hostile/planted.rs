@@ -177,6 +177,12 @@ fn what_an_agent_plants_at_any_moment_harms_nobody_else() {
             release(&folder);
             said = format!("{said}\nthen {report:?}");
         }
+        // A directory that came before any record of a file may be meant.
+        let stays = matches!(thing, Thing::Folder) && scene.world.memory(AGENT).is_dir();
+        if stays {
+            assert!(said.contains("no record says that a file"), "{said}");
+            return;
+        }
         assert_eq!(
             scene.memory().as_deref(),
             Some(BASELINE.as_bytes()),
@@ -246,6 +252,10 @@ fn a_folder_that_is_kept_is_where_the_ledger_says() {
     }
     let scene = Scene::new(Act::Reset);
     let memory = scene.world.memory(AGENT);
+    // From now on it is known that a file stood there.
+    let first = engine(&scene.world, good());
+    let plan = first.plan_unseen(&[AGENT.to_string()], false).unwrap();
+    run(&first, &plan);
     fs::remove_file(&memory).unwrap();
     fs::create_dir(&memory).unwrap();
     fs::write(memory.join("inside"), NOTE).unwrap();
