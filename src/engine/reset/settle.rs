@@ -19,10 +19,10 @@ use crate::error::{Error, Kind};
 use crate::transport::{Attributes, Folder, Method, Odd, Reader, Settled, Stamp, TransportError};
 
 /// How many late entries a displaced file may make that is changed again and again.
-const MAX_LATE_ENTRIES: usize = 8;
+const MAX_LATE_ENTRIES: usize = 16;
 
 /// How many of these in one run.
-const MAX_LATE_ENTRIES_PER_RUN: usize = 3;
+const MAX_LATE_ENTRIES_PER_RUN: usize = 4;
 
 /// What a swap displaced, until all of it is settled.
 pub(super) struct Displaced {
