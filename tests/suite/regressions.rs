@@ -74,7 +74,8 @@ fn what_cannot_be_recorded_is_no_success_even_when_nothing_was_to_be_done() {
     world.write("scout", BASELINE);
     world.reset().ended(Outcome::Unchanged);
     let ledger = world.archive().join(".shepherd/ledger.jsonl");
-    fs::write(&ledger, "{}\n").unwrap();
+    let record = fs::read(&ledger).unwrap();
+    fs::write(&ledger, record.repeat(2)).unwrap();
     let ran = world.reset();
     assert_eq!(ran.report.kind(), Some(Kind::Integrity), "{:?}", ran.lines);
 }

@@ -129,7 +129,10 @@ fn a_lock_lay_where_anybody_could_make_one() {
     world.write_scratch("scout", "- note\n");
     world.reset().ok();
     let locks = world.archive().join(".shepherd/locks");
-    assert_eq!(names(&locks), ["scout.lock"]);
+    assert_eq!(
+        names(&locks),
+        [".ledger.lock", ".replace.lock", "scout.lock"]
+    );
     assert_eq!(
         (mode(&locks), mode(&locks.join("scout.lock"))),
         (0o700, 0o600)
