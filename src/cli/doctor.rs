@@ -18,7 +18,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::CommandFactory;
-use rustix::fs::Access;
+use rustix::fs::{Access, FileType};
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -489,9 +489,11 @@ fn about_agents(report: &mut Report, config: &Config, transport: &dyn Transport)
 fn about_hard_links(report: &mut Report, config: &Config) {
     let mut files: BTreeMap<(u64, u64), Vec<&str>> = BTreeMap::new();
     for agent in &config.agents {
-        let meta = local(agent).and_then(|memory| fs::symlink_metadata(memory).ok());
-        if let Some(meta) = meta.filter(|meta| meta.is_file() && meta.nlink() > 1) {
-            let agents = files.entry((meta.dev(), meta.ino())).or_default();
+        let Some(stat) = local(agent).and_then(|memory| durable::stat_unlinked(memory).ok()) else {
+            continue;
+        };
+        if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink > 1 {
+            let agents = files.entry((stat.st_dev, stat.st_ino)).or_default();
             agents.push(&agent.name);
         }
     }
