@@ -7,10 +7,12 @@
 
 mod pins;
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -31,6 +33,9 @@ pub const OWN: &str = ".shepherd";
 /// The mode of a folder of the archive until its name is on the disk: whoever
 /// finds one that lacks bits syncs it again.
 const UNSYNCED: Mode = Mode::RUSR.union(Mode::XUSR);
+
+/// How deep directories of agents are looked for that left the config.
+const DEPTH: usize = 8;
 
 /// How often a name that was free is taken by another run before this one gives
 /// up.
@@ -387,6 +392,43 @@ impl Archive {
             .ancestors()
             .find(|above| identity(above) == Some(root))?;
         real.strip_prefix(above).ok().map(Path::to_path_buf)
+    }
+
+    /// The directories below `archive_dir` that are neither claimed nor the program's
+    /// own, nor inside such a one. Links are not followed.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub fn other_folders(&self, is_claimed: &dyn Fn(&Path) -> bool) -> Result<BTreeSet<PathBuf>> {
+        let mut found = BTreeSet::new();
+        let mut open = vec![PathBuf::new()];
+        while let Some(folder) = open.pop() {
+            let path = self.root.join(&folder);
+            let opened = match durable::open_folder_raw(&path, Walk::Kernel) {
+                // Gone meanwhile, or not ours.
+                Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => continue,
+                opened => opened.map_err(|errno| durable::not_opened(errno, &path))?,
+            };
+            for item in fs::Dir::read_from(&opened).path("list", &path)? {
+                let item = item.path("list", &path)?;
+                let name = item.file_name();
+                let below = folder.join(OsStr::from_bytes(name.to_bytes()));
+                let kind = match item.file_type() {
+                    FileType::Unknown => fs::statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW)
+                        .map_or(FileType::Unknown, |it| FileType::from_raw_mode(it.st_mode)),
+                    kind => kind,
+                };
+                let is_other = kind == FileType::Directory
+                    && !matches!(name.to_bytes(), b"." | b"..")
+                    && below != Path::new(OWN)
+                    && !is_claimed(&below);
+                if is_other && below.components().count() <= DEPTH {
+                    open.push(below.clone());
+                    found.insert(below);
+                }
+            }
+        }
+        Ok(found)
     }
 
     /// The entry at a path below `archive_dir`, if one is there.

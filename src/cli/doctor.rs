@@ -566,6 +566,7 @@ fn about_the_archive(report: &mut Report, engine: &Engine, agents: &[Agent], wor
             methods.clear();
         }
     }
+    about_the_clock(report, engine);
     // On a host that is how it is always done.
     let here = engine.config().agents.iter();
     let here = here.filter(|agent| local(agent).is_some());
@@ -582,6 +583,27 @@ fn about_the_archive(report: &mut Report, engine: &Engine, agents: &[Agent], wor
     }
     about_transactions(report, engine);
     trial::about_the_kernel(report, engine, agents, world);
+}
+
+/// A record that is of a time that has not come yet: this clock is wrong, or that of the
+/// run was.
+fn about_the_clock(report: &mut Report, engine: &Engine) {
+    if let Ok(Some((seq, time))) = engine.record_of_the_future() {
+        let ahead = (time - engine.clock().now()).num_hours();
+        let ahead = match ahead / 24 {
+            0 => count(ahead as usize, "hour"),
+            days => count(days as usize, "day"),
+        };
+        report.warn(
+            format!(
+                "record {seq} of the ledger is of {}, {ahead} ahead of this clock",
+                time.format("%Y-%m-%d %H:%M:%S")
+            ),
+            "compare `date` with another clock, and set it (timedatectl set-ntp true). If it \
+             is right, that of the run was wrong: leave the record, retention does not go by \
+             it; entries with such dates in their names stay until then",
+        );
+    }
 }
 
 /// Records that an interrupted run left, or that a run has just now.

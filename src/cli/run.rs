@@ -68,6 +68,9 @@ impl Document for DryRun {
                 let path = entry.display().to_string();
                 page.line(&[(Role::Plain, "then deletes "), (Role::Plain, &path)])?;
             }
+            for note in &retention.notes {
+                page.line(&[(Role::Warn, "note: "), (Role::Plain, note)])?;
+            }
             if let Some(block) = &retention.blocked {
                 page.line(&[(Role::Warn, "retention: "), (Role::Plain, &block.why)])?;
             }
@@ -123,6 +126,14 @@ fn installs(step: &Step) -> String {
     }
 }
 
+/// What went wrong beside the agents, as JSON.
+#[derive(Serialize)]
+struct Trouble<'a> {
+    kind: Kind,
+    message: &'a str,
+    hints: &'a [String],
+}
+
 /// What a run answers with `--json`. For people, its lines have said it all.
 #[derive(Serialize)]
 struct Ran<'a> {
@@ -133,6 +144,9 @@ struct Ran<'a> {
     plan: Option<&'a str>,
     results: &'a [AgentResult],
     retired: Vec<String>,
+    /// What went wrong beside the agents.
+    trouble: Vec<Trouble<'a>>,
+    notes: &'a [String],
     head: Option<Head>,
     duration_ms: u64,
 }
@@ -235,12 +249,19 @@ impl Context<'_> {
     fn report(&mut self, plan: &Plan, report: &Report) -> Result<()> {
         if self.out.is_json() {
             let retired = report.retired.iter();
+            let trouble = report.trouble.iter().map(|error| Trouble {
+                kind: error.kind(),
+                message: error.message(),
+                hints: error.hints(),
+            });
             self.out.document(&Ran {
                 run: &report.run,
                 act: report.act,
                 plan: (!plan.is_unseen()).then_some(plan.hash.as_str()),
                 results: &report.results,
                 retired: retired.map(|path| path.display().to_string()).collect(),
+                trouble: trouble.collect(),
+                notes: &report.notes,
                 head: report.head.map(|(seq, sha256)| Head { seq, sha256 }),
                 duration_ms: report.duration_ms,
             })?;

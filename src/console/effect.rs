@@ -614,6 +614,12 @@ fn in_runs(records: impl Iterator<Item = (DateTime<FixedOffset>, Event)>) -> Vec
             }
             continue;
         }
+        if event.agent.is_empty() && matches!(event.act, Act::Reset | Act::Undo) {
+            if let Some(place) = places.get(&event.run) {
+                runs[*place].trouble = event.note;
+            }
+            continue;
+        }
         let undone = event.undoes.as_ref().filter(|_| event.act == Act::Undo);
         let undone = undone.and_then(|undone| places.get(undone).copied());
         // What an undo of an undo brings back.
@@ -646,6 +652,7 @@ fn in_runs(records: impl Iterator<Item = (DateTime<FixedOffset>, Event)>) -> Vec
                     undone: Vec::new(),
                     redo,
                     retired: 0,
+                    trouble: None,
                 });
             }
         }

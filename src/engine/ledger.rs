@@ -426,6 +426,19 @@ impl Ledger {
         Ok(self.index.latest())
     }
 
+    /// The latest time of a record that is not behind this time, among those of the last
+    /// days.
+    ///
+    /// # Errors
+    /// As [`Ledger::history`].
+    pub fn last_before(
+        &mut self,
+        time: DateTime<FixedOffset>,
+    ) -> Result<Option<DateTime<FixedOffset>>> {
+        self.catch_up()?;
+        Ok(self.index.last_before(time))
+    }
+
     /// Number and digest of the last record.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ use super::judge::WINDOW;
 use super::ledger::{Act, Standing};
 use super::memory::{Boundary, Rule};
 use super::observe::{Protection, Seen, host, way};
+use super::retention::Scope;
 use super::sharing::sharing_error;
 use super::state::State;
 use super::undo::{self, AgentRecords, Replacement, UndoRecords};
@@ -267,8 +268,7 @@ pub struct Plan {
     pub skipped: Vec<Skipped>,
     /// Whether the whole fleet was asked for.
     pub whole_fleet: bool,
-    /// What would be deleted from the archive when the run has ended well: only
-    /// after a reset of every agent.
+    /// What would be deleted from the archive when the run has ended.
     #[serde(default)]
     pub retention: Option<Retention>,
 }
@@ -356,15 +356,18 @@ impl Engine {
         }
         let count = steps.len() + skipped.len();
         let everybody = count == self.config().agents.len();
-        let grows = || {
-            let steps = steps.iter().filter(|step| step.entry.is_some());
-            steps.map(|step| step.agent.as_str()).collect()
-        };
-        Ok(Plan {
+        let plan = Plan {
             whole_fleet: everybody && count > 1,
-            retention: everybody.then(|| self.retention_after(&grows())),
             ..Plan::new(Act::Reset, self, steps, skipped)
-        })
+        };
+        Ok(self.with_retention(plan))
+    }
+
+    /// A plan that also says what is deleted from the archive afterwards.
+    fn with_retention(&self, mut plan: Plan) -> Plan {
+        let retention = self.retention_after(&Scope::of_plan(&plan));
+        plan.retention = Some(retention);
+        plan
     }
 
     /// A plan for whoever resets what there is, as timers do: no memory is read
@@ -537,7 +540,8 @@ impl Engine {
                 Err(skip) => skipped.push(skip),
             }
         }
-        Ok(Plan::new(Act::Undo, self, steps, skipped))
+        let plan = Plan::new(Act::Undo, self, steps, skipped);
+        Ok(self.with_retention(plan))
     }
 
     /// The agents that an undo is about, and the records that it goes by.

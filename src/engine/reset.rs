@@ -57,6 +57,7 @@ use super::ledger::{Act, Event, Ledger, Outcome};
 use super::lock;
 use super::log;
 use super::plan::Plan;
+use super::retention::Scope;
 use super::semaphore::Permit;
 use super::undo::UndoRecords;
 use super::{Engine, Trigger};
@@ -188,26 +189,19 @@ impl<'a> Run<'a> {
             places.map(|(at, step)| (step.agent.as_str(), at)).collect();
         let place = |result: &AgentResult| places.get(result.agent.as_str()).copied();
         results.sort_by_key(|result| place(result).unwrap_or(usize::MAX));
-        // A host that is down for weeks keeps nothing else from its end.
-        let away = |result: &AgentResult| {
-            let agent = self.engine.config().agent(&result.agent);
-            let remote = agent.is_some_and(|agent| agent.place.host().is_some());
-            remote && result.kind == Some(Kind::Host)
+        let scope = Scope::of_results(&results);
+        let (retired, notes) = match self.is_cancelled() || scope.is_empty() {
+            true => Default::default(),
+            false => self.retire(&scope),
         };
-        let failed = |result: &AgentResult| result.kind.is_some() && !away(result);
-        // What went wrong beside the agents is told, and keeps nothing from its end:
-        // an agent can see to it that some of it never ends.
-        let clean = !results.iter().any(failed);
-        let retired = match everybody && plan.act == Act::Reset && clean {
-            true => self.retire(),
-            false => Vec::new(),
-        };
+        self.record_trouble();
         let mut report = Report {
             run: self.id.clone(),
             act: plan.act,
             results,
             trouble: std::mem::take(&mut self.shared().trouble),
             retired,
+            notes,
             head: self.engine.book().durable_head().ok(),
             duration_ms: 0,
         };
@@ -252,25 +246,56 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn retire(&self) -> Vec<PathBuf> {
-        let now = || self.engine.retention_after(&HashSet::new());
-        let unseen = self.plan.is_unseen().then(now);
-        let Some(planned) = self.plan.retention.as_ref().or(unseen.as_ref()) else {
-            return Vec::new();
+    /// Deletes what has expired. Returns that, and what else has to be said of it.
+    fn retire(&self, scope: &Scope<'_>) -> (Vec<PathBuf>, Vec<String>) {
+        let engine = self.engine;
+        let unseen = || self.plan.is_unseen().then(|| engine.retention_after(scope));
+        let planned = self.plan.retention.clone().or_else(unseen);
+        let Some(planned) = planned else {
+            return Default::default();
         };
-        let (gone, failed) = match self.engine.retire(&self.id, planned) {
+        let (gone, failed) = match engine.retire(&self.id, &planned, scope) {
             Ok(ended) => ended,
             Err(error) => (Vec::new(), vec![error]),
         };
         if !gone.is_empty() {
-            let days = self.engine.config().general.archive_retention_days;
+            let days = engine.config().general.archive_retention_days;
             let older = super::retention::older(gone.len(), days);
             self.say(&format!("Deleted {older}"));
         }
         for error in failed {
             self.trouble(error.context("retention"));
         }
-        gone
+        let mut notes = planned.notes;
+        if let Ok(Some((seq, time))) = engine.record_of_the_future() {
+            let time = time.format("%Y-%m-%d %H:%M:%S");
+            notes.push(format!(
+                "record {seq} of the ledger is of {time}, which has not come yet; retention does \
+                 not go by it, and `memory-shepherd doctor` says what to do"
+            ));
+        }
+        notes.iter().for_each(|note| self.say(note));
+        (gone, notes)
+    }
+
+    /// Records what went wrong beside the agents.
+    fn record_trouble(&self) {
+        let trouble = self.shared().trouble.clone();
+        if trouble.is_empty() {
+            return;
+        }
+        let messages: Vec<&str> = trouble.iter().map(Error::message).collect();
+        let setup = &self.engine.setup;
+        let event = Event {
+            outcome: Outcome::Failed,
+            note: Some(messages.join("; ")),
+            ..Event::of_archive(&self.id, self.plan.act, setup.trigger, &setup.user)
+        };
+        if let Err(error) = self.engine.record_all(vec![event]) {
+            self.say(&format!(
+                "what went wrong beside the agents is not recorded: {error}"
+            ));
+        }
     }
 
     fn event(&self, agent: &str) -> Event {

@@ -1,12 +1,28 @@
 //! What stays in the archive and what goes: retention, pins, the list of entries.
+//!
+//! Retention is decided for each agent, after every run: the entries of the agents that
+//! the run brought to a good end, and of those that left the config. An entry goes when
+//! its name, its file's time and what the ledger says of it are older than the retention
+//! time, unless it is pinned, the newest of its agent, or not known to be anybody's.
+//!
+//! No single run's clock decides how old an entry is:
+//!
+//! - How late it is now, the last run says that was a day ago or earlier by this run's
+//!   clock. So two runs have seen an entry expire, a day apart: a clock that is ahead for
+//!   one run deletes nothing, and after a long break the second run deletes.
+//! - An entry is not older than any record before its own. So what a run archives whose
+//!   clock is behind has its time, whatever its name says.
+//! - Records of a time that has not come yet count for nothing.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Duration, FixedOffset};
 use serde::{Deserialize, Serialize};
 
-use super::ledger::{Act, Event, Scan};
+use super::ledger::{Act, Event, Outcome, Scan};
+use super::plan::Plan;
+use super::reset::AgentResult;
 use super::{Block, Engine, Setup, lock, reset};
 use crate::archive::{Entry, Pins};
 use crate::error::{Error, Kind, Result};
@@ -14,13 +30,25 @@ use crate::error::{Error, Kind, Result};
 /// How many entries one record of retention names.
 const RECORDED: usize = 500;
 
-/// What retention would delete when a run has ended well.
+/// How long ago a run has to be that confirms how late it is.
+const CONFIRMATION_AGE: Duration = Duration::days(1);
+
+/// So much may clocks of this machine be apart.
+const TOLERANCE: Duration = Duration::minutes(1);
+
+/// After how long without a run it is said that retention waits for another one.
+const LONG_BREAK: Duration = Duration::days(3);
+
+/// What retention would delete when a run has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retention {
-    /// Paths below `archive_dir`, the oldest of each folder first.
+    /// Paths below `archive_dir`, the oldest of each directory first.
     pub entries: Vec<PathBuf>,
-    /// Why it would delete nothing, if there is a reason.
+    /// Why it would delete nothing, if it cannot.
     pub blocked: Option<Block>,
+    /// What else has expired and stays, and why.
+    #[serde(default)]
+    pub notes: Vec<String>,
 }
 
 /// An entry, and what keeps it.
@@ -36,10 +64,58 @@ pub struct Kept {
     pub needed: bool,
 }
 
+/// Whose entries retention may delete at the end of a run.
+#[derive(Default)]
+pub(super) struct Scope<'a> {
+    /// Agents that the run brought, or would bring, to a good end.
+    ended: HashSet<&'a str>,
+    /// Agents of the run that were not brought to a good end.
+    failed: HashSet<&'a str>,
+    /// Agents that get a newer entry.
+    growing: HashSet<&'a str>,
+}
+
+impl<'a> Scope<'a> {
+    /// What a plan says.
+    pub fn of_plan(plan: &'a Plan) -> Scope<'a> {
+        let idle = plan.skipped.iter().filter(|it| it.kind.is_none());
+        let refused = plan.skipped.iter().filter(|it| it.kind.is_some());
+        let steps = plan.steps.iter();
+        let ended = steps.clone().map(|it| it.agent.as_str());
+        Scope {
+            ended: ended.chain(idle.map(|it| it.agent.as_str())).collect(),
+            failed: refused.map(|it| it.agent.as_str()).collect(),
+            growing: steps
+                .filter(|step| step.entry.is_some())
+                .map(|step| step.agent.as_str())
+                .collect(),
+        }
+    }
+
+    /// Whether the run brought no agent to a good end.
+    pub fn is_empty(&self) -> bool {
+        self.ended.is_empty()
+    }
+
+    /// What came of a run.
+    pub fn of_results(results: &'a [AgentResult]) -> Scope<'a> {
+        let mut scope = Scope::default();
+        for result in results {
+            let names = match result.outcome {
+                Outcome::Ok | Outcome::Unchanged => &mut scope.ended,
+                _ => &mut scope.failed,
+            };
+            names.insert(&result.agent);
+        }
+        scope
+    }
+}
+
 /// What the ledger says of some entries.
 #[derive(Default)]
 struct Said {
-    recorded: HashSet<PathBuf>,
+    /// The agent of each entry that a record names.
+    agents: HashMap<PathBuf, String>,
     needed: HashSet<PathBuf>,
 }
 
@@ -54,72 +130,147 @@ pub(super) fn older(entries: usize, days: u32) -> String {
 }
 
 impl Engine {
-    /// Which entries retention would delete now: old by name and by time of
-    /// change, neither the newest of an agent nor pinned, and no undo within the
-    /// retention time needs them.
+    /// Which entries retention would delete after a run that brings every agent to a
+    /// good end.
     ///
     /// # Errors
-    /// An archive or ledger that cannot be read, or a clock that is behind the
-    /// ledger.
+    /// An archive or ledger that cannot be read.
     pub fn retention(&self) -> Result<Vec<Entry>> {
-        self.expired(&|_| true, &HashSet::new())
+        let agents = self.config().agents.iter();
+        let scope = Scope {
+            ended: agents.map(|agent| agent.name.as_str()).collect(),
+            ..Scope::default()
+        };
+        Ok(self.expired(&scope)?.0)
     }
 
-    /// The same for the end of a run that adds an entry of some agents.
-    pub(super) fn retention_after(&self, grow: &HashSet<&str>) -> Retention {
-        match self.expired(&|_| true, grow) {
-            Ok(entries) => Retention {
+    /// What retention would delete at the end of a run.
+    pub(super) fn retention_after(&self, scope: &Scope<'_>) -> Retention {
+        match self.expired(scope) {
+            Ok((entries, notes)) => Retention {
                 entries: entries.into_iter().map(|entry| entry.path).collect(),
                 blocked: None,
+                notes,
             },
             Err(error) => Retention {
-                entries: Vec::new(),
                 blocked: Some(Block::of(&error)),
+                ..Retention::default()
             },
         }
     }
 
-    /// Retention in some folders, when some agents will have a newer entry.
-    fn expired(&self, within: &dyn Fn(&str) -> bool, grow: &HashSet<&str>) -> Result<Vec<Entry>> {
-        // Not the last one alone: a run that asks has recorded things just now.
-        let latest = self.book().latest()?;
-        // Afterwards: what another run records meanwhile is not of the future.
+    /// The entries that have expired and may go, and why others stay.
+    fn expired(&self, scope: &Scope<'_>) -> Result<(Vec<Entry>, Vec<String>)> {
         let now = self.clock().now();
-        let limit = self.limit(now);
-        if let Some((seq, time)) = latest
-            && time > now
-        {
-            let message = format!(
-                "the clock is behind the ledger's record {seq} of {}, so retention deletes nothing",
-                time.format("%Y-%m-%d %H:%M:%S")
-            );
-            return Err(Error::new(Kind::Conflict, message)
-                .hint("set the clock; entries are deleted by age"));
+        let confirmed = self.book().last_before(now - CONFIRMATION_AGE)?;
+        let (expired, kept) = match confirmed {
+            Some(time) => self.expired_by(scope, self.limit(time), now)?,
+            None => Default::default(),
+        };
+        let days = self.config().general.archive_retention_days;
+        let of_failed = kept.iter().map(|(agent, count)| {
+            format!(
+                "retention keeps {} of {agent}, whose run failed",
+                older(*count, days)
+            )
+        });
+        let mut notes: Vec<String> = of_failed.collect();
+        if confirmed.is_none_or(|time| now - time >= LONG_BREAK) {
+            let (all, _) = self.expired_by(scope, self.limit(now), now)?;
+            let since = confirmed.map_or("no earlier run is known".to_string(), |time| {
+                format!("the last run before was on {}", time.format("%Y-%m-%d"))
+            });
+            if all.len() > expired.len() {
+                notes.push(format!(
+                    "retention keeps {} for now: {since}, so only a run a day from now confirms \
+                     the date",
+                    older(all.len() - expired.len(), days)
+                ));
+            }
         }
-        let growing = grow.iter().filter_map(|name| self.config().agent(name));
+        Ok((expired, notes))
+    }
+
+    /// The entries that are older than a time and may go; and how many of agents stay
+    /// whose run failed.
+    fn expired_by(
+        &self,
+        scope: &Scope<'_>,
+        limit: DateTime<FixedOffset>,
+        now: DateTime<FixedOffset>,
+    ) -> Result<(Vec<Entry>, BTreeMap<String, usize>)> {
+        let growing = scope
+            .growing
+            .iter()
+            .filter_map(|name| self.config().agent(name));
         let growing: HashSet<&str> = growing.map(|it| it.archive_subdir.as_str()).collect();
         let mut expired = Vec::new();
-        for folder in self.folders().into_iter().filter(|folder| within(folder)) {
-            let keep_newest = !growing.contains(folder);
-            expired.extend(self.archive.expired(folder.as_ref(), limit, keep_newest)?);
+        for folder in self.folders_of(scope)? {
+            let keeps_newest = !folder.to_str().is_some_and(|it| growing.contains(it));
+            expired.extend(self.archive.expired(&folder, limit, keeps_newest)?);
         }
+        let mut kept = BTreeMap::new();
         if !expired.is_empty() {
             let pins = Pins::read(&self.archive)?;
             expired.retain(|entry| !pins.contains(&entry.path));
         }
         if !expired.is_empty() {
             let paths = expired.iter().map(|entry| entry.path.as_path());
-            let said = self.said_of(paths, limit, grow)?;
-            expired.retain(|entry| !said.needed.contains(&entry.path));
+            let said = self.said_of(paths, limit, now, &scope.growing)?;
+            expired.retain(|entry| {
+                !said.needed.contains(&entry.path)
+                    && self.may_go(entry, said.agents.get(&entry.path), scope, &mut kept)
+            });
         }
-        Ok(expired)
+        Ok((expired, kept))
     }
 
-    fn limit(&self, now: DateTime<FixedOffset>) -> DateTime<FixedOffset> {
-        now - Duration::days(self.config().general.archive_retention_days.into())
+    /// Whether an expired entry, of an agent if a record says so, is for this run to
+    /// delete; counts those of agents whose run failed.
+    fn may_go(
+        &self,
+        entry: &Entry,
+        agent: Option<&String>,
+        scope: &Scope<'_>,
+        kept: &mut BTreeMap<String, usize>,
+    ) -> bool {
+        let folder = entry.path.parent().unwrap_or(Path::new(""));
+        let agents: Vec<&str> = match agent {
+            Some(agent) => vec![agent],
+            // Of the original tool, or of a run that was killed.
+            None => {
+                let agents = self.config().agents.iter();
+                let agents = agents.filter(|it| Path::new(&it.archive_subdir) == folder);
+                agents.map(|it| it.name.as_str()).collect()
+            }
+        };
+        if let Some(failed) = agents.iter().find(|name| scope.failed.contains(*name)) {
+            *kept.entry(failed.to_string()).or_default() += 1;
+            return false;
+        }
+        let has_left = |name: &&str| self.config().agent(name).is_none();
+        agents
+            .iter()
+            .any(|name| scope.ended.contains(name) || has_left(name))
     }
 
-    /// The folders of all agents, each once.
+    fn limit(&self, time: DateTime<FixedOffset>) -> DateTime<FixedOffset> {
+        time - Duration::days(self.config().general.archive_retention_days.into())
+    }
+
+    /// The directories of a run's agents, and those of no agent.
+    fn folders_of(&self, scope: &Scope<'_>) -> Result<BTreeSet<PathBuf>> {
+        let claimed: HashSet<&Path> = self.folders().into_iter().map(Path::new).collect();
+        let mut folders = self
+            .archive
+            .other_folders(&|folder| claimed.contains(folder))?;
+        let names = scope.ended.iter().chain(&scope.failed);
+        let agents = names.filter_map(|name| self.config().agent(name));
+        folders.extend(agents.map(|agent| PathBuf::from(&agent.archive_subdir)));
+        Ok(folders)
+    }
+
+    /// The directories of all agents, each once.
     fn folders(&self) -> Vec<&str> {
         let agents = self.config().agents.iter();
         let mut folders: Vec<&str> = agents.map(|agent| agent.archive_subdir.as_str()).collect();
@@ -128,12 +279,24 @@ impl Engine {
         folders
     }
 
+    /// Number and time of a record that is of a time that has not come yet.
+    ///
+    /// # Errors
+    /// A ledger that cannot be read.
+    pub fn record_of_the_future(&self) -> Result<Option<(u64, DateTime<FixedOffset>)>> {
+        let latest = self.book().latest()?;
+        // Afterwards: what another run records meanwhile is not of the future.
+        let now = self.clock().now();
+        Ok(latest.filter(|(_, time)| *time > now + TOLERANCE))
+    }
+
     /// What the ledger says of some entries. It is read a line at a time.
     fn said_of<'p>(
         &self,
         entries: impl Iterator<Item = &'p Path>,
         limit: DateTime<FixedOffset>,
-        grow: &HashSet<&str>,
+        now: DateTime<FixedOffset>,
+        growing: &HashSet<&str>,
     ) -> Result<Said> {
         let asked: HashSet<&Path> = entries.collect();
         let mut said = Said::default();
@@ -142,21 +305,26 @@ impl Engine {
         let Some(mut scan) = Scan::open(&self.ledger_path())? else {
             return Ok(said);
         };
+        let mut latest: Option<DateTime<FixedOffset>> = None;
         while let Some(record) = scan.record()? {
+            let time = latest.map_or(record.time, |latest| latest.max(record.time));
+            if record.time <= now {
+                latest = Some(time);
+            }
             let event = record.what;
             let paths: Vec<PathBuf> = event.written().map(|it| it.path.clone()).collect();
             if paths.is_empty() {
                 continue;
             }
             for path in paths.iter().filter(|path| asked.contains(path.as_path())) {
-                said.recorded.insert(path.clone());
-                if record.time >= limit {
+                said.agents.insert(path.clone(), event.agent.clone());
+                if time >= limit {
                     said.needed.insert(path.clone());
                 }
             }
             newest.insert(event.agent, paths);
         }
-        newest.retain(|agent, _| !grow.contains(agent.as_str()));
+        newest.retain(|agent, _| !growing.contains(agent.as_str()));
         said.needed.extend(newest.into_values().flatten());
         Ok(said)
     }
@@ -171,6 +339,7 @@ impl Engine {
         &self,
         run: &str,
         shown: &Retention,
+        scope: &Scope<'_>,
     ) -> Result<(Vec<PathBuf>, Vec<Error>)> {
         if let Some(block) = &shown.blocked {
             return Err(block.error(&block.why));
@@ -181,9 +350,7 @@ impl Engine {
         // Who pins an entry now waits, and is told that it is gone.
         let _lock = lock::pins(&self.archive, self.clock())?;
         let paths: HashSet<&Path> = shown.entries.iter().map(PathBuf::as_path).collect();
-        let folders: HashSet<&Path> = paths.iter().filter_map(|path| path.parent()).collect();
-        let within = |folder: &str| folders.contains(Path::new(folder));
-        let mut expired = self.expired(&within, &HashSet::new())?;
+        let (mut expired, _) = self.expired(scope)?;
         expired.retain(|entry| paths.contains(entry.path.as_path()));
         let events = expired.chunks(RECORDED).map(|some| {
             let Setup { trigger, user, .. } = &self.setup;
@@ -224,12 +391,12 @@ impl Engine {
             entries.extend(self.archive.list(folder.as_ref())?);
         }
         let pins = Pins::read(&self.archive)?;
-        let limit = self.limit(self.clock().now());
+        let now = self.clock().now();
         let paths = entries.iter().map(|entry| entry.path.as_path());
-        let said = self.said_of(paths, limit, &HashSet::new())?;
+        let said = self.said_of(paths, self.limit(now), now, &HashSet::new())?;
         let kept = |entry: Entry| Kept {
             pinned: pins.contains(&entry.path),
-            recorded: said.recorded.contains(&entry.path),
+            recorded: said.agents.contains_key(&entry.path),
             needed: said.needed.contains(&entry.path),
             entry,
         };

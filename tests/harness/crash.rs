@@ -13,6 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
+use memory_shepherd::clock::{Clock, System};
+
+use super::earlier::earlier_run;
 use super::fixture::{BASELINE, apart, full, is_apart};
 use super::scene::{Checked, Had, KEPT, RESET, Scene, check, crowd, is_ok, said};
 use super::trace::{self, Call, can_trace, inject, sample};
@@ -287,6 +290,7 @@ fn with_old_entries() -> Scene {
         let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_577_869_200);
         file.set_modified(then).unwrap();
     }
+    earlier_run(&scene.fleet.archive, "scout", System.now(), 2);
     scene
 }
 

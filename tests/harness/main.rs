@@ -10,6 +10,8 @@
 mod archive;
 mod calls;
 mod crash;
+#[path = "../suite/earlier.rs"]
+mod earlier;
 mod faults;
 mod fixture;
 mod folders;

@@ -703,6 +703,7 @@ pub fn report(results: &[(&str, Outcome, Option<&str>)]) -> Report {
         act: Act::Reset,
         trouble: Vec::new(),
         results: results.iter().map(result).collect(),
+        notes: Vec::new(),
         retired: Vec::new(),
         head: Some((7, Digest::ZERO)),
         duration_ms: 4200,
@@ -727,6 +728,7 @@ pub fn run(id: &str, minutes_ago: i64, agents: &[(&str, Outcome)]) -> RunSummary
         undone: Vec::new(),
         redo: false,
         retired: 0,
+        trouble: None,
     }
 }
 

@@ -48,6 +48,8 @@ pub struct RunSummary {
     pub redo: bool,
     /// How many entries its retention deleted.
     pub retired: usize,
+    /// What went wrong beside the agents.
+    pub trouble: Option<String>,
 }
 
 impl RunSummary {
@@ -233,6 +235,9 @@ impl LogRow<'_> {
                     && let Some(note) = &one.note
                 {
                     text.push_str(&format!("  {note}"));
+                }
+                if let Some(trouble) = &run.trouble {
+                    text.push_str(&format!("  {trouble}"));
                 }
                 match run.undone.len() {
                     0 => {}

@@ -12,7 +12,7 @@ use std::io::Write;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
-use chrono::{DateTime, FixedOffset};
+use chrono::{DateTime, Duration, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::{Act, Event, Place, Record, Standing};
@@ -30,10 +30,14 @@ const NAME: &str = "ledger.index";
 const UNFINISHED: &str = "ledger.index.new";
 
 /// An index of another form is none.
-const FORM: u32 = 2;
+const FORM: u32 = 3;
 
 /// Up to so many records beyond an index it is not worth writing.
 const SLACK: u64 = 256;
+
+/// How many times of records are remembered: of four days, where a run is recorded every
+/// hour.
+const TIMES: usize = 96;
 
 /// Attributes whose extended ones have more bytes than this are long.
 const LONG: usize = 1024;
@@ -127,6 +131,8 @@ pub fn digest_if_long(attributes: &Attributes) -> Option<Digest> {
 pub struct Index {
     at: Place,
     latest: Option<(u64, DateTime<FixedOffset>)>,
+    /// Times of the last records, in their order, an hour or more apart.
+    times: Vec<DateTime<FixedOffset>>,
     /// Agents that were asked for, or that a record was about.
     agents: HashMap<String, History>,
     /// The index as it was read, and where in it the other agents are.
@@ -142,6 +148,7 @@ struct Head {
     form: u32,
     at: Place,
     latest: Option<(u64, DateTime<FixedOffset>)>,
+    times: Vec<DateTime<FixedOffset>>,
 }
 
 impl Index {
@@ -166,6 +173,7 @@ impl Index {
         Some(Index {
             at: head.at,
             latest: head.latest,
+            times: head.times,
             agents: HashMap::new(),
             written: head.at.seq,
             text,
@@ -181,6 +189,11 @@ impl Index {
     /// Number and time of the record with the latest time.
     pub fn latest(&self) -> Option<(u64, DateTime<FixedOffset>)> {
         self.latest
+    }
+
+    /// The latest time of a record that is not behind this time, among the last ones.
+    pub fn last_before(&self, time: DateTime<FixedOffset>) -> Option<DateTime<FixedOffset>> {
+        self.times.iter().copied().filter(|it| *it <= time).max()
     }
 
     /// What is known of an agent; none if that cannot be read.
@@ -202,6 +215,12 @@ impl Index {
     pub fn take(&mut self, record: &Record, at: Place) -> bool {
         if self.latest.is_none_or(|(_, time)| record.time > time) {
             self.latest = Some((record.seq, record.time));
+        }
+        let is_apart = |last: &DateTime<_>| (record.time - *last).abs() >= Duration::hours(1);
+        if self.times.last().is_none_or(is_apart) {
+            self.times.push(record.time);
+            let more = self.times.len().saturating_sub(TIMES);
+            self.times.drain(..more);
         }
         self.at = at;
         // What has no agent is about the ledger or the archive.
@@ -232,6 +251,7 @@ impl Index {
             form: FORM,
             at: self.at,
             latest: self.latest,
+            times: self.times.clone(),
         };
         let mut put = |name: Option<&str>, history: &dyn Fn(&mut Vec<u8>) -> Option<()>| {
             if let Some(name) = name {

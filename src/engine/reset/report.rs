@@ -93,6 +93,8 @@ pub struct Report {
     pub trouble: Vec<Error>,
     /// Entries that retention deleted.
     pub retired: Vec<PathBuf>,
+    /// What of the archive has expired and stays, and why; what else is worth knowing.
+    pub notes: Vec<String>,
     /// Number and digest of the ledger's last record afterwards; none where the
     /// ledger cannot be read.
     pub head: Option<(u64, Digest)>,

@@ -189,3 +189,34 @@ fn an_undo_whose_entry_is_gone_says_what_brings_it_back() {
     let _ = site.run(["undo", "code-reviewer"]).code(0);
     assert_eq!(site.read(REVIEWER), before);
 }
+
+#[test]
+fn trouble_beside_the_agents_is_in_json_and_in_the_ledger() {
+    let site = busy();
+    site.write("archives/.shepherd/tx/ghost.x.json", "{}");
+    let ran = site.run(["reset", "--all", "--json"]).code(1);
+    let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let [trouble] = report["trouble"].as_array().unwrap().as_slice() else {
+        panic!("{report}");
+    };
+    assert_eq!(trouble["kind"], "partial");
+    let message = trouble["message"].as_str().unwrap();
+    assert!(message.contains("tx/ghost.x.json"), "{message}");
+    assert!(
+        trouble["hints"][0]
+            .as_str()
+            .unwrap()
+            .contains("give the agent its name back")
+    );
+    let log = site.run(["log", "--json"]).code(0);
+    let log: serde_json::Value = serde_json::from_str(&log.out).unwrap();
+    let last = log["records"].as_array().unwrap().last().unwrap();
+    assert_eq!(
+        (&last["run"], &last["outcome"]),
+        (&report["run"], &"failed".into())
+    );
+    assert_eq!(
+        (&last["agent"], &last["note"]),
+        (&"".into(), &message.into())
+    );
+}

@@ -278,3 +278,20 @@ fn finds_what_keeps_the_archives_group_out() {
         Err(_) => println!("skipped: setpriv is not installed"),
     }
 }
+
+#[test]
+fn record_of_the_future_is_named_with_the_remedy() {
+    let site = busy();
+    let now = memory_shepherd::clock::Clock::now(&memory_shepherd::clock::System);
+    crate::earlier::earlier_run(&site.path("archives"), "monitor-bot", now, -40);
+    let _ = site
+        .run(["doctor"])
+        .code(0)
+        .says("warn  record 1 of the ledger is of ")
+        .says("39 days ahead of this clock")
+        .says("hint: compare `date` with another clock, and set it (timedatectl");
+    let _ = site
+        .run(["reset", "--all"])
+        .code(0)
+        .says("which has not come yet; retention does not go by it");
+}

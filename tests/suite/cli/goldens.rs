@@ -1,6 +1,7 @@
 //! Whole outputs, pinned; what differs from run to run is replaced.
 
 use super::*;
+use crate::earlier::earlier_run;
 
 macro_rules! golden {
     ($name:literal, $site:expr, $($argument:literal)*) => {
@@ -72,6 +73,8 @@ fn of_the_archive() {
         let past = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_767_322_800);
         file.set_modified(past).unwrap();
     }
+    let now = memory_shepherd::clock::Clock::now(&memory_shepherd::clock::System);
+    earlier_run(&site.path("archives"), "monitor-bot", now, 2);
     golden!("archive_dry_run", site, "reset" "--all" "--dry-run");
     golden!("archive_pin", site, "archive" "pin" "monitor/2026-01-02_0100.md");
     golden!("archive_pin_again", site, "archive" "pin" "monitor/2026-01-02_0100.md");

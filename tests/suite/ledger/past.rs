@@ -109,12 +109,12 @@ fn what_a_late_writer_added_belongs_to_what_stood_before() {
 fn an_entry_that_is_gone_or_was_changed_is_told_and_the_other_side_shown() {
     let (world, entry, _) = super::retention::aged();
     world.reset().ok();
-    let (before, after) = passed(&world, 1);
+    let (before, after) = passed(&world, 2);
     assert_eq!(after, whole(BASELINE));
     let Side::Gone(why) = before else {
         panic!("{before:?}")
     };
-    assert!(why.contains("deleted by retention on 2026-04-23"), "{why}");
+    assert!(why.contains("deleted by retention on 2026-04-24"), "{why}");
     assert!(why.contains(&entry.display().to_string()), "{why}");
     let path = world
         .archive()

@@ -26,8 +26,15 @@ pub(super) fn aged() -> (World, PathBuf, String) {
     let run = ran.report.run.clone();
     world.clock.advance(DAY * 40);
     age(&world, &entry, 40);
+    confirm_date(&world);
     world.write_scratch("scout", "- new\n");
     (world, entry, run)
+}
+
+/// Lets a run find nothing to do, and a day pass: the next run may rely on the date.
+fn confirm_date(world: &World) {
+    world.reset();
+    world.clock.advance(DAY);
 }
 
 #[test]
@@ -63,7 +70,7 @@ fn what_is_deleted_is_recorded_and_verifies() {
     assert_eq!(
         skipped.why,
         format!(
-            "run {run} cannot be undone: its entry {} was deleted by retention on 2026-04-23 \
+            "run {run} cannot be undone: its entry {} was deleted by retention on 2026-04-24 \
              (run {})",
             entry.display(),
             ran.report.run
@@ -160,18 +167,6 @@ fn a_plan_shows_what_goes_when_a_newer_entry_has_come() {
 }
 
 #[test]
-fn a_plan_of_some_agents_deletes_nothing() {
-    let (mut world, entry, _) = aged();
-    world.add("ranger", "");
-    world.set_baseline("ranger", super::super::world::BASELINE);
-    let engine = world.engine();
-    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
-    assert_eq!(plan.retention, None);
-    super::super::world::apply(&engine, &plan).ok();
-    assert!(world.archive().join(entry).exists());
-}
-
-#[test]
 fn the_newest_of_each_agent_stays_also_in_a_shared_folder() {
     let mut world = World::new(&["scout"]);
     world.add("ranger", "archive_subdir = scout");
@@ -181,6 +176,7 @@ fn the_newest_of_each_agent_stays_also_in_a_shared_folder() {
     let of_ranger = ran.of("ranger").entries[0].path.clone();
     world.clock.advance(DAY * 40);
     age(&world, &of_ranger, 40);
+    confirm_date(&world);
     world.write_scratch("scout", "- new\n");
     assert_eq!(world.reset().report.retired, Vec::<PathBuf>::new());
     assert!(world.archive().join(of_ranger).exists());
@@ -200,4 +196,188 @@ fn nothing_is_deleted_while_pins_cannot_be_read() {
         trouble.message().contains("cannot read the pins"),
         "{trouble}"
     );
+}
+
+/// Entries of some agents that have expired, beside newer ones.
+fn expired_entries(world: &World, agents: &[&str]) -> Vec<PathBuf> {
+    for agent in agents {
+        world.write_scratch(agent, "- old\n");
+    }
+    let ran = world.reset();
+    let old: Vec<PathBuf> = agents
+        .iter()
+        .map(|agent| ran.of(agent).entries[0].path.clone())
+        .collect();
+    world.clock.advance(DAY * 40);
+    for entry in &old {
+        age(world, entry, 40);
+    }
+    for agent in agents {
+        world.write_scratch(agent, "- new\n");
+    }
+    confirm_date(world);
+    old
+}
+
+#[test]
+fn failed_agent_keeps_its_entries_and_no_others() {
+    for is_tampered in [false, true] {
+        let world = World::new(&["ranger", "scout"]);
+        let old = expired_entries(&world, &["ranger", "scout"]);
+        if is_tampered {
+            world.seal();
+            world.set_baseline("scout", "# Other rules\n\n---\n");
+        } else {
+            fs::remove_file(world.baseline("scout")).unwrap();
+        }
+        let ran = world.reset();
+        assert!(ran.of("scout").outcome.is_bad());
+        assert_eq!(ran.report.retired, old[..1]);
+        let note = "retention keeps 1 entry older than 30 days of scout, whose run failed";
+        assert_eq!(ran.report.notes, [note]);
+        assert!(ran.lines.iter().any(|line| line.ends_with(note)));
+        assert!(world.archive().join(&old[1]).exists());
+    }
+}
+
+#[test]
+fn run_of_one_agent_deletes_its_own_entries() {
+    let world = World::new(&["ranger", "scout"]);
+    let old = expired_entries(&world, &["ranger", "scout"]);
+    let engine = world.engine();
+    let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    assert_eq!(plan.retention.as_ref().unwrap().entries, old[1..]);
+    let ran = super::super::world::apply(&engine, &plan);
+    assert_eq!(ran.report.retired, old[1..]);
+    // An undo is a run, too.
+    let names = vec!["ranger".to_string()];
+    let target = UndoTarget::Agents(names);
+    let ran = world.undo_of(&target, UndoMode::Overwrite);
+    assert_eq!(ran.report.retired, old[..1]);
+    assert_eq!(verify(&world.engine(), None).kind(), None);
+}
+
+#[test]
+fn entries_of_an_agent_that_left_expire() {
+    let mut world = World::new(&["scout"]);
+    world.add("ranger", "archive_subdir = team/ranger");
+    world.set_baseline("ranger", super::super::world::BASELINE);
+    let old = expired_entries(&world, &["ranger", "scout"]);
+    let folder = world.archive().join("team/ranger");
+    // Somebody's own copy, of which no record tells.
+    let copy = Path::new("team/ranger/2026-01-01_0900.md");
+    let kept = Path::new("kept/2026-01-01_0900.md");
+    fs::create_dir(world.archive().join("kept")).unwrap();
+    for path in [copy, kept] {
+        fs::write(world.archive().join(path), "x").unwrap();
+        age(&world, path, 70);
+    }
+    let world = world.without("ranger");
+    let ran = world.reset();
+    assert_eq!(ran.report.retired, [old[1].clone(), old[0].clone()]);
+    let left = super::super::world::names(&folder);
+    assert_eq!(left.len(), 2, "the newest, and the copy: {left:?}");
+    assert!(world.archive().join(copy).exists() && world.archive().join(kept).exists());
+}
+
+/// A clock of its own for one run, so far from the start of the world's.
+fn clock_at(days: u32, hours: u32) -> std::sync::Arc<super::super::world::TestClock> {
+    let clock = super::super::world::TestClock::new();
+    clock.advance(DAY * days + Duration::from_secs(3600) * hours);
+    clock
+}
+
+#[test]
+fn run_with_a_clock_far_ahead_deletes_nothing() {
+    let world = World::new(&["scout"]);
+    let run = |days, hours, note: &str| {
+        let clock = clock_at(days, hours);
+        world.write_scratch("scout", note);
+        let ran = world.reset_by(&world.engine_of(clock.clone(), world.local()));
+        assert_eq!(ran.report.kind(), None, "{:?}", ran.lines);
+        for entry in &ran.of("scout").entries {
+            let path = world.archive().join(&entry.path);
+            let file = fs::File::options().write(true).open(path).unwrap();
+            file.set_modified(clock.now().into()).unwrap();
+        }
+        ran.report
+    };
+    let mut entries = Vec::new();
+    for day in 0..4 {
+        let report = run(day, 0, &format!("- day {day}\n"));
+        entries.push(report.results[0].entries[0].path.clone());
+    }
+    let ahead = run(44, 0, "- ahead\n");
+    assert_eq!(ahead.retired, Vec::<PathBuf>::new());
+    assert!(
+        ahead.notes[0].contains("only a run a day from now confirms"),
+        "{:?}",
+        ahead.notes
+    );
+    // The clock is right again: the record of the future is told, and stops nothing.
+    let later = run(4, 3, "- day 4\n");
+    assert_eq!(later.retired, Vec::<PathBuf>::new());
+    assert!(
+        later.notes[0].contains("which has not come yet"),
+        "{:?}",
+        later.notes
+    );
+    let (seq, _) = world
+        .engine_of(clock_at(4, 4), world.local())
+        .record_of_the_future()
+        .unwrap()
+        .unwrap();
+    assert_eq!(seq, 5);
+    for entry in &entries {
+        assert!(world.archive().join(entry).exists());
+    }
+    // They go in their time.
+    let mut gone = Vec::new();
+    for day in 5..40 {
+        gone.extend(run(day, 0, "").retired);
+    }
+    assert_eq!(gone, entries);
+}
+
+#[test]
+fn after_a_long_break_the_second_run_deletes() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- old\n");
+    let old = world.reset().ok().entries[0].path.clone();
+    world.write_scratch("scout", "- newer\n");
+    world.reset().ok();
+    world.clock.advance(DAY * 60);
+    age(&world, &old, 60);
+    let first = world.reset().report;
+    assert_eq!((first.retired, first.notes.len()), (vec![], 1));
+    world.clock.advance(Duration::from_secs(3 * 3600));
+    assert_eq!(world.reset().report.retired, Vec::<PathBuf>::new());
+    world.clock.advance(Duration::from_secs(22 * 3600));
+    let last = world.reset().report;
+    assert_eq!((last.retired, last.notes), (vec![old], vec![]));
+}
+
+#[test]
+fn entry_of_a_run_with_a_clock_behind_stays() {
+    let world = World::new(&["scout"]);
+    world.clock.advance(DAY * 400);
+    world.write_scratch("scout", "- first\n");
+    world.reset().ok();
+    world.clock.advance(DAY);
+    // Named and dated as of 400 days ago.
+    let behind = clock_at(0, 0);
+    world.write_scratch("scout", "- behind\n");
+    let ran = world.reset_by(&world.engine_of(behind.clone(), world.local()));
+    let entry = world.archive().join(&ran.ok().entries[0].path);
+    let file = fs::File::options().write(true).open(&entry).unwrap();
+    file.set_modified(behind.now().into()).unwrap();
+    let mut days = 0;
+    while entry.exists() {
+        assert!(days < 40, "it stays for ever");
+        world.clock.advance(DAY);
+        days += 1;
+        world.write_scratch("scout", format!("- {days}\n"));
+        world.reset().ok();
+    }
+    assert!(days > 29, "it went after {days} days");
 }

@@ -1,0 +1,41 @@
+//! A run of an earlier day: retention goes by two runs that are a day apart.
+
+use std::fs;
+use std::path::Path;
+
+use chrono::{DateTime, Duration, FixedOffset};
+use memory_shepherd::digest::Digest;
+use memory_shepherd::engine::Record;
+
+/// Puts a run of an agent before all others in the ledger of an archive, which found
+/// nothing to do so many days before `now`.
+pub fn earlier_run(archive: &Path, agent: &str, now: DateTime<FixedOffset>, days: i64) {
+    let own = archive.join(".shepherd");
+    let path = own.join("ledger.jsonl");
+    let text = fs::read_to_string(&path).unwrap_or_default();
+    let first = serde_json::json!({
+        "seq": 0, "prev": Digest::ZERO, "time": now - Duration::days(days),
+        "run": "0ea71e20", "act": "reset", "trigger": "timer", "user": "timer",
+        "agent": agent, "host": "local", "outcome": "unchanged",
+    });
+    let later = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    let records = std::iter::once(serde_json::from_value(first).unwrap()).chain(later);
+    let (mut prev, mut lines) = (Digest::ZERO, String::new());
+    for (record, seq) in records.zip(1..) {
+        let record = Record {
+            seq,
+            prev,
+            ..record
+        };
+        let line = serde_json::to_string(&record).unwrap();
+        prev = Digest::of(line.as_bytes());
+        lines.push_str(&line);
+        lines.push('\n');
+    }
+    fs::create_dir_all(&own).unwrap();
+    fs::write(path, lines).unwrap();
+    // Both are about the chain as it was.
+    for file in [own.join("ledger.index"), archive.join("reset.log")] {
+        let _ = fs::remove_file(file);
+    }
+}
