@@ -252,7 +252,7 @@ struct ResetArgs {
     /// These agents
     #[arg(value_name = "AGENT", required_unless_present = "all")]
     agents: Vec<String>,
-    /// The whole fleet; old entries are deleted afterwards if nothing failed
+    /// The whole fleet
     #[arg(long, conflicts_with = "agents")]
     all: bool,
     /// Shows the plan and its hash, and changes nothing
