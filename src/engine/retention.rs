@@ -111,6 +111,17 @@ impl<'a> Scope<'a> {
     }
 }
 
+/// What has expired before a time.
+#[derive(Default)]
+struct Expired {
+    /// The entries that may go.
+    entries: Vec<Entry>,
+    /// How many stay of each agent whose run failed.
+    of_failed: BTreeMap<String, usize>,
+    /// Why a directory of the archive keeps all of its entries.
+    unread: Vec<Error>,
+}
+
 /// What the ledger says of some entries.
 #[derive(Default)]
 struct Said {
@@ -163,20 +174,28 @@ impl Engine {
     fn expired(&self, scope: &Scope<'_>) -> Result<(Vec<Entry>, Vec<String>)> {
         let now = self.clock().now();
         let confirmed = self.book().last_before(now - CONFIRMATION_AGE)?;
-        let (expired, kept) = match confirmed {
+        let Expired {
+            entries: expired,
+            of_failed,
+            unread,
+        } = match confirmed {
             Some(time) => self.expired_by(scope, self.limit(time), now)?,
-            None => Default::default(),
+            None => Expired::default(),
         };
         let days = self.config().general.archive_retention_days;
-        let of_failed = kept.iter().map(|(agent, count)| {
+        let of_failed = of_failed.iter().map(|(agent, count)| {
             format!(
                 "retention keeps {} of {agent}, whose run failed",
                 older(*count, days)
             )
         });
-        let mut notes: Vec<String> = of_failed.collect();
+        let unread = unread.iter().map(|error| {
+            let message = error.message();
+            format!("retention keeps what is in a directory that it cannot read: {message}")
+        });
+        let mut notes: Vec<String> = of_failed.chain(unread).collect();
         if confirmed.is_none_or(|time| now - time >= LONG_BREAK) {
-            let (all, _) = self.expired_by(scope, self.limit(now), now)?;
+            let all = self.expired_by(scope, self.limit(now), now)?.entries;
             let since = confirmed.map_or("no earlier run is known".to_string(), |time| {
                 format!("the last run before was on {}", time.format("%Y-%m-%d"))
             });
@@ -191,38 +210,45 @@ impl Engine {
         Ok((expired, notes))
     }
 
-    /// The entries that are older than a time and may go; and how many of agents stay
-    /// whose run failed.
+    /// What is older than a time, of a run's agents and of those that left the config.
+    ///
+    /// # Errors
+    /// A ledger or pins that cannot be read.
     fn expired_by(
         &self,
         scope: &Scope<'_>,
         limit: DateTime<FixedOffset>,
         now: DateTime<FixedOffset>,
-    ) -> Result<(Vec<Entry>, BTreeMap<String, usize>)> {
+    ) -> Result<Expired> {
         let growing = scope
             .growing
             .iter()
             .filter_map(|name| self.config().agent(name));
         let growing: HashSet<&str> = growing.map(|it| it.archive_subdir.as_str()).collect();
-        let mut expired = Vec::new();
+        let mut expired = Expired::default();
         for folder in self.folders_of(scope)? {
             let keeps_newest = !folder.to_str().is_some_and(|it| growing.contains(it));
-            expired.extend(self.archive.expired(&folder, limit, keeps_newest)?);
+            match self.archive.expired(&folder, limit, keeps_newest) {
+                Ok(entries) => expired.entries.extend(entries),
+                Err(error) => expired.unread.push(error),
+            }
         }
-        let mut kept = BTreeMap::new();
-        if !expired.is_empty() {
+        let Expired {
+            entries, of_failed, ..
+        } = &mut expired;
+        if !entries.is_empty() {
             let pins = Pins::read(&self.archive)?;
-            expired.retain(|entry| !pins.contains(&entry.path));
+            entries.retain(|entry| !pins.contains(&entry.path));
         }
-        if !expired.is_empty() {
-            let paths = expired.iter().map(|entry| entry.path.as_path());
+        if !entries.is_empty() {
+            let paths = entries.iter().map(|entry| entry.path.as_path());
             let said = self.said_of(paths, limit, now, &scope.growing)?;
-            expired.retain(|entry| {
+            entries.retain(|entry| {
                 !said.needed.contains(&entry.path)
-                    && self.may_go(entry, said.agents.get(&entry.path), scope, &mut kept)
+                    && self.may_go(entry, said.agents.get(&entry.path), scope, of_failed)
             });
         }
-        Ok((expired, kept))
+        Ok(expired)
     }
 
     /// Whether an expired entry, of an agent if a record says so, is for this run to

@@ -531,3 +531,45 @@ fn what_is_written_for_longer_than_anybody_waits_is_kept() {
     all.push_str("- late\n");
     assert!(world.holds("holds", all.as_bytes()));
 }
+
+#[test]
+fn recovery_ends_while_a_writer_goes_on() {
+    let Some(server) = sftp_server() else { return };
+    let mut world = World::new(&[]).general("remote_timeout = 3600");
+    add_remote(&mut world, "holds", "box");
+    world.write_scratch("holds", "- early\n");
+    let mut file = File::options()
+        .append(true)
+        .open(world.memory("holds"))
+        .unwrap();
+    let written = Arc::new(AtomicU64::new(0));
+    world.clock.meanwhile({
+        let written = Arc::clone(&written);
+        move || {
+            let number = written.fetch_add(1, Ordering::Relaxed);
+            if number > 10_000 {
+                eprintln!("recovery waits for a time that has passed");
+                std::process::abort();
+            }
+            file.write_all(note(0, number).as_bytes()).unwrap();
+        }
+    });
+    let engine = engine(&world, server);
+    for _ in 0..3 {
+        world.reset_by(&engine).ok();
+        assert_eq!(world.read("holds"), BASELINE.as_bytes());
+        world.write_scratch("holds", "- early\n");
+    }
+    assert_eq!(world.pending().len(), 1);
+    world.clock.meanwhile(|| {});
+    for _ in 0..3 {
+        world.reset_by(&engine);
+    }
+    assert_eq!(world.litter("holds"), [""; 0]);
+    assert!(world.pending().is_empty());
+    let mut all = "- early\n".to_string();
+    for number in 0..written.load(Ordering::Relaxed) {
+        all.push_str(&note(0, number));
+    }
+    assert!(world.holds("holds", all.as_bytes()));
+}

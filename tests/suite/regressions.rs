@@ -87,7 +87,9 @@ fn agents_on_other_hosts_do_not_keep_retention_from_its_work() {
         "memory_file =\nremote_host = far.example\nremote_memory = /m/MEMORY.md",
     );
     world.set_baseline("far", BASELINE);
-    world.clock.advance(Duration::from_secs(86400 * 365));
+    world.clock.advance(Duration::from_secs(86400 * 363));
+    world.reset();
+    world.clock.advance(Duration::from_secs(86400 * 2));
     let entry = fs::File::options()
         .write(true)
         .open(world.archive().join(&old))

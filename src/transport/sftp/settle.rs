@@ -225,10 +225,14 @@ impl SftpFolder {
             self.close(handle);
             return Ok(Settled::Kept(Odd::ForeignLink(uid)));
         }
+        if let Err(error) = inspected {
+            // Not kept: a file that the caller gives up has no due time.
+            self.close(handle);
+            return Err(error.into());
+        }
         let now = last.get();
-        let Some((content, size)) = now.filter(|_| inspected.is_ok() && now == held) else {
+        let Some((content, size)) = now.filter(|_| now == held) else {
             self.keep(displaced, again(now));
-            inspected?;
             return Ok(Settled::Open);
         };
         // What a writer left in between is still behind the handle, also where it

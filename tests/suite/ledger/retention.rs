@@ -241,6 +241,18 @@ fn failed_agent_keeps_its_entries_and_no_others() {
 }
 
 #[test]
+fn unreadable_directory_stops_retention_there_only() {
+    let world = World::new(&["ranger", "scout"]);
+    let old = expired_entries(&world, &["ranger"]);
+    let directory = world.archive().join("scout");
+    fs::write(&directory, "in the way").unwrap();
+    let ran = world.reset();
+    assert_eq!(ran.report.retired, old);
+    let kept = |note: &String| note.contains("a directory that it cannot read");
+    assert!(ran.report.notes.iter().any(kept), "{:?}", ran.report.notes);
+}
+
+#[test]
 fn run_of_one_agent_deletes_its_own_entries() {
     let world = World::new(&["ranger", "scout"]);
     let old = expired_entries(&world, &["ranger", "scout"]);
