@@ -1,9 +1,10 @@
 //! What stays in the archive and what goes: retention, pins, the list of entries.
 //!
 //! Retention is decided for each agent, after every run: the entries of the agents that
-//! the run brought to a good end, and of those that left the config. An entry goes when
-//! its name, its file's time and what the ledger says of it are older than the retention
-//! time, unless it is pinned, the newest of its agent, or not known to be anybody's.
+//! the run brought to a good end, and of those that left the config and that no run was
+//! about within the retention time. An entry goes when its name, its file's time and what
+//! the ledger says of it are older than the retention time, unless it is pinned, the
+//! newest of its agent, or not known to be anybody's.
 //!
 //! No single run's clock decides how old an entry is:
 //!
@@ -128,6 +129,8 @@ struct Said {
     /// The agent of each entry that a record names.
     agents: HashMap<PathBuf, String>,
     needed: HashSet<PathBuf>,
+    /// Agents that a run was about within the retention time.
+    active: HashSet<String>,
 }
 
 /// "12 entries older than 30 days"
@@ -244,8 +247,7 @@ impl Engine {
             let paths = entries.iter().map(|entry| entry.path.as_path());
             let said = self.said_of(paths, limit, now, &scope.growing)?;
             entries.retain(|entry| {
-                !said.needed.contains(&entry.path)
-                    && self.may_go(entry, said.agents.get(&entry.path), scope, of_failed)
+                !said.needed.contains(&entry.path) && self.may_go(entry, &said, scope, of_failed)
             });
         }
         Ok(expired)
@@ -256,12 +258,12 @@ impl Engine {
     fn may_go(
         &self,
         entry: &Entry,
-        agent: Option<&String>,
+        said: &Said,
         scope: &Scope<'_>,
         kept: &mut BTreeMap<String, usize>,
     ) -> bool {
         let folder = entry.path.parent().unwrap_or(Path::new(""));
-        let agents: Vec<&str> = match agent {
+        let agents: Vec<&str> = match said.agents.get(&entry.path) {
             Some(agent) => vec![agent],
             // Of the original tool, or of a run that was killed.
             None => {
@@ -274,7 +276,9 @@ impl Engine {
             *kept.entry(failed.to_string()).or_default() += 1;
             return false;
         }
-        let has_left = |name: &&str| self.config().agent(name).is_none();
+        // Another config may use this archive, with a longer retention time.
+        let has_left =
+            |name: &&str| self.config().agent(name).is_none() && !said.active.contains(*name);
         agents
             .iter()
             .any(|name| scope.ended.contains(name) || has_left(name))
@@ -338,6 +342,9 @@ impl Engine {
                 latest = Some(time);
             }
             let event = record.what;
+            if time >= limit && !said.active.contains(&event.agent) {
+                said.active.insert(event.agent.clone());
+            }
             let paths: Vec<PathBuf> = event.written().map(|it| it.path.clone()).collect();
             if paths.is_empty() {
                 continue;
