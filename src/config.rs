@@ -32,7 +32,8 @@ pub use ini::{Diagnostic, Level};
 use keys::canonical;
 pub(crate) use keys::closest;
 pub use keys::{KeyDoc, Scope, keys};
-pub use read::parse;
+use read::parse_partly;
+pub use read::{SAME_MEMORY_HINT, parse, same_memory};
 
 /// What `main` resolved from the process environment; this module reads none
 /// of it by itself.
@@ -540,6 +541,27 @@ pub const FILE_MAX: u64 = 1 << 22;
 
 /// Reads and checks the config at `path`, which may be a pipe.
 pub fn load(path: &Path, env: &Env) -> std::result::Result<Config, Problems> {
+    usable(examine(path, env))
+}
+
+/// The same again, while a console runs on it: what is no regular file is not waited
+/// for.
+pub fn reload(path: &Path, env: &Env) -> std::result::Result<Config, Problems> {
+    usable(check(durable::read_regular(path, FILE_MAX), path, env))
+}
+
+/// A config as far as it can be read, and everything that is wrong with it.
+#[derive(Clone, Debug)]
+pub struct Examined {
+    /// Agents whose memory is known; none where the directories of the fleet are not.
+    pub config: Option<Config>,
+    /// In the order of the file.
+    pub problems: Vec<Diagnostic>,
+}
+
+/// Reads the config at `path` like [`load`], and what can be read of it where it has
+/// errors.
+pub fn examine(path: &Path, env: &Env) -> Examined {
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(FILE_MAX + 1).read_to_end(&mut bytes));
     let read = read.and_then(|length| match length as u64 > FILE_MAX {
@@ -549,24 +571,38 @@ pub fn load(path: &Path, env: &Env) -> std::result::Result<Config, Problems> {
     check(read, path, env)
 }
 
-/// The same again, while a console runs on it: what is no regular file is not waited
-/// for.
-pub fn reload(path: &Path, env: &Env) -> std::result::Result<Config, Problems> {
-    check(durable::read_regular(path, FILE_MAX), path, env)
+fn check(read: io::Result<Vec<u8>>, path: &Path, env: &Env) -> Examined {
+    let bytes = match read {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            let message = format!("cannot read the config: {}", error::cause(&error));
+            let mut report = Report::new(&tidy(&env.cwd.join(path)));
+            report.add(Level::Error, None, message, None);
+            return Examined {
+                config: None,
+                problems: report.finish(),
+            };
+        }
+    };
+    let mut parsed = parse_partly(&bytes, path, env);
+    if parsed.has_directories {
+        overlap::check(&parsed.config, &bytes, &mut parsed.report);
+    }
+    Examined {
+        config: parsed.has_directories.then_some(parsed.config),
+        problems: parsed.report.finish(),
+    }
 }
 
-fn check(
-    read: io::Result<Vec<u8>>,
-    path: &Path,
-    env: &Env,
-) -> std::result::Result<Config, Problems> {
-    let message = match read {
-        Ok(bytes) => return overlap::check(parse(&bytes, path, env)?, &bytes),
-        Err(error) => format!("cannot read the config: {}", error::cause(&error)),
-    };
-    let mut report = Report::new(&tidy(&env.cwd.join(path)));
-    report.add(Level::Error, None, message, None);
-    Err(Problems(report.finish()))
+fn usable(examined: Examined) -> std::result::Result<Config, Problems> {
+    let is_error = |it: &Diagnostic| it.level == Level::Error;
+    match examined.config {
+        Some(config) if !examined.problems.iter().any(is_error) => Ok(Config {
+            warnings: examined.problems,
+            ..config
+        }),
+        _ => Err(Problems(examined.problems)),
+    }
 }
 
 /// The same path without `.` components. `a/../b` stays as it is: what it means

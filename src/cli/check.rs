@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::output::{Document, Page, Role, count};
 use super::{Context, Ended};
-use crate::config::{self, Agent, Diagnostic, Entry, Level, Origin, Problems};
+use crate::config::{self, Agent, Diagnostic, Entry, Level, Origin, Place};
 use crate::engine::Engine;
-use crate::error::{Error, Kind};
+use crate::error::Kind;
 
 /// What `config check` answers.
 #[derive(Serialize)]
@@ -73,22 +73,42 @@ impl Document for Show {
     }
 }
 
-/// Agents whose memory is a directory by mistake. They are refused one by one, so that
-/// none keeps the others from being reset; here each is an error.
-fn misplaced(engine: &Engine) -> Vec<Diagnostic> {
-    let diagnostic = |(agent, error): (&Agent, Error)| Diagnostic {
-        level: Level::Error,
-        file: engine.config().path.clone(),
-        line: match engine.config().origin(&agent.name, "memory_file") {
-            Origin::Line(line) => Some(line),
-            Origin::Default => None,
-        },
-        text: format!("memory_file = {}", agent.place.memory().display()),
-        message: format!("{}: {}", agent.name, error.message()),
-        hint: error.hints().first().cloned(),
+/// Agents that no reset can be for, because of where the config says that their memories
+/// are. They are refused one by one, so that none keeps the others from being reset; here
+/// each is an error.
+fn memory_errors(engine: &Engine) -> Vec<Diagnostic> {
+    let config = engine.config();
+    let diagnostic = |agent: &Agent, message: String, hint: Option<String>| {
+        let key = match agent.place {
+            Place::Local { .. } => "memory_file",
+            Place::Remote { .. } => "remote_memory",
+        };
+        Diagnostic {
+            level: Level::Error,
+            file: config.path.clone(),
+            line: match config.origin(&agent.name, key) {
+                Origin::Line(line) => Some(line),
+                Origin::Default => None,
+            },
+            text: format!("{key} = {}", agent.place.memory().display()),
+            message,
+            hint,
+        }
     };
-    let found = engine.misplaced_memories();
-    found.into_iter().map(diagnostic).collect()
+    let mut found = Vec::new();
+    for (agent, error) in engine.irreplaceable_memories() {
+        let message = format!("{}: {}", agent.name, error.message());
+        found.push(diagnostic(agent, message, error.hints().first().cloned()));
+    }
+    for names in engine.shared_memories() {
+        let agents = names.iter().filter_map(|name| config.agent(name));
+        for agent in agents.skip(1) {
+            let message = config::same_memory(names[0], &agent.name);
+            let hint = Some(config::SAME_MEMORY_HINT.to_string());
+            found.push(diagnostic(agent, message, hint));
+        }
+    }
+    found
 }
 
 impl Context<'_> {
@@ -97,17 +117,18 @@ impl Context<'_> {
         for note in &located.notes {
             self.out.warning(note);
         }
-        let (agents, diagnostics) = match config::load(&located.path, &self.world.env) {
-            Ok(config) => {
-                let mut diagnostics = config.warnings.clone();
-                let agents = config.agents.len();
-                // A group that this machine lacks keeps commands from running, not this.
-                let engine = self.engine(config);
-                diagnostics.extend(engine.iter().flat_map(misplaced));
-                (Some(agents), diagnostics)
-            }
-            Err(Problems(diagnostics)) => (None, diagnostics),
-        };
+        let config::Examined { config, problems } = config::examine(&located.path, &self.world.env);
+        let is_error = |it: &Diagnostic| it.level == Level::Error;
+        let agents = config.as_ref().map(|config| config.agents.len());
+        let agents = agents.filter(|_| !problems.iter().any(is_error));
+        // A group that this machine lacks keeps commands from running, not this.
+        let engine = config.and_then(|config| self.engine(config).ok());
+        let errors: Vec<Diagnostic> = engine.iter().flat_map(memory_errors).collect();
+        // What the config alone shows is a warning for commands that go on.
+        let is_new = |it: &Diagnostic| errors.iter().all(|error| error.message != it.message);
+        let mut diagnostics: Vec<Diagnostic> = problems.into_iter().filter(is_new).collect();
+        diagnostics.extend(errors);
+        diagnostics.sort_by_key(|it| it.line);
         let count = |level| diagnostics.iter().filter(|it| it.level == level).count();
         let check = Check {
             config: located.path.display().to_string(),

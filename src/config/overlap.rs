@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ini::{Report, Spot, excerpt};
-use super::{Agent, Config, Level, Origin, Place, Problems};
+use super::{Agent, Config, Level, Origin, Place};
 use crate::archive::OWN;
 use crate::clock::System;
 use crate::file_systems::FileSystems;
@@ -22,16 +22,8 @@ use crate::file_systems::ancestry::{Ancestry, ancestries};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Reports directories that overlap; `text` is what the config was read from.
-pub(super) fn check(config: Config, text: &[u8]) -> Result<Config, Problems> {
-    let mut report = Report::new(&config.path);
-    Check::new(&config, text).run(&mut report);
-    if !report.has_errors() {
-        return Ok(config);
-    }
-    let mut problems = config.warnings;
-    problems.extend(report.finish());
-    problems.sort_by_key(|problem| problem.line);
-    Err(Problems(problems))
+pub(super) fn check(config: &Config, text: &[u8], report: &mut Report) {
+    Check::new(config, text).run(report);
 }
 
 struct Check<'c> {

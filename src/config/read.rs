@@ -25,6 +25,28 @@ const LONGEST_NAME: usize = 200;
 /// Checks a config without touching anything. `path` is where it stands:
 /// diagnostics name it, and relative paths start at its folder.
 pub fn parse(text: &[u8], path: &Path, env: &Env) -> std::result::Result<Config, Problems> {
+    let parsed = parse_partly(text, path, env);
+    match parsed.report.has_errors() {
+        true => Err(Problems(parsed.report.finish())),
+        false => Ok(Config {
+            warnings: parsed.report.finish(),
+            ..parsed.config
+        }),
+    }
+}
+
+/// A config as far as it can be read.
+pub(super) struct Parsed {
+    /// Agents whose memory is known, and no warnings.
+    pub config: Config,
+    /// What is wrong with it.
+    pub report: Report,
+    /// Whether the directories of the fleet are those that the file names.
+    pub has_directories: bool,
+}
+
+/// Reads what can be read of a config, and reports what is wrong with it.
+pub(super) fn parse_partly(text: &[u8], path: &Path, env: &Env) -> Parsed {
     let path = tidy(&env.cwd.join(path));
     let base = Base {
         folder: path.parent().unwrap_or(&path),
@@ -47,16 +69,22 @@ pub fn parse(text: &[u8], path: &Path, env: &Env) -> std::result::Result<Config,
             herd.push((section, place, slots));
         }
     }
-    if reader.report.has_errors() {
-        return Err(Problems(reader.report.finish()));
+    if herd.is_empty() {
+        let message = "the config has no agents, so nothing is ever reset".to_string();
+        let hint =
+            "add a section for each: its name in brackets, below it memory_file and baseline";
+        let hint = Some(hint.to_string());
+        reader.report.add(Level::Warning, None, message, hint);
     }
+    herd.retain(|(section, place, slots)| !section.doubtful && has_memory(*place, slots));
 
-    // Without errors there is no duplicate, and every required key has a value.
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let mut computed = vec![("fleet_name", Value::Text(stem.into_owned()))];
     if given(&own, "archive_group") {
         computed.push(("archive_mode", Value::Bits(0o640)));
     }
+    let is_lost = |key| matches!(own.get(key), Some(Slot::Lost));
+    let has_directories = !["archive_dir", "baseline_dir"].into_iter().any(is_lost);
     let fleet = Resolved::new(&reader.base, own, Scope::General, &computed, None);
     let mut entries = fleet.entries("general");
     let mut agents = Vec::new();
@@ -67,27 +95,34 @@ pub fn parse(text: &[u8], path: &Path, env: &Env) -> std::result::Result<Config,
         agents.push((values.agent(section, place), &section.spot));
     }
     reader.sharing(&agents);
-    if agents.is_empty() {
-        let message = "the config has no agents, so nothing is ever reset".to_string();
-        let hint =
-            "add a section for each: its name in brackets, below it memory_file and baseline";
-        let hint = Some(hint.to_string());
-        reader.report.add(Level::Warning, None, message, hint);
-    }
     let mut agents: Vec<Agent> = agents.into_iter().map(|(agent, _)| agent).collect();
     agree_on_timeouts(&mut agents);
     let named = agents.iter().enumerate();
     let places = named.map(|(place, agent)| (agent.name.clone(), place));
-    let warnings = reader.report.finish();
+    let places = places.collect();
     let general = fleet.general();
-    Ok(Config {
-        path,
-        general,
-        places: places.collect(),
-        agents,
-        warnings,
-        entries,
-    })
+    Parsed {
+        config: Config {
+            path: path.clone(),
+            general,
+            places,
+            agents,
+            warnings: Vec::new(),
+            entries,
+        },
+        report: reader.report,
+        has_directories,
+    }
+}
+
+/// Whether the lines of an agent say where its memory is.
+fn has_memory(place: Scope, slots: &Slots) -> bool {
+    let is_set = |key: &&str| matches!(slots.get(*key), Some(Slot::Set(..)));
+    match place {
+        Scope::Local => is_set(&"memory_file"),
+        Scope::Remote => ["remote_host", "remote_memory"].iter().all(is_set),
+        _ => false,
+    }
 }
 
 /// Agents that are reached in the same way share a session, so the longest of their
@@ -411,8 +446,8 @@ impl Reader<'_> {
             let name = agent.name.as_str();
             let first = *memories.entry(agent.place.file()).or_insert(name);
             if first != name {
-                let message = format!("the agents `{first}` and `{name}` have the same memory");
-                let hint = "a reset of either is refused as long as they share it".to_string();
+                let message = same_memory(first, name);
+                let hint = SAME_MEMORY_HINT.to_string();
                 self.report.warn(spot, message, Some(hint));
             }
             let folder = agent.archive_subdir.as_str();
@@ -427,6 +462,14 @@ impl Reader<'_> {
         }
     }
 }
+
+/// Says that two agents have one memory.
+pub fn same_memory(first: &str, second: &str) -> String {
+    format!("the agents `{first}` and `{second}` have the same memory")
+}
+
+/// What follows from [`same_memory`].
+pub const SAME_MEMORY_HINT: &str = "a reset of either is refused as long as they share it";
 
 /// What a value would be without the quotes around it, if it has any.
 fn unquoted(value: &str) -> Option<&str> {

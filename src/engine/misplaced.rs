@@ -1,33 +1,88 @@
-//! A directory in place of a memory: the agent's doing where a file stood there before,
-//! else a mistake in the configuration.
+//! Memories of this machine that the config places where no reset can replace them: a
+//! directory, a mount point, a path through a link. A directory is the agent's doing where
+//! a file stood there before.
 
-use super::{Engine, History, hosts};
+use std::path::Path;
+use std::time::Duration;
+
+use super::{Engine, History, hosts, weaker};
 use crate::config::{Agent, Place};
+use crate::durable;
 use crate::error::{Error, Kind};
 use crate::transport::{Object, Odd};
 
+/// How long a file system may take to say whether a path goes through a link.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 impl Engine {
+    /// Agents of this machine whose memory no reset can replace, for want of another
+    /// `memory_file` or of `accept_weaker`, each with the reason.
+    pub fn irreplaceable_memories(&self) -> Vec<(&Agent, Error)> {
+        let mut found = self.local_agents_with(|agent| {
+            let mounted = || {
+                let outlook = self.open(agent).ok()?.outlook();
+                weaker::in_place_cost(agent, &outlook).err()
+            };
+            self.misplacement(agent).or_else(mounted)
+        });
+        found.extend(self.linked_memories());
+        found
+    }
+
     /// Agents of this machine whose memory is a directory and, as far as the ledger says,
     /// never was a file, each with the reason why it is not reset.
     pub fn misplaced_memories(&self) -> Vec<(&Agent, Error)> {
+        self.local_agents_with(|agent| self.misplacement(agent))
+    }
+
+    /// Agents of this machine whose memory is behind a link, as is told without asking
+    /// what the link leads to.
+    fn linked_memories(&self) -> Vec<(&Agent, Error)> {
+        let local = self.local_agents();
+        let directory = |agent: &&Agent| agent.place.memory().parent().map(Path::to_path_buf);
+        let directories = local.iter().map(|it| directory(it).unwrap_or_default());
+        let without_link = || durable::without_first_link;
+        let systems = self.file_systems();
+        let real = systems.look_at_all(directories.collect(), PATIENCE, without_link);
+        let linked = local.into_iter().zip(real).filter_map(|(agent, real)| {
+            let memory = agent.place.memory();
+            let real = real?.join(memory.file_name()?);
+            let message = format!("{} is reached through a link", memory.display());
+            let hint = format!("write its real path into the config: {}", real.display());
+            Some((agent, Error::new(Kind::Host, message).hint(hint)))
+        });
+        linked.collect()
+    }
+
+    fn local_agents(&self) -> Vec<&Agent> {
         let agents = self.config().agents.iter();
-        let local: Vec<&Agent> = agents
-            .filter(|agent| agent.place.host().is_none())
-            .collect();
-        let is_directory = |agent: &Agent| {
-            let found = self.object(&agent.place);
-            matches!(found, Ok(Object::Odd(Odd::Directory)))
-        };
-        // File systems that hang are waited for at the same time.
-        let none = |agents: &[&Agent]| vec![false; agents.len()];
-        let found = hosts::for_each(self, &local, is_directory, none);
-        let directories = local.into_iter().zip(found).filter(|(_, found)| *found);
-        directories
-            .filter_map(|(agent, _)| {
-                let history = self.history(&agent.name).unwrap_or_default();
-                Some((agent, self.directory_refusal(agent, &history)?))
-            })
+        let local = agents.filter(|agent| agent.place.host().is_none());
+        local.collect()
+    }
+
+    /// Agents of this machine with this fault. File systems that hang are waited for at the
+    /// same time.
+    fn local_agents_with(
+        &self,
+        fault: impl Fn(&Agent) -> Option<Error> + Sync,
+    ) -> Vec<(&Agent, Error)> {
+        let local = self.local_agents();
+        let none = |agents: &[&Agent]| vec![None; agents.len()];
+        let found = hosts::for_each(self, &local, fault, none);
+        let found = local.into_iter().zip(found);
+        found
+            .filter_map(|(agent, error)| Some((agent, error?)))
             .collect()
+    }
+
+    fn misplacement(&self, agent: &Agent) -> Option<Error> {
+        match self.object(&agent.place) {
+            Ok(Object::Odd(Odd::Directory)) => {
+                let history = self.history(&agent.name).unwrap_or_default();
+                self.directory_refusal(agent, &history)
+            }
+            _ => None,
+        }
     }
 
     /// Why a directory in place of a memory is not displaced: no earlier run found or

@@ -1,5 +1,7 @@
 //! Each documented exit code, by what leads to it.
 
+use std::os::unix::fs::symlink;
+
 use super::*;
 
 #[test]
@@ -226,4 +228,49 @@ fn is_130_when_interrupted_and_the_rest_is_left_alone() {
         .unwrap()
         .count();
     assert_eq!(left, 0);
+}
+
+/// Mistakes of the text and of what it names, in one go.
+#[test]
+fn config_check_names_all_mistakes_at_once() {
+    let site = Site::new();
+    let config = site.read("memory-shepherd.conf");
+    let dir = site.dir.display();
+    symlink("agents", site.path("alias")).unwrap();
+    let more = format!(
+        "[same]\nmemory_file={dir}/agents/monitor-bot/../code-reviewer/MEMORY.md\nbaseline=a.md\n\
+         [text]\nmemory_file={dir}/agents/code-reviewer/MEMORY.md\nbaseline=a.md\n\
+         [linked]\nmemory_file={dir}/alias/code-reviewer/MEMORY.md\nbaseline=a.md\n\
+         [directory]\nmemory_file={dir}/agents/code-reviewer\nbaselin=a.md\n\
+         [broken]\nmax_memory_size=many\nmemory_file={dir}/agents/broken/MEMORY.md\n"
+    );
+    let all = [
+        "the agents `code-reviewer` and `same` have the same memory",
+        "the agents `code-reviewer` and `text` have the same memory",
+        "linked: ",
+        "is reached through a link",
+        "is a directory, and no record says",
+    ];
+    let broken = [
+        "`baselin` is not a key",
+        "`max_memory_size`",
+        "lacks `baseline`",
+    ];
+    site.write("memory-shepherd.conf", format!("{config}{more}"));
+    let ran = site.run(["config", "check"]).code(2);
+    for said in all.iter().chain(&broken) {
+        assert!(ran.out.contains(said), "{said}: {}", ran.out);
+    }
+    assert!(!ran.out.contains("warning: the agents"), "{}", ran.out);
+    // Without mistakes of the text.
+    let more = more.replace("baselin=", "baseline=");
+    let more = more.split("[broken]").next().unwrap();
+    site.write("memory-shepherd.conf", format!("{config}{more}"));
+    let ran = site.run(["config", "check"]).code(2);
+    for said in all {
+        assert!(ran.out.contains(said), "{said}: {}", ran.out);
+    }
+    assert!(ran.out.contains("6 agents, 4 errors"), "{}", ran.out);
+    // Commands go on with the others.
+    let _ = site.run(["reset", "monitor-bot"]).code(0);
 }
