@@ -228,7 +228,11 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     let file = match fs::openat(&folder, name, flags, Mode::empty()) {
         Ok(file) => file,
         Err(Errno::NOENT) => {
-            return unusable(format!("the baseline {} is missing", path.display()));
+            let message = format!("the baseline {} is missing", path.display());
+            return Err(Error::new(Kind::Conflict, message).hint(
+                "write it (who the agent is, its rules, where things are, and the separator), \
+                 restore it from your own copy, or correct `baseline` in the config",
+            ));
         }
         Err(Errno::LOOP) => {
             return unusable(format!(

@@ -487,13 +487,25 @@ pub enum Odd {
 
 /// As part of a sentence; the target of a link is as it is on the disk, for the
 /// sinks to make visible.
+impl Odd {
+    /// Says what stands in place of a memory, and what a reset does with it.
+    pub fn in_place_of_memory(&self) -> String {
+        let then = match self {
+            Odd::Directory | Odd::ForeignLink(_) => "keeps it beside the memory",
+            Odd::Leased => "archives it when the lease is over",
+            _ => "describes and removes it",
+        };
+        format!("{self} stands in its place; a reset {then}")
+    }
+}
+
 impl fmt::Display for Odd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Odd::Symlink(target) => {
                 write!(f, "a symbolic link to {}", String::from_utf8_lossy(target))
             }
-            Odd::Directory => f.write_str("a folder"),
+            Odd::Directory => f.write_str("a directory"),
             Odd::Fifo => f.write_str("a named pipe"),
             Odd::Device => f.write_str("a device"),
             Odd::Socket => f.write_str("a socket"),

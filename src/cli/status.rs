@@ -22,8 +22,9 @@ struct Status {
     time: DateTime<FixedOffset>,
     agents: Vec<Row>,
     ledger_error: Option<String>,
+    /// What that means for the exit code.
     #[serde(skip)]
-    ledger_broken: bool,
+    ledger_kind: Option<Kind>,
 }
 
 /// One agent.
@@ -41,6 +42,8 @@ struct Row {
     memory: Option<Memory>,
     baseline: Option<Digest>,
     last: Option<LastRun>,
+    #[serde(skip)]
+    hints: Vec<String>,
 }
 
 /// What was found in the memory.
@@ -81,6 +84,7 @@ impl Row {
             limit: seen.limit,
             baseline: seen.baseline,
             last: seen.last,
+            hints: seen.hints,
         }
     }
 
@@ -99,6 +103,23 @@ impl Row {
             finding.then_some(Kind::Partial),
         ];
         kinds.into_iter().flatten().reduce(Kind::worst)
+    }
+
+    /// The whole reason for its part in the exit code: a narrow terminal cuts WHY.
+    fn trouble(&self) -> Option<String> {
+        let kind = self.kind(false)?;
+        let agent = &self.agent;
+        if !self.read && kind != Kind::Conflict {
+            return Some(format!("{agent} could not be read: {}", self.why));
+        }
+        let why = self.blocked.as_ref().map_or(&self.why, |block| &block.why);
+        Some(format!("{agent} cannot be reset: {why}"))
+    }
+
+    /// What can be done about its state.
+    fn hints(&self) -> impl Iterator<Item = &String> {
+        let block = self.blocked.iter().filter(|it| it.kind != Kind::Busy);
+        block.flat_map(|block| &block.hints).chain(&self.hints)
     }
 
     fn cells(&self, now: DateTime<FixedOffset>, ledger_broken: bool) -> Vec<Cell> {
@@ -151,9 +172,9 @@ impl Status {
     /// all were read, and whether each could be reset; by wish, too, what an operator
     /// should look at.
     fn kind(&self, by_state: bool) -> Option<Kind> {
-        let ledger = self.ledger_broken.then_some(Kind::Integrity);
         let kinds = self.agents.iter().filter_map(|row| row.kind(by_state));
-        ledger.into_iter().chain(kinds).reduce(Kind::worst)
+        let ledger = self.ledger_kind.into_iter();
+        ledger.chain(kinds).reduce(Kind::worst)
     }
 }
 
@@ -214,21 +235,20 @@ impl Context<'_> {
             tag: config.general.fleet_tag.clone(),
             time: engine.clock().now(),
             agents: seen.into_iter().map(Row::new).collect(),
-            ledger_broken: ledger_error.is_some()
-                && (engine.ledger_head()).is_err_and(|error| error.kind() == Kind::Integrity),
+            ledger_kind: ledger_error.is_some().then(|| {
+                let error = engine.ledger_head().err();
+                error.map_or(Kind::Host, |error| error.kind())
+            }),
             ledger_error,
         };
-        if let Some(error) = &status.ledger_error {
-            self.out.warning(&format!("LAST is not known: {error}"));
-        }
         self.out.document(&status)?;
-        for row in status.agents.iter().filter(|row| !row.read) {
-            self.out
-                .trouble(&format!("{} could not be read: {}", row.agent, row.why));
+        if let Some(error) = &status.ledger_error {
+            self.out.trouble(&format!("LAST is not known: {error}"));
         }
-        let blocks = status.agents.iter().filter_map(|row| row.blocked.as_ref());
-        let blocks = blocks.filter(|block| block.kind != Kind::Busy);
-        self.out.hints(blocks.flat_map(|block| &block.hints));
+        for trouble in status.agents.iter().filter_map(Row::trouble) {
+            self.out.trouble(&trouble);
+        }
+        self.out.hints(status.agents.iter().flat_map(Row::hints));
         Ok(status.kind(by_state))
     }
 }

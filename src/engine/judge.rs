@@ -85,7 +85,11 @@ pub(super) fn judge(
     earlier: &[Arc<Baseline>],
 ) -> Judgement {
     let whole = reading.size == reading.head.len() as u64;
-    let mut boundary = memory::find(&reading.head, current, earlier);
+    // Measured against nothing, every line would be drift.
+    let mut boundary = match current.bytes() {
+        [] => None,
+        _ => memory::find(&reading.head, current, earlier),
+    };
     let version = boundary.and_then(|boundary| match boundary.rule {
         Rule::Intact => Some(Arc::clone(current)),
         Rule::Behind(digest) | Rule::Aligned(digest) => std::iter::once(current)

@@ -140,6 +140,9 @@ pub struct Observation {
     pub why: String,
     /// Why a reset is not possible, if it is not.
     pub block: Option<Block>,
+    /// What can be done about its state, beside what the block says.
+    #[serde(default)]
+    pub hints: Vec<String>,
     /// Whether the fleet protects it.
     pub protect: Protection,
     /// When it was read.
@@ -460,7 +463,10 @@ impl Engine {
                 conditions.push((State::Missing, "no memory file".to_string()));
             }
             Ok(Look::Odd(odd)) => {
-                conditions.push((State::Error, format!("{odd} stands in its place")));
+                conditions.push((State::Error, odd.in_place_of_memory()));
+                if let Odd::ForeignLink(_) = odd {
+                    observation.hints.push(foreign_link_hint(agent));
+                }
                 if odd == Odd::Directory
                     && let Some(error) = self.directory_refusal(agent, &subject.history)
                 {
@@ -492,6 +498,14 @@ impl Engine {
                 conditions.push((state, error.to_string()));
                 blocks.push(Block::of(&error.into()));
             }
+        }
+        let is_clean = conditions.iter().all(|(state, _)| *state == State::Clean);
+        if blocks.is_empty()
+            && !is_clean
+            && let Some(error) = self.replacement_refusal(agent)
+        {
+            conditions.push((State::Error, error.to_string()));
+            blocks.push(Block::of(&error));
         }
         if let Some(kept) = self.kept_beside(agent, &subject.history) {
             // No state of its own, either.
@@ -543,6 +557,7 @@ impl Engine {
             state: State::Error,
             why: String::new(),
             block: None,
+            hints: Vec::new(),
             protect: agent.protect.into(),
             read: self.clock().now(),
             generation,
@@ -737,6 +752,19 @@ impl Engine {
         }
         why
     }
+}
+
+/// What to do about a memory that has a name elsewhere.
+fn foreign_link_hint(agent: &Agent) -> String {
+    let memory = agent.place.memory();
+    let directory = memory.parent().unwrap_or(memory);
+    format!(
+        "a reset keeps it beside {} unread, and an undo puts it back; to have it read and \
+         archived, remove its other names (`find / -xdev -samefile` finds them), or give {} to \
+         the user who owns the file and let no other user write there",
+        memory.display(),
+        directory.display()
+    )
 }
 
 /// What NOSEP means.

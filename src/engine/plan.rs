@@ -466,19 +466,7 @@ impl Engine {
         if let Outlook::Refused(error) = outlook {
             return Err(error);
         }
-        match &seen.odd {
-            Some(Odd::Directory) => notes.push(
-                "a directory stands in its place: it is displaced, and kept beside the memory"
-                    .to_string(),
-            ),
-            Some(odd @ Odd::ForeignLink(_)) => notes.push(format!(
-                "{odd} stands in its place: it is displaced, and kept beside the memory"
-            )),
-            Some(odd) => notes.push(format!(
-                "{odd} stands in its place: it is described, then displaced"
-            )),
-            None => {}
-        }
+        notes.extend(seen.odd.as_ref().map(Odd::in_place_of_memory));
         if let Some(boundary) = boundary.filter(|boundary| boundary.line > 0) {
             notes.push(format!(
                 "separator at line {}, {} of {}",

@@ -71,6 +71,19 @@ pub(super) fn accepted(agent: &Agent, folder: &dyn Folder) -> Result<Vec<String>
 }
 
 impl Engine {
+    /// Returns why no reset can replace an agent's memory on this machine, as far as that
+    /// can be told without trying.
+    pub(super) fn replacement_refusal(&self, agent: &Agent) -> Option<Error> {
+        if agent.place.host().is_some() {
+            return None;
+        }
+        let outlook = self.open(agent).ok()?.outlook();
+        if let Outlook::Refused(error) = outlook {
+            return Some(error);
+        }
+        in_place_cost(agent, &outlook).err()
+    }
+
     /// Returns why writers cannot be detected beside an agent's memory, whatever rights
     /// this process has; none where they can, or where the directory cannot be opened.
     pub fn unwatched(&self, agent: &Agent) -> Option<String> {

@@ -110,7 +110,7 @@ fn mount_point_is_refused_unless_accepted() {
     let mounted = Mounted::not_accepted();
     let fleet = &mounted.scene.fleet;
     let before = mounted.bytes();
-    for words in [RESET, &["reset", "scout", "--dry-run"]] {
+    for words in [&["status"], RESET, &["reset", "scout", "--dry-run"]] {
         let output = fleet.run(words);
         assert_eq!(
             output.status.code(),
@@ -121,9 +121,11 @@ fn mount_point_is_refused_unless_accepted() {
         let hint = "`accept_weaker = in-place` in [scout]";
         assert!(said(&output).contains(hint), "{}", said(&output));
     }
-    let output = fleet.run(&["doctor"]);
-    assert!(!output.status.success(), "{}", said(&output));
-    assert!(said(&output).contains("accept_weaker"), "{}", said(&output));
+    for words in [&["doctor"][..], &["config", "check"]] {
+        let output = fleet.run(words);
+        assert!(!output.status.success(), "{words:?}: {}", said(&output));
+        assert!(said(&output).contains("accept_weaker"), "{}", said(&output));
+    }
     assert_eq!(mounted.bytes(), before);
     assert!(fleet.entries("scout").is_empty());
     assert!(fleet.litter("scout").is_empty());

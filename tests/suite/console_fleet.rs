@@ -573,6 +573,7 @@ pub fn seen(name: &str, state: State) -> Observation {
                 _ => Vec::new(),
             },
         }),
+        hints: Vec::new(),
         protect: Protection::None,
         read: morning(),
         generation: 1,

@@ -151,7 +151,7 @@ fn the_one_with_the_tampered_baseline_can_be_looked_at() {
     let ran = site
         .run([config[0], config[1], "diff", "inbox-scout"])
         .code(3);
-    let _ = ran.warns("a folder stands in its place");
+    let _ = ran.warns("a directory stands in its place");
 }
 
 #[test]

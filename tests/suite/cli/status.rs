@@ -57,6 +57,104 @@ fn unusable_baseline_is_6_without_the_flag() {
     let _ = site.run(["status", "code-reviewer"]).code(0);
 }
 
+#[test]
+fn unreadable_ledger_is_3_without_the_flag() {
+    let site = Site::new();
+    let _ = site.run(["reset", "--all"]).code(0);
+    let ledger = site.path("archives/.shepherd/ledger.jsonl");
+    let bytes = fs::read(&ledger).unwrap();
+    fs::remove_file(&ledger).unwrap();
+    fs::create_dir(&ledger).unwrap();
+    assert_eq!(codes(&site), [3, 3]);
+    let _ = site
+        .run(["status"])
+        .warns("error: LAST is not known: cannot read");
+    fs::remove_dir(&ledger).unwrap();
+    fs::write(&ledger, [b"broken\n", bytes.as_slice()].concat()).unwrap();
+    assert_eq!(codes(&site), [4, 4]);
+}
+
+/// Messages and exit code tell the same of an agent that is unread and refused.
+#[test]
+fn directory_as_memory_is_6_and_cannot_be_reset() {
+    let site = Site::new();
+    fs::remove_file(site.path(MONITOR)).unwrap();
+    fs::create_dir(site.path(MONITOR)).unwrap();
+    assert_eq!(codes(&site), [6, 6]);
+    let ran = site
+        .run(["status"])
+        .warns("error: monitor-bot cannot be reset: ");
+    assert!(!ran.err.contains("could not be read"), "{}", ran.err);
+    assert!(
+        ran.err.contains("hint: add the name of the file"),
+        "{}",
+        ran.err
+    );
+}
+
+/// Where WHY is cut, the reason stands below the table, with what to do.
+#[test]
+fn every_exit_code_has_its_whole_reason() {
+    let site = Site::new();
+    let baseline = site.path("baselines/monitor-bot-MEMORY.md");
+    fs::remove_file(&baseline).unwrap();
+    let lines = lines_at(&site, 80).concat();
+    let reason = format!(
+        "error: monitor-bot cannot be reset: the baseline {} is missing",
+        baseline.display()
+    );
+    assert!(lines.contains(&reason), "{lines}");
+    assert!(lines.contains("hint: write it"), "{lines}");
+    let sums = "0".repeat(64) + "  monitor-bot-MEMORY.md\n";
+    site.write(
+        "baselines/monitor-bot-MEMORY.md",
+        Site::baseline("monitor-bot"),
+    );
+    site.write("baselines/.checksums", sums);
+    let lines = lines_at(&site, 80).concat();
+    assert!(
+        lines.contains("error: monitor-bot cannot be reset: baseline differs"),
+        "{lines}"
+    );
+}
+
+#[test]
+fn nothing_to_compare_with_shows_no_drift() {
+    let site = Site::new();
+    let above = || {
+        let json = site.run(["status", "--json", "monitor-bot"]).json();
+        json["agents"][0]["memory"]["boundary"].clone()
+    };
+    assert!(!above().is_null());
+    site.write("baselines/monitor-bot-MEMORY.md", "# small\n\n---\n");
+    assert!(above().is_null(), "too small");
+    fs::remove_file(site.path("baselines/monitor-bot-MEMORY.md")).unwrap();
+    assert!(above().is_null(), "missing");
+    site.write(
+        "baselines/monitor-bot-MEMORY.md",
+        Site::baseline("monitor-bot"),
+    );
+    let sums = "0".repeat(64) + "  monitor-bot-MEMORY.md\n";
+    site.write("baselines/.checksums", sums);
+    assert!(above().is_null(), "tampered");
+}
+
+#[test]
+fn hard_link_says_that_a_reset_keeps_it() {
+    let site = Site::new();
+    let memory = site.path(MONITOR);
+    let owned = std::os::unix::fs::chown(&memory, Some(4711), None);
+    fs::hard_link(&memory, site.path("backup.md")).unwrap();
+    if owned.is_err() {
+        return println!("skipped: only root can give files away");
+    }
+    let ran = site.run(["status"]).code(3);
+    let said = "monitor-bot could not be read: a hard link to a file of user 4711 stands in its \
+                place; a reset keeps it beside the memory";
+    let ran = ran.warns(said).warns("hint: a reset keeps it beside ");
+    assert!(ran.err.contains("find / -xdev -samefile"), "{}", ran.err);
+}
+
 /// It must not be accepted unseen, so the first advice is to look, and it works.
 #[test]
 fn tampered_baseline_is_to_be_looked_at_first() {
