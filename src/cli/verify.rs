@@ -43,7 +43,7 @@ impl Document for Verified {
             rows.push(self.row(About::Anchor, "anchor", what));
         }
         if found.logged.is_some() {
-            let what = "the last head in reset.log is in the ledger".to_string();
+            let what = "the heads in reset.log are in the ledger".to_string();
             rows.push(self.row(About::Log, "log", what));
         }
         let mut entries = format!("{} checked, {} bytes", tally.entries, tally.bytes);

@@ -22,8 +22,8 @@ const MAX_SIZE: u64 = 1 << 20;
 const NAME: &str = "reset.log";
 const OLD: &str = "reset.log.old";
 
-/// How much of the end of a log is searched for a run's last line.
-const TAIL: u64 = 256 * 1024;
+/// How much of the end of a log is searched for the last lines of runs.
+const TAIL: u64 = 2 * MAX_SIZE;
 
 /// `[YYYY-MM-DD HH:MM:SS] [memory-shepherd] text`
 pub(super) fn line(now: DateTime<FixedOffset>, text: &str) -> String {
@@ -69,9 +69,11 @@ pub(super) fn end_of_run(run: &str, tally: &str, head: Option<(u64, Digest)>) ->
     format!("run {run} ended: {tally}; ledger head {head}")
 }
 
-/// The head of the ledger that was told last; none where there is no such line.
-pub(super) fn last_head(archive: &Path) -> Option<(u64, Digest)> {
-    let heads = [NAME, OLD].map(|name| {
+/// Returns the heads of the ledger in the last lines of runs that are kept, oldest first.
+/// A head that another run has built on since is still one: records of the end that is
+/// cut off before a run are missed behind it, too.
+pub(super) fn heads(archive: &Path) -> Vec<(u64, Digest)> {
+    let read = |name| {
         let path = archive.join(name);
         let file = durable::open_own(&path, OpenOptions::new().read(true)).ok()?;
         let length = file.metadata().ok()?.len();
@@ -79,10 +81,13 @@ pub(super) fn last_head(archive: &Path) -> Option<(u64, Digest)> {
         let from = length.saturating_sub(TAIL);
         (&file).seek(SeekFrom::Start(from)).ok()?;
         file.take(TAIL).read_to_end(&mut end).ok()?;
-        let mut lines = end.rsplit(|byte| *byte == b'\n');
-        lines.find_map(|line| head_in(str::from_utf8(line).ok()?))
-    });
-    heads.into_iter().flatten().next()
+        Some(end)
+    };
+    let logs = [OLD, NAME].map(|name| read(name).unwrap_or_default());
+    let lines = logs.iter().flat_map(|log| log.split(|byte| *byte == b'\n'));
+    lines
+        .filter_map(|line| head_in(str::from_utf8(line).ok()?))
+        .collect()
 }
 
 /// The head in the last line of a run. Other lines may quote what agents wrote.

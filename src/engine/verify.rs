@@ -95,7 +95,7 @@ pub struct Verification {
     pub ledger: Chain,
     /// Whether the noted head holds, if one was given.
     pub anchor: Option<bool>,
-    /// Whether the head that `reset.log` tells of last holds, if there is one.
+    /// Whether the heads that `reset.log` tells of hold, if there are any.
     pub logged: Option<bool>,
     /// How much was looked at.
     pub tally: Tally,
@@ -178,19 +178,24 @@ impl Engine {
         };
         let mut named = Named::default();
         // Before the ledger is read: a run may end meanwhile.
-        let logged = log::last_head(self.archive().root());
-        let heads = [anchor, logged];
-        let (end, [anchored, logged_holds]) = read_ledger(&mut found, &mut named, heads, progress)?;
+        let logged: BTreeSet<(u64, Digest)> =
+            log::heads(self.archive().root()).into_iter().collect();
+        found.logged = (!logged.is_empty()).then_some(true);
+        let mut missing: BTreeSet<(u64, Digest)> =
+            anchor.into_iter().chain(logged.clone()).collect();
+        let end = read_ledger(&mut found, &mut named, &mut missing, progress)?;
         if let Some(head) = anchor {
-            found.anchor = Some(anchored);
-            if !anchored {
+            let holds = !missing.contains(&head);
+            found.anchor = Some(holds);
+            if !holds {
                 found.broken(About::Anchor, lacks(end, head, "was noted", "noted"));
             }
         }
-        if let Some(head) = logged {
-            found.logged = Some(logged_holds);
-            if !logged_holds {
-                let what = lacks(end, head, "is the last that reset.log tells of", "told");
+        if let Some(head) = missing.intersection(&logged).next() {
+            found.logged = Some(false);
+            // A broken chain has lost heads of its own.
+            if found.findings.iter().all(|it| it.about != About::Ledger) {
+                let what = lacks(end, *head, "is in reset.log", "logged");
                 found.broken(About::Log, what);
             }
         }
@@ -428,19 +433,15 @@ fn lacks(end: Place, head: (u64, Digest), known: &str, word: &str) -> String {
     }
 }
 
-/// Reads the whole ledger, and says where it ends and which heads it has.
+/// Reads the whole ledger, and says where it ends. Heads that it has are taken out of
+/// `missing`.
 fn read_ledger(
     found: &mut Verification,
     named: &mut Named,
-    heads: [Option<(u64, Digest)>; 2],
+    missing: &mut BTreeSet<(u64, Digest)>,
     progress: &mut dyn FnMut(Verifying),
-) -> Result<(Place, [bool; 2])> {
-    let mut has = heads.map(|head| head == Some((0, Digest::ZERO)));
-    let mut look = |at: Place| {
-        for (has, head) in has.iter_mut().zip(heads) {
-            *has |= head == Some((at.seq, at.head));
-        }
-    };
+) -> Result<Place> {
+    missing.remove(&(0, Digest::ZERO));
     let mut end = Place::default();
     if let Some(mut scan) = Scan::open(&found.ledger.path)? {
         loop {
@@ -462,7 +463,8 @@ fn read_ledger(
                 wrong,
             } = line;
             found.tally.lines = number;
-            look(scan.place());
+            let place = scan.place();
+            missing.remove(&(place.seq, place.head));
             if let Some(why) = wrong {
                 found.broken(About::Ledger, format!("line {number}: {why}"));
             }
@@ -475,7 +477,7 @@ fn read_ledger(
     }
     found.ledger.seq = end.seq;
     found.ledger.sha256 = end.head;
-    Ok((end, has))
+    Ok(end)
 }
 
 /// Which of some entries retention was said to delete, from a place of the ledger

@@ -216,8 +216,9 @@ impl Index {
         if self.latest.is_none_or(|(_, time)| record.time > time) {
             self.latest = Some((record.seq, record.time));
         }
-        let is_apart = |last: &DateTime<_>| (record.time - *last).abs() >= Duration::hours(1);
-        if self.times.last().is_none_or(is_apart) {
+        // Not only from the last one: two clocks that are apart would fill it in no time.
+        let is_apart = |other: &DateTime<_>| (record.time - *other).abs() >= Duration::hours(1);
+        if self.times.iter().all(is_apart) {
             self.times.push(record.time);
             let more = self.times.len().saturating_sub(TIMES);
             self.times.drain(..more);

@@ -260,7 +260,7 @@ impl Scan {
             return false;
         }
         let archive = self.path.parent().and_then(Path::parent);
-        let head = archive.and_then(log::last_head);
+        let head = archive.and_then(|archive| log::heads(archive).pop());
         let more = head.map_or(0, |(seq, _)| seq.saturating_sub(self.at.seq));
         more > 0 && more.saturating_mul(SHORTEST) <= length
     }
@@ -311,5 +311,5 @@ pub fn broken(path: &Path, line: u64, why: &str) -> Error {
         Kind::Integrity,
         format!("the ledger {} is broken at line {line}: {why}", path.display()),
     )
-    .hint("`memory-shepherd verify` shows all of it; keep the file as evidence and move it away, then a new ledger begins")
+    .hint("`memory-shepherd verify` shows all of it; keep the file as evidence and move it away with reset.log, then a new ledger begins")
 }

@@ -355,6 +355,25 @@ fn run_with_a_clock_far_ahead_deletes_nothing() {
 }
 
 #[test]
+fn clocks_that_are_apart_delete_what_is_due() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- old\n");
+    let old = world.reset().ok().entries[0].path.clone();
+    world.write_scratch("scout", "- newer\n");
+    world.reset().ok();
+    age(&world, &old, 60);
+    let mut gone = Vec::new();
+    // Each second run is of a machine whose clock is ahead.
+    for quarter in 0..200 {
+        let clock = clock_at(60, 2 * (quarter % 2));
+        clock.advance(Duration::from_secs(900 * u64::from(quarter)));
+        let ran = world.reset_by(&world.engine_of(clock, world.local()));
+        gone.extend(ran.report.retired);
+    }
+    assert_eq!(gone, [old]);
+}
+
+#[test]
 fn after_a_long_break_the_second_run_deletes() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- old\n");

@@ -131,14 +131,15 @@ fn damage_to_what_the_log_tells_of_is_no_torn_append() {
         world.write_scratch("scout", "- note\n");
         assert_eq!(world.reset().report.kind(), Some(Kind::Integrity), "{what}");
     }
-    // Moved away as evidence, it is not in the way of a new one, torn or not.
+    // Moved away as evidence with the log, it is not in the way of a new one, torn or not.
+    fs::remove_file(log(&world)).unwrap();
     fs::write(ledger(&world), b"{\"seq\":1,\"pre\0\n").unwrap();
     assert_eq!(world.reset().report.kind(), None);
     assert_eq!(findings(&world), []);
 }
 
 #[test]
-fn verify_compares_the_head_with_the_last_one_in_the_log() {
+fn verify_looks_for_the_heads_in_the_log() {
     let world = lived();
     assert_eq!(verify(&world.engine(), None).logged, Some(true));
     let text = fs::read_to_string(ledger(&world)).unwrap();
@@ -148,13 +149,13 @@ fn verify_compares_the_head_with_the_last_one_in_the_log() {
     finds(
         &world,
         About::Log,
-        "ends with record 4, but record 6 is the last",
+        "ends with record 4, but record 6 is in reset.log",
     );
     // The last record is another one.
     let changed = lines[5].replacen("tester", "hacker", 1);
     let all = [&lines[..5], &[changed.as_str()]].concat();
     fs::write(ledger(&world), all.join("\n") + "\n").unwrap();
-    finds(&world, About::Log, "does not have the told digest");
+    finds(&world, About::Log, "does not have the logged digest");
     // What agents may have a run say is no head.
     fs::write(ledger(&world), &text).unwrap();
     let forged = format!("ran ended: 1 ok; ledger head 9:{}", Digest::ZERO);
@@ -168,4 +169,17 @@ fn verify_compares_the_head_with_the_last_one_in_the_log() {
     assert_eq!(verify(&world.engine(), None).logged, Some(true));
     fs::remove_file(old).unwrap();
     assert_eq!(verify(&world.engine(), None).logged, None);
+}
+
+#[test]
+fn runs_after_a_cut_ledger_do_not_hide_it() {
+    let world = lived();
+    let text = fs::read_to_string(ledger(&world)).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    fs::write(ledger(&world), lines[..4].join("\n") + "\n").unwrap();
+    for note in ["- more\n", "- still more\n"] {
+        world.write_scratch("scout", note);
+        assert_eq!(world.reset().report.kind(), None);
+    }
+    finds(&world, About::Log, "does not have the logged digest");
 }
