@@ -14,6 +14,7 @@ mod mounts;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -252,7 +253,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`Kind::Host`], naming the mount point, when it does not return within the
-    /// limit, or when an earlier call still has not.
+    /// limit, when an earlier call still has not, or when no thread can be started.
     pub fn call<T: Send + 'static>(
         self: &Arc<Self>,
         job: impl FnOnce() -> T + Send + 'static,
@@ -282,7 +283,7 @@ impl FileSystem {
         self.spawn(Box::new(move || {
             let _returned = returned;
             job();
-        }));
+        }))?;
         Ok(Call {
             system: Arc::clone(self),
             state,
@@ -291,37 +292,42 @@ impl FileSystem {
         })
     }
 
-    /// Drops `value` on a thread that may wait: closing a file can hang as well.
+    /// Drops `value` on a thread that may wait: closing a file can hang as well. Where no
+    /// thread can be started the value stays until the process ends.
     pub fn dispose<T: Send + 'static>(&self, value: T) {
-        self.spawn(Box::new(move || drop(value)));
+        // Threads that cannot be started drop their job, and what it owns.
+        let value = ManuallyDrop::new(value);
+        let _ = self.spawn(Box::new(move || drop(ManuallyDrop::into_inner(value))));
     }
 
     /// Gives a job to a thread that waits for one, or to a new one.
-    fn spawn(&self, job: Job) {
+    ///
+    /// # Errors
+    /// When no thread can be started. The caller must not do the job itself: it may hang,
+    /// and it may wait for the caller.
+    fn spawn(&self, job: Job) -> Result<()> {
         let Err(refused) = self.jobs.0.try_send(job) else {
-            return;
-        };
-        let job = Mutex::new(Some(refused.into_inner()));
-        let job = Arc::new(job);
-        let first = Arc::clone(&job);
-        let take = |job: &Mutex<Option<Job>>| {
-            let mut job = job.lock().unwrap_or_else(PoisonError::into_inner);
-            job.take()
+            return Ok(());
         };
         let jobs = self.jobs.1.clone();
         let work = move || {
-            let mut next = take(&first);
+            let mut next = Some(refused.into_inner());
             while let Some(job) = next {
                 job();
                 next = jobs.recv_timeout(IDLE).ok();
             }
         };
-        // Without another thread the caller has to wait itself.
-        if thread::Builder::new().spawn(work).is_err()
-            && let Some(job) = take(&job)
-        {
-            job();
-        }
+        let started = thread::Builder::new().spawn(work);
+        started.map(drop).map_err(|error| {
+            let message = format!(
+                "cannot start a thread for calls to the file system at {}: {error}",
+                self.shown()
+            );
+            Error::new(Kind::Host, message).hint(
+                "end other processes, or raise the limit of processes (ulimit -u, TasksMax, \
+                 pids.max)",
+            )
+        })
     }
 
     fn abandoned(&self) -> MutexGuard<'_, usize> {

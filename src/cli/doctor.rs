@@ -14,10 +14,10 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use clap::CommandFactory;
+use crossbeam_channel::bounded;
 use rustix::fs::{Access, FileType};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -387,20 +387,25 @@ fn about_file_systems(report: &mut Report, config: &Config) -> Config {
             group.2.push(&agent.name);
         }
     }
-    let silent: Vec<(Error, Vec<&str>)> = thread::scope(|scope| {
-        let asked: Vec<_> = groups
-            .into_values()
-            .map(|(system, memory, agents)| {
-                scope.spawn(move || {
-                    let path = memory.to_path_buf();
-                    let asked = system.call(move || durable::stat_unlinked(&path).is_ok());
-                    asked.err().map(|error| (error, agents))
-                })
-            })
-            .collect();
-        let asked = asked.into_iter().filter_map(|thread| thread.join().ok());
-        asked.flatten().collect()
-    });
+    // All are asked before the first is waited for.
+    let asked: Vec<_> = groups
+        .into_values()
+        .map(|(system, memory, agents)| {
+            let (reply, answer) = bounded(1);
+            let path = memory.to_path_buf();
+            let look = move || {
+                let _ = reply.send(durable::stat_unlinked(&path).is_ok());
+            };
+            (system.start(look).map(|call| (call, answer)), agents)
+        })
+        .collect();
+    let silent: Vec<(Error, Vec<&str>)> = asked
+        .into_iter()
+        .filter_map(|(call, agents)| {
+            let answer = call.and_then(|(call, answer)| call.receive(&answer));
+            answer.err().map(|error| (error, agents))
+        })
+        .collect();
     for (error, agents) in &silent {
         let names = agents.join(", ");
         let message = format!("{error}, so these agents cannot be read or reset: {names}");

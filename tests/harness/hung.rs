@@ -158,3 +158,33 @@ fn call_that_hangs_in_a_run_loses_nothing() {
     }
     println!("calls that hang: {tried}");
 }
+
+/// As where the limit of processes is reached.
+#[test]
+fn without_threads_nothing_hangs() {
+    if !may_mount("hung::without_threads_nothing_hangs") {
+        return;
+    }
+    let ground = tempfile::tempdir().unwrap();
+    let root = ground.path().canonicalize().unwrap();
+    let disk = root.join("disk");
+    let mount = Mount::new(&["-t", "tmpfs", "agents"], &disk).unwrap();
+    let cast = [("scout", Had::scratch("- a note\n"))];
+    let scene = Scene::at(&disk, &root.join("archives"), &root.join("log"), &cast);
+    let before = scene.stands("scout");
+    for words in [&["status"][..], RESET, &["doctor"]] {
+        let command = ["timeout", "-s", "KILL", "60"];
+        let mut command = scene.fleet.command(&command, words);
+        // More than any address space has.
+        command.env("RUST_MIN_STACK", (1_u64 << 60).to_string());
+        let output = command.output().unwrap();
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(3), "{words:?}: {said}");
+        assert!(said.contains("cannot start a thread"), "{words:?}: {said}");
+    }
+    assert_eq!(scene.stands("scout"), before);
+    scene.does(RESET);
+    scene.is_settled().unwrap();
+    drop(scene);
+    drop(mount);
+}

@@ -315,12 +315,13 @@ impl Dial for Ssh {
         let mut child = command.spawn().map_err(|error| self.not_started(&error))?;
         let output = child.stdout.take();
         let (sender, printed) = channel();
-        thread::spawn(move || {
+        let read = move || {
             let mut text = Vec::new();
             let read = output.map(|it| it.take(LOOKUP_MAX).read_to_end(&mut text));
             // Whoever asked may have stopped waiting.
             drop(sender.send(read.is_some_and(|read| read.is_ok()).then_some(text)));
-        });
+        };
+        let reader = thread::Builder::new().spawn(read);
         let text = printed.recv_timeout(LOOKUP);
         // A program that it started may still have its output.
         let carrier = Carrier::new(child, self.clock.clone());
@@ -331,6 +332,11 @@ impl Dial for Ssh {
             let error = Error::new(Kind::Host, message).hint("run it by hand");
             TransportError::new(Cause::Refused, error)
         };
+        if let Err(error) = reader {
+            return Err(failed(&format!(
+                "cannot be read: no thread for it: {error}"
+            )));
+        }
         match text {
             Ok(Some(text)) if !text.is_empty() => Ok(settings_of(&text)),
             Ok(_) => Err(failed(
