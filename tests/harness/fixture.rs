@@ -6,6 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use serde_json::Value;
+
 /// The baseline of every agent.
 pub const BASELINE: &str = "# Rules\n\n- be kind\n- be brief\n\n---\n";
 
@@ -143,6 +145,16 @@ impl Fleet {
     /// The entries of an agent: name and content.
     pub fn entries(&self, agent: &str) -> BTreeMap<String, Vec<u8>> {
         files(&self.archive.join(agent))
+    }
+
+    /// The ledger's whole lines.
+    pub fn records(&self) -> Vec<Value> {
+        let text = fs::read(self.archive.join(".shepherd/ledger.jsonl")).unwrap_or_default();
+        let lines = text.split_inclusive(|byte| *byte == b'\n');
+        let whole = lines.filter(|line| line.ends_with(b"\n"));
+        whole
+            .filter_map(|line| serde_json::from_slice(line).ok())
+            .collect()
     }
 
     /// What stands beside an agent's memory.

@@ -297,12 +297,7 @@ impl Scene {
 
     /// The ledger's whole lines.
     pub fn records(&self) -> Vec<Value> {
-        let text = fs::read(self.fleet.archive.join(".shepherd/ledger.jsonl")).unwrap_or_default();
-        let lines = text.split_inclusive(|byte| *byte == b'\n');
-        let whole = lines.filter(|line| line.ends_with(b"\n"));
-        whole
-            .filter_map(|line| serde_json::from_slice(line).ok())
-            .collect()
+        self.fleet.records()
     }
 
     /// The ledger is a chain, but for a last line that a kill tore.

@@ -8,7 +8,7 @@
 //! be there once. Those who rewrite are alone on their memory, because among
 //! themselves they lose each other's notes without any help of ours.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 use crate::fixture::{BASELINE, Fleet, files, full};
 use crate::kernel::Mapping;
@@ -370,13 +372,55 @@ fn is_of_the_baseline(line: &[u8]) -> bool {
 /// Everything that is left of an agent: memory, entries, displaced files.
 fn find(fleet: &Fleet, agent: &str) -> Found {
     let mut found = Found::default();
-    for (name, bytes) in files(&fleet.archive.join(agent)) {
-        found.look(agent, &name, &bytes);
+    let entries = files(&fleet.archive.join(agent));
+    for (name, bytes) in &entries {
+        found.look(agent, name, bytes);
     }
     for (name, bytes) in files(&fleet.folder(agent)) {
         found.look(agent, &name, &bytes);
     }
+    for (name, bytes) in with_what_was_appended(fleet, agent, &entries) {
+        found.look(agent, &name, &bytes);
+    }
     found
+}
+
+/// Entries with what later entries append to them: a note that a writer saves in pieces
+/// may begin in one entry and end in another.
+fn with_what_was_appended(
+    fleet: &Fleet,
+    agent: &str,
+    entries: &BTreeMap<String, Vec<u8>>,
+) -> Vec<(String, Vec<u8>)> {
+    let bytes_of = |written: &Value| {
+        let path = written["path"].as_str()?;
+        let name = path.strip_prefix(agent)?.strip_prefix('/')?;
+        Some((name.to_string(), entries.get(name)?))
+    };
+    // What is archived of each content, by the digest of all of it.
+    let mut known: HashMap<String, Vec<u8>> = HashMap::new();
+    let mut joined = Vec::new();
+    for record in fleet.records() {
+        if record["agent"] != agent {
+            continue;
+        }
+        let before = record["before"]["file"]["sha256"].as_str();
+        if let (Some(sha256), Some((_, bytes))) = (before, bytes_of(&record["entry"])) {
+            known.insert(sha256.to_string(), bytes.clone());
+        }
+        for late in record["late"].as_array().into_iter().flatten() {
+            let Some((name, bytes)) = bytes_of(late) else {
+                continue;
+            };
+            let base = late["base"]["sha256"].as_str();
+            let whole = late["base"]["whole"].as_str().or(late["digest"].as_str());
+            let base = base.and_then(|sha256| known.get(sha256));
+            let bytes = [base.map_or(&[][..], Vec::as_slice), bytes].concat();
+            known.insert(whole.unwrap_or_default().to_string(), bytes.clone());
+            joined.push((name, bytes));
+        }
+    }
+    joined
 }
 
 /// Counts of one or several rounds.

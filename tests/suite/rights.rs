@@ -297,3 +297,27 @@ fn undo_appending_notes_of_another_owner_inherits() {
     assert!(text.ends_with("- theirs\n- the agent's\n"), "{text}");
     assert_eq!(owner(&world.memory("scout")), (AGENT, AGENT));
 }
+
+/// As where the memory was on a mount that has gone since, whose owners meant nothing.
+#[test]
+fn undo_gives_no_owner_that_nothing_there_has() {
+    if !is_root() {
+        return;
+    }
+    for was in [OTHER, 0] {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "- note\n");
+        let give = |user: u32| {
+            for path in [world.folder("scout"), world.memory("scout")] {
+                chown(path, Some(user), Some(user)).unwrap();
+            }
+        };
+        give(was);
+        set_mode(&world.memory("scout"), 0o777);
+        world.reset().ok();
+        assert_eq!(owner(&world.memory("scout")), (was, was));
+        give(AGENT);
+        world.undo("scout", UndoMode::Overwrite).ok();
+        assert_eq!(owner(&world.memory("scout")), (AGENT, AGENT), "{was}");
+    }
+}

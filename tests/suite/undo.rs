@@ -397,7 +397,7 @@ fn an_undo_restores_extended_attributes() {
     fake.make_folder(world.folder("scout"), 1000, 100, 0o755);
     fake.write(&memory, format!("{BASELINE}- old\n").as_bytes());
     let attributes = memory_shepherd::transport::Attributes {
-        uid: 7,
+        uid: 1000,
         gid: 8,
         mode: 0o600,
         xattrs: vec![(b"user.colour".to_vec(), b"blue".to_vec())],

@@ -19,7 +19,7 @@ use crate::digest::Digest;
 use crate::durable::{self, NewFile, Unsynced};
 use crate::engine::Engine;
 use crate::engine::ledger::{Act, Event, Outcome, Standing};
-use crate::engine::lock::Lock;
+use crate::engine::lock::{self, Lock};
 use crate::engine::observe::host;
 use crate::engine::observe::way;
 use crate::error::{Error, Kind, PathContext, Result};
@@ -156,8 +156,9 @@ fn is_file(standing: &Standing) -> bool {
 const DISPLACED: usize = 17;
 
 /// What can be done about a record that nobody settles.
-pub const UNCLAIMED: &str = "give the agent its name back until its next reset; or archive the \
-     .shepherd-* files in its folder by hand, then delete the record";
+pub const UNCLAIMED: &str = "where another config names the agent, its next run there settles it; \
+     otherwise give the agent its name back until its next reset, or archive the .shepherd-* files \
+     in its directory by hand and then delete the record";
 
 /// Whether a directory that cannot be opened may be there all the same.
 fn may_answer(agent: &Agent, error: &TransportError) -> bool {
@@ -166,13 +167,17 @@ fn may_answer(agent: &Agent, error: &TransportError) -> bool {
 
 impl Engine {
     /// Transaction records of agents that are not configured, for example
-    /// because they were renamed: no run settles them.
+    /// because they were renamed: no run of this config settles them. Those of a run in
+    /// progress are left out: another config may name its agents.
     ///
     /// # Errors
     /// An archive that cannot be read.
     pub fn unclaimed(&self) -> Result<Vec<PathBuf>> {
         let mut records = self.transactions()?;
-        records.retain(|(agent, _)| self.config().agent(agent).is_none());
+        records.retain(|(agent, _)| {
+            let is_idle = || lock::holder(&self.archive, agent).is_none();
+            self.config().agent(agent).is_none() && is_idle()
+        });
         Ok(records.into_iter().map(|(_, record)| record).collect())
     }
 

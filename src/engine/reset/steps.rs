@@ -237,8 +237,12 @@ impl<'a> Run<'a> {
             return Ok((archived, None));
         };
         let attributes = match given(turn.waiting.step, taken) {
-            Some(attributes) => attributes.clone(),
-            None => turn.folder.inherited(staged)?,
+            Some(attributes) if is_owner_of(taken, attributes) => attributes.clone(),
+            given => {
+                let inherited = turn.folder.inherited(staged)?;
+                let fits = |it: &&Attributes| it.uid == inherited.uid;
+                given.filter(fits).cloned().unwrap_or(inherited)
+            }
         };
         let engine = self.engine;
         let new = turn
@@ -310,6 +314,9 @@ impl<'a> Run<'a> {
 ///   late entry that is the displaced file as it was settled, not the one that was read
 ///   before (`Mark::Archived` in `recover.rs`).
 /// - Bytes of two files, as of an undo that appends, belong to the owner of both.
+/// - An owner is given only if the displaced file or the directory has the same one now.
+///   What an undo goes by may have been learned on another file system, whose owners are
+///   those that its server or its image tells of.
 /// - In all other cases the new file inherits its directory's.
 ///
 /// A transport never sets set-id bits or capabilities ([`Attributes::given`]).
@@ -324,4 +331,10 @@ fn given<'t>(step: &Step, taken: &'t Taken) -> Option<&'t Attributes> {
     notes
         .is_none_or(|notes| owner(notes) == owner(kept))
         .then_some(kept)
+}
+
+/// Whether the file that is displaced has the owner that `attributes` name.
+fn is_owner_of(taken: &Taken, attributes: &Attributes) -> bool {
+    let displaced = taken.attributes.as_ref();
+    displaced.is_some_and(|displaced| displaced.uid == attributes.uid)
 }
