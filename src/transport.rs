@@ -263,10 +263,17 @@ pub trait Folder: Send {
     /// [`Cause::Moved`] without anything being lost.
     fn swap(&self, staged: &str, new: Identity) -> Result<Swapped, TransportError>;
 
+    /// Tells the object at `name` from all others that ever stand there; none where that
+    /// is not known, or nothing stands there.
+    fn object_id(&self, _name: &str) -> Result<Option<ObjectId>, TransportError> {
+        Ok(None)
+    }
+
     /// Gives the object at `kept`, which a swap displaced, the memory's name again.
     /// Whatever stands there takes the place of the object, as [`Folder::swap`] says
-    /// of a staged file. Only on this machine.
-    fn put_back(&self, kept: &str) -> Result<Swapped, TransportError> {
+    /// of a staged file. Only on this machine. Where `id` is given, another object at
+    /// `kept` is [`Cause::Moved`].
+    fn put_back(&self, kept: &str, _id: Option<ObjectId>) -> Result<Swapped, TransportError> {
         let message = format!("{kept} can only be put back by hand");
         let error = Error::new(Kind::Conflict, message);
         Err(TransportError::new(Cause::Caller, error))
@@ -426,6 +433,18 @@ pub struct Identity {
     pub device: u64,
     /// Inode number.
     pub inode: u64,
+}
+
+/// Tells an object from all others on its file system, also after a reboot, which a device
+/// number does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectId {
+    /// Inode number, which a later object can have, too.
+    pub inode: u64,
+    /// When it was created, in nanoseconds since 1970, which nobody can set; none where
+    /// the file system does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<i64>,
 }
 
 /// An extended attribute: its name and its value.

@@ -31,6 +31,7 @@ mod index;
 mod range;
 mod scan;
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
@@ -50,7 +51,7 @@ use crate::engine::memory::Boundary;
 use crate::engine::semaphore::Permit;
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::sys::{self, Conflict};
-use crate::transport::{Attributes, Method, Odd};
+use crate::transport::{Attributes, Method, ObjectId, Odd};
 pub use backwards::Backwards;
 pub use index::History;
 use index::Index;
@@ -252,6 +253,9 @@ pub struct Event {
     /// holds: a directory, or what may not be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<String>,
+    /// Which objects these are, where that is known: agents can rename them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kept_ids: BTreeMap<String, ObjectId>,
     /// Where the boundary was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boundary: Option<Boundary>,
@@ -307,6 +311,7 @@ impl Event {
             entry: None,
             late: Vec::new(),
             kept: Vec::new(),
+            kept_ids: BTreeMap::new(),
             boundary: None,
             scratch_lines: None,
             split: None,

@@ -120,7 +120,7 @@ impl Engine {
         let parts = match source.replacement {
             Replacement::Nothing => return Side::Absent,
             Replacement::File(parts) => parts,
-            Replacement::Kept(name) => {
+            Replacement::Kept { name, .. } => {
                 return Side::Gone(format!("it is kept beside the memory, as {name}"));
             }
         };

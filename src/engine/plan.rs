@@ -592,7 +592,7 @@ impl Engine {
         };
         let written_since = records.written_since(agent, now.as_ref());
         match (&source.replacement, source.standing) {
-            (Replacement::Kept(name), standing) => {
+            (Replacement::Kept { name, .. }, standing) => {
                 step.action = Action::PutBack;
                 if let Standing::Odd(odd) = standing {
                     step.notes.push(format!("puts back {odd}, kept as {name}"));

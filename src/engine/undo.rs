@@ -17,7 +17,7 @@ use crate::archive::{EntryKind, Written, scratch_of};
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::error::{Error, Kind, PathContext, Result};
-use crate::transport::{Attributes, Object, Odd, Sink};
+use crate::transport::{Attributes, Folder, Object, ObjectId, Odd, Sink};
 pub(super) use records::{AgentRecords, UndoRecords};
 
 /// A piece of the content to be installed.
@@ -104,8 +104,13 @@ pub(super) enum Replacement {
     Nothing,
     /// A new file.
     File(Parts),
-    /// What an earlier run displaced and kept beside the memory under this name.
-    Kept(String),
+    /// What an earlier run displaced and kept beside the memory.
+    Kept {
+        /// The name that it is kept under.
+        name: String,
+        /// Which object it is; none in records of earlier versions.
+        id: Option<ObjectId>,
+    },
 }
 
 /// What stood there before a run.
@@ -332,8 +337,8 @@ fn kept(engine: &Engine, agent: &Agent, records: &AgentRecords, odd: &Odd) -> Re
         })
     };
     let directory = agent.place.memory().parent().unwrap_or(Path::new("/"));
-    let names = records.kept_names();
-    let Some(newest) = names.first() else {
+    let objects = records.kept_objects();
+    let Some((newest, _)) = objects.first() else {
         return match odd {
             // Earlier versions did not record its name.
             Odd::Directory => refuse(
@@ -350,35 +355,56 @@ fn kept(engine: &Engine, agent: &Agent, records: &AgentRecords, odd: &Odd) -> Re
         return refuse(&format!("is kept as {path}"), &hint);
     }
     let folder = engine.open(agent)?;
-    let mut standing = None;
-    for name in names {
-        if folder.stands(name)? {
-            standing = Some(name);
-            break;
+    let mut others = Vec::new();
+    for (name, id) in objects {
+        let standing = standing_of(engine, agent, name)?;
+        if standing == Standing::Absent {
+            continue;
         }
+        if is_kept(folder.as_ref(), name, id, &standing, odd)? {
+            return Ok(Source {
+                replacement: Replacement::Kept {
+                    name: name.to_string(),
+                    id,
+                },
+                standing,
+                attributes: None,
+                version: None,
+            });
+        }
+        others.push((name, standing));
     }
-    let Some(name) = standing else {
+    let Some((name, standing)) = others.first() else {
         return refuse(&format!("was kept as {path} and is no longer there"), "");
     };
-    let standing = standing_of(engine, agent, name)?;
-    let is_same = match (&standing, odd) {
-        (Standing::Odd(found), odd) if found == odd => true,
-        // Its other names have gone since, so it can be read.
-        (Standing::File { .. }, Odd::ForeignLink(_)) => true,
-        _ => false,
+    let path = directory.join(name);
+    let other = match standing {
+        Standing::Odd(other) if other == odd => format!("another object of that kind, {other},"),
+        Standing::Odd(other) => other.to_string(),
+        Standing::File { size, .. } => format!("a file of {size} bytes"),
+        Standing::Absent => "nothing".to_string(),
     };
-    if !is_same {
-        return refuse(
-            &format!("was kept as {path}, where something else stands now"),
-            "look for it beside the memory, and move it back by hand",
-        );
-    }
-    Ok(Source {
-        replacement: Replacement::Kept(name.to_string()),
-        standing,
-        attributes: None,
-        version: None,
-    })
+    refuse(
+        &format!("was kept as {}, where {other} stands now", path.display()),
+        "look for it beside the memory, and move it back by hand",
+    )
+}
+
+/// Whether the object at a name is the one that was kept there.
+fn is_kept(
+    folder: &dyn Folder,
+    name: &str,
+    id: Option<ObjectId>,
+    standing: &Standing,
+    odd: &Odd,
+) -> Result<bool> {
+    let is_same_kind = match (standing, odd) {
+        (Standing::Odd(found), odd) => found == odd,
+        // Its other names have gone since, so it can be read.
+        (Standing::File { .. }, odd) => matches!(odd, Odd::ForeignLink(_)),
+        (Standing::Absent, _) => false,
+    };
+    Ok(is_same_kind && (id.is_none() || folder.object_id(name)? == id))
 }
 
 /// The part of a version that stood above the scratch. The separator may have

@@ -13,8 +13,8 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::{
-    Attributes, Cause, File, Folder, Identity, Object, Odd, Outlook, Reader, Settled, Sink,
-    Swapped, Transport, TransportError, Unsynced,
+    Attributes, Cause, File, Folder, Identity, Object, ObjectId, Odd, Outlook, Reader, Settled,
+    Sink, Swapped, Transport, TransportError, Unsynced,
 };
 use crate::config::Extension;
 use crate::digest::Digest;
@@ -412,9 +412,14 @@ impl Folder for BoundedFolder {
         self.call(move |folder| folder.write_in_place(&staged, new))
     }
 
-    fn put_back(&self, kept: &str) -> Result<Swapped, TransportError> {
+    fn object_id(&self, name: &str) -> Result<Option<ObjectId>, TransportError> {
+        let name = name.to_string();
+        self.call(move |folder| folder.object_id(&name))
+    }
+
+    fn put_back(&self, kept: &str, id: Option<ObjectId>) -> Result<Swapped, TransportError> {
         let kept = kept.to_string();
-        self.call(move |folder| folder.put_back(&kept))
+        self.call(move |folder| folder.put_back(&kept, id))
     }
 
     fn take_away(&self, staged: &str) -> Result<(), TransportError> {

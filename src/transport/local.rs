@@ -16,14 +16,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::fs::{
+    self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, StatxAttributes, StatxFlags,
+};
 use rustix::io::Errno;
 
 use self::attributes::{Way, dress, xattrs};
 use self::settle::QUIET;
 use super::{
-    Attributes, Cause, File, Folder, Identity, Method, Object, Odd, Outlook, Reader, Settled, Sink,
-    Stamp, Swapped, Transport, TransportError, Unsynced, created_mode,
+    Attributes, Cause, File, Folder, Identity, Method, Object, ObjectId, Odd, Outlook, Reader,
+    Settled, Sink, Stamp, Swapped, Transport, TransportError, Unsynced, created_mode,
 };
 use crate::clock::Clock;
 use crate::digest::{Digest, Hasher};
@@ -612,9 +614,35 @@ impl Folder for LocalFolder {
         self.overwrite(staged, new)
     }
 
-    fn put_back(&self, kept: &str) -> Result<Swapped, TransportError> {
+    fn object_id(&self, name: &str) -> Result<Option<ObjectId>, TransportError> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let wanted = StatxFlags::INO | StatxFlags::BTIME;
+        let found = match fs::statx(&*self.fd, name, flags, wanted) {
+            Err(Errno::NOENT) => return Ok(None),
+            found => found.path("look at", &self.at(name)).map_err(refused)?,
+        };
+        // What is mounted there is none of this file system's objects.
+        let mounted = found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+        let is_told = found.stx_mask & StatxFlags::BTIME.bits() != 0;
+        let created = is_told.then(|| {
+            let seconds = found.stx_btime.tv_sec.saturating_mul(1_000_000_000);
+            seconds.saturating_add(found.stx_btime.tv_nsec.into())
+        });
+        Ok((!mounted).then_some(ObjectId {
+            inode: found.stx_ino,
+            created,
+        }))
+    }
+
+    fn put_back(&self, kept: &str, id: Option<ObjectId>) -> Result<Swapped, TransportError> {
         let object = self.identity(OsStr::new(kept))?;
         let object = object.ok_or_else(|| moved(&self.at(kept)))?;
+        // The exchange makes sure that it is this object which it puts there.
+        if id.is_some_and(|id| id.inode != object.inode)
+            || id.is_some() && self.object_id(kept)? != id
+        {
+            return Err(moved(&self.at(kept)));
+        }
         let mut swapped = self.swap(kept, object)?;
         // Records go on naming `kept`: nothing else is to be found there.
         for name in swapped.displaced.iter_mut().filter(|name| *name == kept) {

@@ -11,7 +11,7 @@ use memory_shepherd::error::Kind;
 use memory_shepherd::transport::{Cause, Method, Object, Odd};
 
 use super::contract::{Ground, OnDisk};
-use super::world::{BASELINE, Interposer, World, apply};
+use super::world::{BASELINE, Interposer, Moment, World, apply};
 
 fn scout() -> [String; 1] {
     ["scout".to_string()]
@@ -99,13 +99,13 @@ fn put_back_exchanges_a_kept_object_with_the_memory() {
     fn exchanges(ground: &dyn Ground) {
         ground.write("MEMORY.md", b"memory");
         ground.put_odd("kept", &Odd::Directory);
-        let swapped = ground.open().put_back("kept").unwrap();
+        let swapped = ground.open().put_back("kept", None).unwrap();
         assert_eq!(swapped.method, Method::Exchange);
         let [displaced] = swapped.displaced.try_into().unwrap();
         assert_eq!(ground.probe(), Object::Odd(Odd::Directory));
         assert_eq!(ground.bytes(&displaced).unwrap(), b"memory");
         assert_eq!(ground.names(), ["MEMORY.md", &displaced], "kept is free");
-        let gone = ground.open().put_back("gone").unwrap_err();
+        let gone = ground.open().put_back("gone", None).unwrap_err();
         assert_eq!(gone.cause, Cause::Moved);
     }
     exchanges(&OnDisk::new(true));
@@ -134,6 +134,65 @@ fn kept_name_never_stands_for_another_object() {
         .unwrap();
     apply(&engine, &plan).ok();
     assert!(is_first("MEMORY.md"));
+}
+
+/// The agent may rename what is kept, and put another one at its name.
+#[test]
+fn other_object_at_a_kept_name_is_refused() {
+    let (world, kept) = displaced();
+    let kept = world.folder("scout").join(kept);
+    fs::rename(&kept, world.folder("scout").join("mine")).unwrap();
+    fs::create_dir(&kept).unwrap();
+    let ran = world.undo("scout", UndoMode::Overwrite);
+    assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Conflict));
+    assert!(
+        ran.note()
+            .contains("another object of that kind, a directory, stands now"),
+        "{}",
+        ran.note()
+    );
+    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    fs::remove_dir(&kept).unwrap();
+    fs::write(&kept, "a file").unwrap();
+    let ran = world.undo("scout", UndoMode::Overwrite);
+    assert!(
+        ran.note().contains("a file of 6 bytes stands now"),
+        "{}",
+        ran.note()
+    );
+    // Back under its name, it is the one again.
+    fs::remove_file(&kept).unwrap();
+    fs::rename(world.folder("scout").join("mine"), &kept).unwrap();
+    world.undo("scout", UndoMode::Refuse).ok();
+    is_put_back(&world);
+}
+
+/// The same between the look of the undo and the exchange.
+#[test]
+fn object_swapped_before_its_exchange_is_refused() {
+    let (world, kept) = displaced();
+    let (kept, mine) = (
+        world.folder("scout").join(kept),
+        world.folder("scout").join("mine"),
+    );
+    let transport = {
+        let (kept, mine) = (kept.clone(), mine.clone());
+        Interposer::new(world.local(), move |moment| {
+            if moment == Moment::Before("put_back") && !mine.exists() {
+                fs::rename(&kept, &mine).unwrap();
+                fs::create_dir(&kept).unwrap();
+            }
+            Ok(())
+        })
+    };
+    let engine = world.engine_on(transport as Arc<_>);
+    let target = UndoTarget::Agents(scout().to_vec());
+    let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+    let ran = apply(&engine, &plan);
+    assert_ne!(ran.of("scout").outcome, Outcome::Ok);
+    assert_eq!(ran.of("scout").kind, Some(Kind::Conflict));
+    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    assert!(mine.join("inside").exists() && kept.exists());
 }
 
 #[test]

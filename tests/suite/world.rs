@@ -22,8 +22,8 @@ use memory_shepherd::error::Error;
 use memory_shepherd::transport::Transports;
 use memory_shepherd::transport::local::Local;
 use memory_shepherd::transport::{
-    Attributes, File, Folder, Identity, Object, Odd, Only, Reader, Settled, Sink, Swapped,
-    Transport, TransportError, Unsynced,
+    Attributes, File, Folder, Identity, Object, ObjectId, Odd, Only, Reader, Settled, Sink,
+    Swapped, Transport, TransportError, Unsynced,
 };
 use tempfile::TempDir;
 
@@ -587,8 +587,12 @@ impl Folder for InterposedFolder {
         self.wrap("swap", || self.inner.swap(staged, new))
     }
 
-    fn put_back(&self, kept: &str) -> Result<Swapped, TransportError> {
-        self.wrap("put_back", || self.inner.put_back(kept))
+    fn object_id(&self, name: &str) -> Result<Option<ObjectId>, TransportError> {
+        self.wrap("object_id", || self.inner.object_id(name))
+    }
+
+    fn put_back(&self, kept: &str, id: Option<ObjectId>) -> Result<Swapped, TransportError> {
+        self.wrap("put_back", || self.inner.put_back(kept, id))
     }
 
     fn write_in_place(&self, staged: &str, new: Identity) -> Result<Swapped, TransportError> {

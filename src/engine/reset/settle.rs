@@ -153,6 +153,10 @@ impl Run<'_> {
                     let shown = folder.shown(&name);
                     if !event.kept.contains(&shown) {
                         notes.push(kept_note(agent, &odd, &shown));
+                        match folder.object_id(&name) {
+                            Ok(id) => event.kept_ids.extend(id.map(|id| (shown.clone(), id))),
+                            Err(error) => result = Err(error.into()),
+                        }
                         event.kept.push(shown);
                         if let Err(error) = self.describe_displaced(agent, &odd, event) {
                             result = Err(error);

@@ -203,7 +203,7 @@ impl<'a> Run<'a> {
             way: way(turn.agent),
             folder: turn.folder.identity()?,
             staged: match &taken.source.replacement {
-                Replacement::Kept(kept) => kept.clone(),
+                Replacement::Kept { name, .. } => name.clone(),
                 _ => durable::random_name()?,
             },
             inode: taken.inode,
@@ -272,7 +272,7 @@ impl<'a> Run<'a> {
     ) -> Result<(Archived, Swapped), Trouble> {
         self.at(&turn.agent.name, Stage::Swap);
         let swapped = match (new, &archived.taken.source.replacement) {
-            (None, Replacement::Kept(kept)) => turn.folder.put_back(kept)?,
+            (None, Replacement::Kept { name, id }) => turn.folder.put_back(name, *id)?,
             (None, _) => {
                 turn.folder.take_away(&archived.staged)?;
                 Swapped {

@@ -14,6 +14,7 @@ use crate::engine::Engine;
 use crate::engine::address::{AddressFilter, RecordedAddress};
 use crate::engine::ledger::{Act, Backwards, Event, Place, Record, Scan, Standing};
 use crate::error::Result;
+use crate::transport::ObjectId;
 
 /// Up to so many changes an agent's search is looked at after each, then whenever they
 /// have doubled.
@@ -273,9 +274,10 @@ impl AgentRecords {
         std::iter::once(event).chain(repairs)
     }
 
-    /// The names under which the run kept what it displaced. Where an undo put it back,
+    /// The names under which the run kept what it displaced, and which objects these are,
+    /// where that is known. Where an undo put it back,
     /// and that was taken back, it was kept again, under a name that comes first.
-    pub fn kept_names(&self) -> Vec<&str> {
+    pub fn kept_objects(&self) -> Vec<(&str, Option<ObjectId>)> {
         let undone_by = |run: &'_ str| {
             let related = self.related.iter().map(|record| &record.what).rev();
             let run = run.to_string();
@@ -286,8 +288,10 @@ impl AgentRecords {
         again
             .chain(std::iter::once(event))
             .flat_map(|event| self.with_repairs(event))
-            .flat_map(|event| &event.kept)
-            .map(String::as_str)
+            .flat_map(|event| {
+                let id = |name: &String| event.kept_ids.get(name).copied();
+                event.kept.iter().map(move |name| (name.as_str(), id(name)))
+            })
             .collect()
     }
 }
