@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use crate::digest::{Digest, Hasher};
 use crate::durable::{self, NewFile, Unsynced, Walk};
 use crate::error::{Error, Kind, PathContext, Result};
-pub use pins::Pins;
+pub use pins::{PinFault, Pins};
 
 /// The folder of the program's own files below `archive_dir`.
 pub const OWN: &str = ".shepherd";

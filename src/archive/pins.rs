@@ -1,14 +1,17 @@
 //! Entries that retention never deletes: `<archive_dir>/.shepherd/pins`, one path
-//! below `archive_dir` a line. Lines that name nothing are kept as they are.
+//! below `archive_dir` a line. Blank lines and lines that begin with `#` mean nothing.
 //!
-//! Lines are compared as paths: earlier versions wrote down what was typed, such as
-//! `scout//ENTRY`, which names the same entry.
+//! Lines are compared as paths, without white space at their ends: earlier versions wrote
+//! down what was typed, such as `scout//ENTRY`, and editors add carriage returns. A line
+//! that names no entry is kept as it is, and is a [`PinFault`]: what it was meant for must
+//! not be deleted.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::fmt;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::{Archive, OWN};
 use crate::durable;
@@ -19,11 +22,46 @@ const NAME: &str = "pins";
 
 /// The pins as they were read. To change them, hold the lock of pins from before
 /// they are read until they are written.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Pins {
-    root: PathBuf,
+    archive: Archive,
     lines: Vec<Vec<u8>>,
     set: HashSet<PathBuf>,
+}
+
+/// A line of the pins that names no entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PinFault {
+    /// The file.
+    pub path: PathBuf,
+    /// The line's number, from 1.
+    pub line: usize,
+    /// What it says.
+    pub text: String,
+    /// The directory of the archive that it is about; none where that cannot be told, so
+    /// that it may be about any.
+    pub directory: Option<PathBuf>,
+    /// Why it could not be looked at, if that is the reason.
+    pub error: Option<Error>,
+}
+
+impl PinFault {
+    /// Whether it may have been meant for this entry.
+    pub fn concerns(&self, entry: &Path) -> bool {
+        let directory = self.directory.as_deref();
+        directory.is_none_or(|directory| entry.parent() == Some(directory))
+    }
+}
+
+impl fmt::Display for PinFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (path, line, text) = (self.path.display(), self.line, &self.text);
+        write!(f, "line {line} of {path} names no entry: {text}")?;
+        match &self.error {
+            Some(error) => write!(f, " ({error})"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Pins {
@@ -41,18 +79,59 @@ impl Pins {
         let mut lines: Vec<Vec<u8>> = text.split(|byte| *byte == b'\n').map(Vec::from).collect();
         lines.pop_if(|last| last.is_empty());
         let mut pins = Pins {
-            root: archive.root().to_path_buf(),
+            archive: archive.clone(),
             lines,
             set: HashSet::new(),
         };
-        pins.set = pins.lines.iter().map(|line| pins.entry(line)).collect();
+        pins.set = pins.lines.iter().filter_map(|it| pins.entry(it)).collect();
         Ok(pins)
     }
 
-    /// The entry that a line names.
-    fn entry(&self, line: &[u8]) -> PathBuf {
-        let path = Path::new(OsStr::from_bytes(line));
-        path.strip_prefix(&self.root).unwrap_or(path).to_path_buf()
+    /// The entry that a line names, as far as its text tells; none of a line that means
+    /// nothing.
+    fn entry(&self, line: &[u8]) -> Option<PathBuf> {
+        let text = line.trim_ascii();
+        if text.is_empty() || text.starts_with(b"#") {
+            return None;
+        }
+        let path = Path::new(OsStr::from_bytes(text));
+        let below = path.strip_prefix(self.archive.root()).unwrap_or(path);
+        let is_plain = below
+            .components()
+            .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+        let resolved = match is_plain {
+            true => None,
+            false => self.archive.path_of(path),
+        };
+        let parts = below.components();
+        let parts = parts.filter(|part| *part != Component::CurDir);
+        Some(resolved.unwrap_or_else(|| parts.collect()))
+    }
+
+    /// The lines that name no entry.
+    pub fn faults(&self) -> Vec<PinFault> {
+        let numbered = self.lines.iter().enumerate();
+        let fault = |(number, line): (usize, &Vec<u8>)| {
+            let entry = self.entry(line)?;
+            let error = match self.archive.entry(&entry) {
+                Ok(Some(_)) => return None,
+                Ok(None) => None,
+                Err(error) => Some(error),
+            };
+            let is_known = |directory: &&Path| {
+                let path = self.archive.root().join(directory);
+                super::stays_below(directory) && durable::is_unlinked_directory(&path)
+            };
+            let directory = entry.parent().filter(is_known);
+            Some(PinFault {
+                path: self.archive.own(NAME),
+                line: number + 1,
+                text: String::from_utf8_lossy(line.trim_ascii()).into_owned(),
+                directory: directory.map(Path::to_path_buf),
+                error,
+            })
+        };
+        numbered.filter_map(fault).collect()
     }
 
     /// Whether an entry is pinned.
@@ -72,7 +151,8 @@ impl Pins {
     /// Unpins an entry; false when it was not pinned.
     pub fn remove(&mut self, entry: &Path) -> bool {
         let lines = std::mem::take(&mut self.lines).into_iter();
-        self.lines = lines.filter(|line| self.entry(line) != entry).collect();
+        let is_other = |line: &Vec<u8>| self.entry(line).as_deref() != Some(entry);
+        self.lines = lines.filter(is_other).collect();
         self.set.remove(entry)
     }
 

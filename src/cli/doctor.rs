@@ -588,7 +588,27 @@ fn about_the_archive(report: &mut Report, engine: &Engine, agents: &[Agent], wor
         );
     }
     about_transactions(report, engine);
+    about_pins(report, engine);
     trial::about_the_kernel(report, engine, agents, world);
+}
+
+/// Lines of the pins that retention cannot go by.
+fn about_pins(report: &mut Report, engine: &Engine) {
+    match engine.pin_faults() {
+        Ok(faults) => {
+            for fault in faults {
+                let whose = match &fault.directory {
+                    Some(directory) => format!("in {}", directory.display()),
+                    None => "in the whole archive".to_string(),
+                };
+                report.warn(
+                    format!("{fault}, so retention deletes nothing {whose}"),
+                    "correct the line, or remove it",
+                );
+            }
+        }
+        Err(error) => report.error(&error),
+    }
 }
 
 /// A record that is of a time that has not come yet: this clock is wrong, or that of the

@@ -25,7 +25,7 @@ use super::ledger::{Act, Event, Outcome, Scan};
 use super::plan::Plan;
 use super::reset::AgentResult;
 use super::{Block, Engine, Setup, lock, reset};
-use crate::archive::{Entry, Pins};
+use crate::archive::{Entry, PinFault, Pins, Written};
 use crate::error::{Error, Kind, Result};
 
 /// How many entries one record of retention names.
@@ -121,6 +121,8 @@ struct Expired {
     of_failed: BTreeMap<String, usize>,
     /// Why a directory of the archive keeps all of its entries.
     unread: Vec<Error>,
+    /// Pins that keep entries which they do not name, with how many.
+    unclear: Vec<(PinFault, usize)>,
 }
 
 /// What the ledger says of some entries.
@@ -181,6 +183,7 @@ impl Engine {
             entries: expired,
             of_failed,
             unread,
+            unclear,
         } = match confirmed {
             Some(time) => self.expired_by(scope, self.limit(time), now)?,
             None => Expired::default(),
@@ -196,7 +199,11 @@ impl Engine {
             let message = error.message();
             format!("retention keeps what is in a directory that it cannot read: {message}")
         });
-        let mut notes: Vec<String> = of_failed.chain(unread).collect();
+        let unclear = unclear.iter().map(|(fault, count)| {
+            let what = older(*count, days);
+            format!("retention keeps {what}: {fault}; correct the line, or remove it")
+        });
+        let mut notes: Vec<String> = of_failed.chain(unread).chain(unclear).collect();
         if confirmed.is_none_or(|time| now - time >= LONG_BREAK) {
             let all = self.expired_by(scope, self.limit(now), now)?.entries;
             let since = confirmed.map_or("no earlier run is known".to_string(), |time| {
@@ -237,18 +244,25 @@ impl Engine {
             }
         }
         let Expired {
-            entries, of_failed, ..
+            entries,
+            of_failed,
+            unclear,
+            ..
         } = &mut expired;
         if !entries.is_empty() {
             let pins = Pins::read(&self.archive)?;
             entries.retain(|entry| !pins.contains(&entry.path));
-        }
-        if !entries.is_empty() {
             let paths = entries.iter().map(|entry| entry.path.as_path());
-            let said = self.said_of(paths, limit, now, &scope.growing)?;
+            let said = self.said_of(paths, limit, now, &scope.growing, &pins)?;
             entries.retain(|entry| {
                 !said.needed.contains(&entry.path) && self.may_go(entry, &said, scope, of_failed)
             });
+            *unclear = pins.faults().into_iter().map(|fault| (fault, 0)).collect();
+            entries.retain(|entry| {
+                let fault = unclear.iter_mut().find(|(it, _)| it.concerns(&entry.path));
+                fault.map(|(_, count)| *count += 1).is_none()
+            });
+            unclear.retain(|(_, count)| *count > 0);
         }
         Ok(expired)
     }
@@ -327,8 +341,12 @@ impl Engine {
         limit: DateTime<FixedOffset>,
         now: DateTime<FixedOffset>,
         growing: &HashSet<&str>,
+        pins: &Pins,
     ) -> Result<Said> {
         let asked: HashSet<&Path> = entries.collect();
+        // An entry with what was appended is nothing without the others of its run.
+        let mut chains: HashMap<(String, String), Vec<PathBuf>> = HashMap::new();
+        let mut pinned_chains: HashSet<(String, String)> = HashSet::new();
         let mut said = Said::default();
         // The newest of an agent stays also where agents share a folder.
         let mut newest: HashMap<String, Vec<PathBuf>> = HashMap::new();
@@ -349,6 +367,16 @@ impl Engine {
             if paths.is_empty() {
                 continue;
             }
+            let chain = (event.run.clone(), event.agent.clone());
+            let is_pinned_end = |it: &Written| it.base.is_some() && pins.contains(&it.path);
+            if event.written().any(is_pinned_end) {
+                pinned_chains.insert(chain.clone());
+            }
+            let own = paths.iter().filter(|it| asked.contains(it.as_path()));
+            let own: Vec<PathBuf> = own.cloned().collect();
+            if !own.is_empty() {
+                chains.entry(chain).or_default().extend(own);
+            }
             for path in paths.iter().filter(|path| asked.contains(path.as_path())) {
                 said.agents.insert(path.clone(), event.agent.clone());
                 if time >= limit {
@@ -359,6 +387,8 @@ impl Engine {
         }
         newest.retain(|agent, _| !growing.contains(agent.as_str()));
         said.needed.extend(newest.into_values().flatten());
+        chains.retain(|chain, _| pinned_chains.contains(chain));
+        said.needed.extend(chains.into_values().flatten());
         Ok(said)
     }
 
@@ -426,7 +456,7 @@ impl Engine {
         let pins = Pins::read(&self.archive)?;
         let now = self.clock().now();
         let paths = entries.iter().map(|entry| entry.path.as_path());
-        let said = self.said_of(paths, self.limit(now), now, &HashSet::new())?;
+        let said = self.said_of(paths, self.limit(now), now, &HashSet::new(), &pins)?;
         let kept = |entry: Entry| Kept {
             pinned: pins.contains(&entry.path),
             recorded: said.agents.contains_key(&entry.path),
@@ -434,6 +464,14 @@ impl Engine {
             entry,
         };
         Ok(entries.into_iter().map(kept).collect())
+    }
+
+    /// Lines of the pins that name no entry.
+    ///
+    /// # Errors
+    /// Pins that cannot be read.
+    pub fn pin_faults(&self) -> Result<Vec<PinFault>> {
+        Ok(Pins::read(&self.archive)?.faults())
     }
 
     /// Pins entries, or unpins them, all of them or none, and records it. A path

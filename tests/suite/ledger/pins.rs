@@ -1,6 +1,7 @@
 //! Entries that retention never deletes, because somebody said so.
 
-use super::retention::aged;
+use super::super::world::{BASELINE, Interposer, Moment};
+use super::retention::{DAY, age, aged, confirm_date};
 use super::*;
 use memory_shepherd::engine::Act;
 
@@ -66,6 +67,11 @@ fn pin_line_of_an_earlier_version_holds() {
         format!("scout/./{name}"),
         format!("scout/{name}/"),
         format!("{}/scout//{name}", archive.display()),
+        // And as editors and people leave them.
+        format!("./scout/{name}"),
+        format!("scout/{name}\r"),
+        format!("  scout/{name} \t"),
+        format!("scout/../scout/{name}"),
     ] {
         fs::write(pins(&world), format!("# a note\n{line}\n")).unwrap();
         assert_eq!(expiring(&world), Vec::<PathBuf>::new(), "{line}");
@@ -129,10 +135,10 @@ fn pinned_entry_stays_until_it_is_unpinned() {
     let whole = world.archive().join(&entry);
     assert_eq!(engine.pin(&[whole], false).unwrap(), one);
     assert_eq!(fs::read_to_string(pins(&world)).unwrap(), kept);
-    assert_eq!(world.reset().report.retired, one);
     // What is gone can be unpinned, and not pinned.
     let gone = [PathBuf::from("gone/2020-01-01_0000.md")];
     assert_eq!(engine.pin(&gone, false).unwrap(), gone);
+    assert_eq!(world.reset().report.retired, one);
     for path in [
         "gone/2020-01-01_0000.md",
         "../agents/scout/MEMORY.md",
@@ -149,4 +155,68 @@ fn pinned_entry_stays_until_it_is_unpinned() {
         fs::read_to_string(pins(&world)).unwrap(),
         "# kept for the auditors\n"
     );
+}
+
+/// What a line was meant for must not be deleted.
+#[test]
+fn pin_line_without_an_entry_keeps_its_directory() {
+    let (world, entry, _) = aged();
+    let one = [entry.clone()];
+    for line in [
+        "scout/2020-01-01_0001.md",
+        "scuot/2020-01-01_0000.md",
+        "MEMORY.md",
+        "../x",
+    ] {
+        fs::write(pins(&world), format!("# a note\n\n{line}\n")).unwrap();
+        let plan = world.engine().plan_reset(&["scout".to_string()], false);
+        let retention = plan.unwrap().retention.unwrap();
+        assert_eq!(retention.entries, Vec::<PathBuf>::new(), "{line}");
+        let notes = retention.notes.join("; ");
+        assert!(notes.contains("keeps 1 entry older than"), "{notes}");
+        let told = format!(
+            "line 3 of {} names no entry: {line}",
+            pins(&world).display()
+        );
+        assert!(notes.contains(&told), "{notes}");
+        let faults = world.engine().pin_faults().unwrap();
+        assert_eq!(faults.len(), 1, "{line}");
+    }
+    // Of another directory.
+    fs::create_dir(world.archive().join("other")).unwrap();
+    fs::write(pins(&world), "other/2020-01-01_0000.md\n").unwrap();
+    assert_eq!(expiring(&world), one);
+}
+
+/// An appended entry is nothing without the beginning that another entry holds.
+#[test]
+fn pin_of_an_appended_entry_keeps_its_beginning() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- old\n");
+    let memory = world.memory("scout");
+    let transport = Interposer::new(world.local(), move |moment| {
+        if moment == Moment::Before("swap") {
+            fs::write(&memory, format!("{BASELINE}- old\n- late\n")).unwrap();
+        }
+        Ok(())
+    });
+    let ran = world.reset_by(&world.engine_on(transport));
+    let entries: Vec<PathBuf> = ran.ok().entries.iter().map(|it| it.path.clone()).collect();
+    let [begin, end] = entries.as_slice() else {
+        panic!("{entries:?}");
+    };
+    assert!(end.to_str().unwrap().ends_with("-appended.md"));
+    world.clock.advance(DAY * 40);
+    for entry in &entries {
+        age(&world, entry, 40);
+    }
+    confirm_date(&world);
+    world.write_scratch("scout", "- new\n");
+    assert_eq!(expiring(&world).len(), 2);
+    let engine = world.engine();
+    engine.pin(std::slice::from_ref(begin), true).unwrap();
+    assert_eq!(expiring(&world), std::slice::from_ref(end));
+    engine.pin(std::slice::from_ref(begin), false).unwrap();
+    engine.pin(std::slice::from_ref(end), true).unwrap();
+    assert_eq!(expiring(&world), Vec::<PathBuf>::new());
 }

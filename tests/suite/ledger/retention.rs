@@ -6,10 +6,10 @@ use memory_shepherd::engine::{Act, Outcome, Progress, UndoMode, UndoTarget};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Ages an entry by its inode, too, and answers where it is.
-fn age(world: &World, entry: &Path, days: u32) -> PathBuf {
+pub(super) fn age(world: &World, entry: &Path, days: u32) -> PathBuf {
     let path = world.archive().join(entry);
     let now: std::time::SystemTime = world.clock.now().into();
     let file = fs::File::options().write(true).open(&path).unwrap();
@@ -32,7 +32,7 @@ pub(super) fn aged() -> (World, PathBuf, String) {
 }
 
 /// Lets a run find nothing to do, and a day pass: the next run may rely on the date.
-fn confirm_date(world: &World) {
+pub(super) fn confirm_date(world: &World) {
     world.reset();
     world.clock.advance(DAY);
 }
