@@ -6,7 +6,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use memory_shepherd::digest::Digest;
 use memory_shepherd::error::{Error, Kind};
@@ -343,18 +344,27 @@ pub fn settle(folder: &dyn Folder, name: &str) -> (Settled, Vec<Vec<u8>>) {
     (settled.unwrap(), seen)
 }
 
-/// The same, with the second look where one is not enough.
+/// The same of a file that nobody has open, with the second look where one is not enough.
+///
+/// A process that another test starts has the files of this one open from its fork until
+/// it executes its program: it is waited for.
 pub fn settle_wholly(
     ground: &dyn Ground,
     folder: &dyn Folder,
     name: &str,
 ) -> (Settled, Vec<Vec<u8>>) {
-    match settle(folder, name) {
-        (Settled::Open, seen) if ground.wait() => {
-            let (settled, more) = settle(folder, name);
-            (settled, [seen, more].concat())
+    let end = Instant::now() + Duration::from_secs(10);
+    loop {
+        match settle(folder, name) {
+            (Settled::Open, seen) if ground.wait() => {
+                let (settled, more) = settle(folder, name);
+                return (settled, [seen, more].concat());
+            }
+            (Settled::Open, seen) if seen.is_empty() && Instant::now() < end => {
+                thread::yield_now();
+            }
+            settled => return settled,
         }
-        settled => settled,
     }
 }
 
@@ -660,7 +670,7 @@ fn settling_waits_for_a_writer_and_reads_what_it_wrote(ground: &dyn Ground) {
     assert_eq!(settle(folder.as_ref(), &displaced).0, Settled::Open);
     assert_eq!(ground.bytes(&displaced).unwrap(), b"old and late");
     drop(writer);
-    let (settled, seen) = settle(folder.as_ref(), &displaced);
+    let (settled, seen) = settle_wholly(ground, folder.as_ref(), &displaced);
     assert_eq!(settled, Settled::Removed { watched: true });
     assert_eq!(seen, [b"old and late"]);
     assert_eq!(ground.names(), ["MEMORY.md"]);
