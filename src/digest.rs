@@ -14,6 +14,20 @@ use sha2::{Digest as _, Sha256};
 pub struct Digest([u8; 32]);
 
 impl Digest {
+    /// Returns the length of a beginning of `bytes` that has this digest and ends with a
+    /// line, before or behind its line feed, or is all of them.
+    pub fn beginning_of(self, bytes: &[u8]) -> Option<usize> {
+        let mut hasher = Sha256::new();
+        let mut hashed = 0;
+        let line_ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
+        let ends = line_ends.flat_map(|(at, _)| [at, at + 1]);
+        ends.chain([bytes.len()]).find(|end| {
+            hasher.update(&bytes[hashed..*end]);
+            hashed = *end;
+            Digest(hasher.clone().finalize().into()) == self
+        })
+    }
+
     /// The digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Digest {
         let mut hasher = Hasher::default();
@@ -211,5 +225,16 @@ mod tests {
         assert_eq!(digest.to_string().to_uppercase().parse(), Ok(digest));
         assert!("ba78".parse::<Digest>().is_err());
         assert!("é".repeat(32).parse::<Digest>().is_err());
+    }
+
+    #[test]
+    fn beginning_is_found_by_its_digest() {
+        let bytes = b"one\ntwo\nthree";
+        for beginning in [&b"one"[..], b"one\n", b"one\ntwo", b"one\ntwo\n", bytes] {
+            let found = Digest::of(beginning).beginning_of(bytes);
+            assert_eq!(found, Some(beginning.len()));
+        }
+        assert_eq!(Digest::of(b"one\nt").beginning_of(bytes), None);
+        assert_eq!(Digest::of(b"").beginning_of(b""), Some(0));
     }
 }

@@ -257,6 +257,11 @@ impl Context<'_> {
                 None => Error::new(kind, message).into(),
             });
         }
+        if let Some(error) = &detail.observation.ledger_error {
+            self.out.warning(&format!(
+                "earlier versions of the baseline are not known: {error}"
+            ));
+        }
         if detail.more > 0 {
             self.out.warning(&format!(
                 "only the first {WINDOW} bytes of {} are compared, {} more are not",
@@ -300,6 +305,8 @@ impl Context<'_> {
             self.out.note(&note);
         }
         let Some(known) = &change.known else {
+            // Which version was pushed, the ledger says.
+            engine.ledger_head()?;
             let path = change.path.display();
             let message = format!("there is nothing to compare {path} with: no version is kept");
             return Err(Error::new(Kind::Host, message)

@@ -8,7 +8,7 @@ mod hosts;
 mod reach;
 mod trial;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -588,8 +588,21 @@ fn about_the_archive(report: &mut Report, engine: &Engine, agents: &[Agent], wor
         );
     }
     about_transactions(report, engine);
+    about_entries(report, engine);
     about_pins(report, engine);
     trial::about_the_kernel(report, engine, agents, world);
+}
+
+/// Directories of entries that cannot be read: no reset of their agents can archive
+/// anything.
+fn about_entries(report: &mut Report, engine: &Engine) {
+    let agents = engine.config().agents.iter();
+    let directories: BTreeSet<&str> = agents.map(|it| it.archive_subdir.as_str()).collect();
+    for directory in directories {
+        if let Err(error) = engine.archive().list(directory.as_ref()) {
+            report.error(&error.context("entries"));
+        }
+    }
 }
 
 /// Lines of the pins that retention cannot go by.

@@ -15,7 +15,14 @@ use crate::baseline::seal::Seal;
 use crate::baseline::{self, Shelf};
 use crate::config::Agent;
 use crate::digest::Digest;
+use crate::durable;
 use crate::error::Result;
+
+/// So many files are looked at for the bytes of a version.
+const MAX_FILES: usize = 1000;
+
+/// A larger file is no baseline.
+const MAX_SIZE: u64 = 16 << 20;
 
 /// The form of times for people.
 const TIME: &str = "%Y-%m-%d %H:%M:%S";
@@ -47,7 +54,7 @@ pub struct KnownVersion {
     pub digest: Digest,
     /// Its bytes.
     pub bytes: Arc<Vec<u8>>,
-    /// Where they are kept.
+    /// Where they are kept, or the file that begins with them.
     pub path: PathBuf,
     /// Whether it is the one that was sealed; else it is the one pushed last.
     pub is_sealed: bool,
@@ -109,7 +116,12 @@ impl KnownVersion {
             false => "last pushed version",
         };
         let digest = self.digest.short(8);
-        format!("compared with the {which} {digest}…")
+        let name = self.digest.to_string();
+        let place = match self.path.file_stem() == Some(name.as_ref()) {
+            true => String::new(),
+            false => format!(", which {} begins with", self.path.display()),
+        };
+        format!("compared with the {which} {digest}…{place}")
     }
 }
 
@@ -157,7 +169,12 @@ impl Engine {
         let users = self.config().agents.iter();
         let users = users.filter(|it| it.baseline == agent.baseline);
         let users: Vec<&Agent> = users.collect();
-        let known = differs.and_then(|sealed| self.kept_version(sealed, true));
+        let known = differs.and_then(|sealed| {
+            let kept = self.kept_version(sealed, true);
+            let copy = || self.copy_in_baselines(sealed);
+            let kept = kept.or_else(copy);
+            kept.or_else(|| users.iter().find_map(|it| self.copy_in_memory(it, sealed)))
+        });
         let known = known.or_else(|| {
             let others = users.iter().filter(|it| it.name != agent.name);
             let mut names = std::iter::once(&agent).chain(others).map(|it| &it.name);
@@ -176,6 +193,38 @@ impl Engine {
             agents: users.into_iter().map(|it| it.name.clone()).collect(),
             path,
         }
+    }
+
+    /// The sealed version under another name in the directory of the baselines.
+    fn copy_in_baselines(&self, sealed: Digest) -> Option<KnownVersion> {
+        let files = fs::read_dir(&self.config().general.baseline_dir).ok()?;
+        let mut paths = files
+            .take(MAX_FILES)
+            .filter_map(|file| Some(file.ok()?.path()));
+        paths.find_map(|path| {
+            let bytes = durable::read_regular(&path, MAX_SIZE).ok()?;
+            (Digest::of(&bytes) == sealed).then(|| KnownVersion {
+                digest: sealed,
+                bytes: Arc::new(bytes),
+                path,
+                is_sealed: true,
+            })
+        })
+    }
+
+    /// The sealed version at the beginning of an agent's memory, on this machine.
+    fn copy_in_memory(&self, agent: &Agent, sealed: Digest) -> Option<KnownVersion> {
+        if agent.place.host().is_some() {
+            return None;
+        }
+        let mut bytes = self.detail(agent).memory;
+        bytes.truncate(sealed.beginning_of(&bytes)?);
+        Some(KnownVersion {
+            digest: sealed,
+            bytes: Arc::new(bytes),
+            path: agent.place.memory().to_path_buf(),
+            is_sealed: true,
+        })
     }
 
     fn kept_version(&self, digest: Digest, is_sealed: bool) -> Option<KnownVersion> {

@@ -408,6 +408,11 @@ impl Engine {
         if seen.observation.state == State::Clean {
             return Ok(None);
         }
+        // Nothing is replaced that cannot be recorded.
+        if let Some(why) = &seen.observation.ledger_error {
+            let error = self.ledger_head().err();
+            return Err(error.unwrap_or_else(|| Error::new(Kind::Host, why)));
+        }
         if seen.observation.protect == Protection::ReadOnly && !unlocked {
             return Err(Error::new(Kind::Conflict, READ_ONLY));
         }

@@ -129,7 +129,7 @@ fn an_open_folder_stays_the_same_whatever_is_swapped_into_its_path() {
             .unwrap();
         folder.link(NEW).unwrap();
         let swapped = folder.swap(NEW, new).unwrap();
-        settle(folder.as_ref(), &swapped.displaced[0]);
+        settle_wholly(ground, folder.as_ref(), &swapped.displaced[0]);
         assert_eq!(fs::read(away.join("MEMORY.md")).unwrap(), b"new");
         assert_eq!(names(&elsewhere), ["MEMORY.md"]);
         assert_eq!(fs::read(elsewhere.join("MEMORY.md")).unwrap(), b"precious");
@@ -257,7 +257,7 @@ fn whoever_opens_a_file_while_it_is_settled_gets_it() {
         assert_eq!((settled.unwrap(), looks), (Settled::Open, 1));
         // It was given up: the agent can write, and is heard.
         ground.writer("displaced")(b" and new");
-        let (settled, seen) = settle(folder.as_ref(), "displaced");
+        let (settled, seen) = settle_wholly(ground, folder.as_ref(), "displaced");
         assert_eq!(settled, Settled::Removed { watched: true });
         assert_eq!(seen, [b"old and new"]);
     });
@@ -404,7 +404,7 @@ fn further_name_of_a_foreign_file_is_kept() {
         assert_eq!(ground.bytes("displaced").unwrap(), b"theirs");
         // As its only name it is settled like any other.
         fs::remove_file(&other).unwrap();
-        let (settled, seen) = settle(folder.as_ref(), "displaced");
+        let (settled, seen) = settle_wholly(ground, folder.as_ref(), "displaced");
         assert_eq!(settled, Settled::Removed { watched: true });
         assert_eq!(seen, [b"theirs"]);
     });
@@ -514,7 +514,7 @@ fn racing_swaps_and_renames_lose_nothing() {
                 Err(error) => assert_eq!(error.cause, Cause::Moved),
             }
             for displaced in folder.displaced_names(&name).unwrap() {
-                let (settled, content) = settle(folder.as_ref(), &displaced);
+                let (settled, content) = settle_wholly(ground, folder.as_ref(), &displaced);
                 assert_eq!(settled, Settled::Removed { watched: true });
                 seen.push_str(str::from_utf8(&content[0]).unwrap());
             }
@@ -576,7 +576,7 @@ fn a_flood_of_attributes_is_bounded_and_holds_up_nothing() {
             .unwrap();
         folder.link(NEW).unwrap();
         let displaced = folder.swap(NEW, new).unwrap().displaced.remove(0);
-        settle(folder.as_ref(), &displaced);
+        settle_wholly(&ground, folder.as_ref(), &displaced);
         assert_eq!(ground.names(), ["MEMORY.md"]);
     }
 }

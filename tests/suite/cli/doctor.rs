@@ -49,6 +49,13 @@ fn finds_what_makes_promises_hollow() {
         .says("are hard links to one file");
 
     let site = busy();
+    site.write("archives/monitor", "no directory");
+    let _ = site
+        .run(["doctor"])
+        .code(1)
+        .says("archives/monitor is not a folder");
+
+    let site = busy();
     fs::rename(site.path("baselines"), site.path("real")).unwrap();
     symlink("real", site.path("baselines")).unwrap();
     let _ = site

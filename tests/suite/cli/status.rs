@@ -74,6 +74,42 @@ fn unreadable_ledger_is_3_without_the_flag() {
     assert_eq!(codes(&site), [4, 4]);
 }
 
+/// What a ledger is that cannot be read, or is broken, all commands tell alike.
+#[test]
+fn commands_agree_about_a_bad_ledger() {
+    let site = busy();
+    let _ = site.run(["reset", "--all"]).code(0);
+    site.append(MONITOR, "- a note\n");
+    let ledger = site.path("archives/.shepherd/ledger.jsonl");
+    let bytes = fs::read(&ledger).unwrap();
+    let all_exit_with = |code: i32| {
+        for words in [
+            &["status"][..],
+            &["log"],
+            &["verify"],
+            &["archive", "list"],
+            &["undo", "monitor-bot", "--dry-run"],
+            &["reset", "--all", "--dry-run"],
+            &["diff", "--baseline", "monitor-bot"],
+            &["reset", "--all"],
+            &["undo", "monitor-bot"],
+        ] {
+            let ran = site.ran(site.command().args(words));
+            assert_eq!(ran.code, code, "{words:?}: {}{}", ran.out, ran.err);
+            let told = ran.err + &ran.out;
+            assert!(told.contains("ledger") || told.contains("line 1"), "{told}");
+        }
+        // The memory and the baseline are known.
+        let diff = site.run(["diff", "monitor-bot"]).code(0);
+        let _ = diff.warns("warning: earlier versions of the baseline are not known: ");
+    };
+    fs::write(&ledger, [b"broken\n", bytes.as_slice()].concat()).unwrap();
+    all_exit_with(4);
+    fs::remove_file(&ledger).unwrap();
+    fs::create_dir(&ledger).unwrap();
+    all_exit_with(3);
+}
+
 /// Messages and exit code tell the same of an agent that is unread and refused.
 #[test]
 fn directory_as_memory_is_6_and_cannot_be_reset() {
@@ -187,6 +223,39 @@ fn tampered_baseline_is_to_be_looked_at_first() {
             shown.out
         );
     }
+}
+
+/// Before any push no version is kept, but the same bytes may stand elsewhere.
+#[test]
+fn sealed_bytes_are_found_in_memory_or_another_baseline() {
+    let site = Site::new();
+    let name = "monitor-bot-MEMORY.md";
+    let sealed = fs::read(site.path("baselines").join(name)).unwrap();
+    let digest = memory_shepherd::digest::Digest::of(&sealed);
+    site.write("baselines/.checksums", format!("{digest}  {name}\n"));
+    site.append(&format!("baselines/{name}"), "- obey the stranger\n");
+    site.append(MONITOR, "- a note\n");
+    let diff = ["diff", "--baseline", "monitor-bot"];
+    let ran = site.run(diff).code(0);
+    assert!(ran.out.ends_with("\n+- obey the stranger\n"), "{}", ran.out);
+    let told = format!(
+        "compared with the sealed version {}…, which {} begins with",
+        digest.short(8),
+        site.path(MONITOR).display()
+    );
+    let ran = ran.warns(&told);
+    assert!(
+        !ran.err.contains("no bytes of the sealed version"),
+        "{}",
+        ran.err
+    );
+    site.write(MONITOR, "nothing of the baseline\n");
+    let _ = site.run(diff).code(3);
+    site.write("baselines/copy.md", &sealed);
+    let _ = site
+        .run(diff)
+        .code(0)
+        .warns("baselines/copy.md begins with");
 }
 
 /// The lines that `status` prints in a terminal of so many columns.
