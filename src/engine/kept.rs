@@ -19,17 +19,40 @@ impl Engine {
         let probed: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
         let found = self.transport(&agent.place).probe(&probed);
         let stands = |object| matches!(object, Ok(object) if object != Object::Absent);
-        let stands = paths
-            .iter()
-            .zip(found)
-            .filter(|(_, found)| stands(found.clone()));
-        let stands: Vec<String> = stands.map(|(path, _)| path.display().to_string()).collect();
-        (!stands.is_empty()).then(|| {
-            format!(
+        let names = history.kept.iter().zip(found);
+        let names = names.filter(|(_, found)| stands(found.clone()));
+        let (own, others): (Vec<&String>, Vec<&String>) = names
+            .map(|(name, _)| name)
+            .partition(|name| self.is_kept_object(agent, name, history));
+        let listed = |names: Vec<&String>| {
+            let paths = names.iter().map(|name| memory.with_file_name(name));
+            let paths: Vec<String> = paths.map(|path| path.display().to_string()).collect();
+            paths.join(", ")
+        };
+        let mut told = Vec::new();
+        if !own.is_empty() {
+            told.push(format!(
                 "kept beside the memory, in no entry: {}; undo puts it back, or copy what you need \
                  and remove it",
-                stands.join(", ")
-            )
-        })
+                listed(own)
+            ));
+        }
+        if !others.is_empty() {
+            told.push(format!(
+                "another object stands where a run kept one: {}",
+                listed(others)
+            ));
+        }
+        (!told.is_empty()).then(|| told.join("; "))
+    }
+
+    /// Whether the object at a name is the one that was kept there, as far as that can be
+    /// told.
+    fn is_kept_object(&self, agent: &Agent, name: &str, history: &History) -> bool {
+        let Some(id) = history.kept_ids.get(name) else {
+            return true;
+        };
+        let found = self.open(agent).and_then(|folder| folder.object_id(name));
+        !matches!(found, Ok(Some(found)) if found != *id)
     }
 }

@@ -44,7 +44,7 @@ fn memories_on_a_host_are_looked_at_and_each_trouble_is_told() {
     fs::remove_dir_all(gone.parent().unwrap()).unwrap();
     let (text, code) = doctor(&site);
     for (agent, why) in [
-        ("folder", "a folder stands in its place"),
+        ("folder", "a directory stands in its place"),
         ("link", "link"),
         ("large", "more than the 16 MiB"),
         ("homeless", "does not exist"),

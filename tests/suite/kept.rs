@@ -142,7 +142,13 @@ fn other_object_at_a_kept_name_is_refused() {
     let (world, kept) = displaced();
     let kept = world.folder("scout").join(kept);
     fs::rename(&kept, world.folder("scout").join("mine")).unwrap();
+    assert_eq!(world.observe("scout").why, "");
     fs::create_dir(&kept).unwrap();
+    let why = world.observe("scout").why;
+    assert!(
+        why.starts_with("another object stands where a run kept one: "),
+        "{why}"
+    );
     let ran = world.undo("scout", UndoMode::Overwrite);
     assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Conflict));
     assert!(

@@ -6,7 +6,7 @@
 //! each further one is an agent's name as JSON, a tab, and its [`History`]. It
 //! counts only while the ledger still has the line that it ends with.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::ops::Range;
@@ -24,6 +24,7 @@ use crate::engine::address::RecordedAddress;
 use crate::engine::observe::LastRun;
 use crate::error::{PathContext, Result};
 use crate::transport::Attributes;
+use crate::transport::ObjectId;
 
 /// The file among the program's own, and its name while it is written.
 const NAME: &str = "ledger.index";
@@ -62,6 +63,9 @@ pub struct History {
     /// gone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<String>,
+    /// Which objects these are, where that is known.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub kept_ids: BTreeMap<String, ObjectId>,
     /// The digest of the last attributes that were long, and the record that has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<(Digest, Place)>,
@@ -107,6 +111,9 @@ impl History {
             self.kept.insert(0, name.clone());
         }
         self.kept.truncate(KEPT);
+        self.kept_ids.extend(event.kept_ids.clone());
+        let kept = &self.kept;
+        self.kept_ids.retain(|name, _| kept.contains(name));
         let tried = event.entry.clone().filter(|_| !event.changed());
         self.tried = tried.map(|entry| {
             Box::new(Tried {
