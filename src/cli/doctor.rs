@@ -490,19 +490,37 @@ fn about_agents(report: &mut Report, config: &Config, transport: &dyn Transport)
 }
 
 /// Memories that are hard links to one file. A reset gives each a file of its own, so
-/// none is refused; until then each agent writes into the other's memory.
+/// none is refused; until then each agent writes into the other's memory, or into its
+/// baseline.
 fn about_hard_links(report: &mut Report, config: &Config) {
-    let mut files: BTreeMap<(u64, u64), Vec<&str>> = BTreeMap::new();
+    let linked = |path: &Path| {
+        let stat = durable::stat_unlinked(path).ok()?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        (is_file && stat.st_nlink > 1).then_some((stat.st_dev, stat.st_ino))
+    };
+    let mut memories: BTreeMap<(u64, u64), Vec<&str>> = BTreeMap::new();
     for agent in &config.agents {
-        let Some(stat) = local(agent).and_then(|memory| durable::stat_unlinked(memory).ok()) else {
-            continue;
-        };
-        if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink > 1 {
-            let agents = files.entry((stat.st_dev, stat.st_ino)).or_default();
-            agents.push(&agent.name);
+        if let Some(id) = local(agent).and_then(linked) {
+            memories.entry(id).or_default().push(&agent.name);
         }
     }
-    for agents in files.into_values().filter(|agents| agents.len() > 1) {
+    let baselines = config.agents.iter().map(|agent| &agent.baseline);
+    for baseline in baselines.collect::<BTreeSet<_>>() {
+        let path = config.general.baseline_dir.join(baseline);
+        if let Some(agents) = linked(&path).and_then(|id| memories.get(&id)) {
+            report.fail(
+                format!(
+                    "the memory of {} is a hard link to the baseline {}, so what is written to \
+                     the memory is written to the baseline",
+                    agents.join(" and "),
+                    path.display()
+                ),
+                "read the baseline, then give it a file of its own: cp it to another name, and mv \
+                 that back",
+            );
+        }
+    }
+    for agents in memories.into_values().filter(|agents| agents.len() > 1) {
         report.warn(
             format!(
                 "the memories of {} are hard links to one file, so what one of them writes the \

@@ -76,6 +76,16 @@ pub(super) fn parse_partly(text: &[u8], path: &Path, env: &Env) -> Parsed {
         let hint = Some(hint.to_string());
         reader.report.add(Level::Warning, None, message, hint);
     }
+    let bases = [Some(reader.base.folder), reader.base.home];
+    for base in bases.into_iter().flatten() {
+        if base.to_str().is_none() {
+            // The ledger is JSON, and records paths.
+            let message = format!("the name of {} is not UTF-8", base.display());
+            let hint = "paths go by it, and no run can be recorded: rename it".to_string();
+            let report = &mut reader.report;
+            report.add(Level::Error, None, message, Some(hint));
+        }
+    }
     herd.retain(|(section, place, slots)| !section.doubtful && has_memory(*place, slots));
 
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();

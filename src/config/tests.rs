@@ -672,6 +672,18 @@ fn diagnostics_are_json_even_where_the_file_name_is_not_utf8() {
     assert_eq!(json[0]["file"], "/srv/\u{fffd}.conf");
 }
 
+#[test]
+fn directory_that_is_not_utf8_is_an_error() {
+    use std::os::unix::ffi::OsStrExt;
+    let path = Path::new(std::ffi::OsStr::from_bytes(b"/srv/\xff/fleet.conf"));
+    let text = b"[scout]\nmemory_file = MEMORY.md\nbaseline = scout.md\n";
+    let problems = parse(text, path, &env()).unwrap_err();
+    assert!(
+        format!("{problems:?}").contains("is not UTF-8"),
+        "{problems:?}"
+    );
+}
+
 // --- the table -------------------------------------------------------------------
 
 #[test]

@@ -77,6 +77,7 @@ pub(super) fn about_reach(report: &mut Report, config: &Config, world: &World) {
         name_paths(report, "every user of this machine", &open);
     }
     about_groups(report, &targets);
+    about_access_lists(report, &targets);
     let safe = safe.difference(&reached).count();
     if safe > 0 {
         report.ok(format!(
@@ -142,6 +143,23 @@ fn about_groups(report: &mut Report, targets: &[Target]) {
         report.warn(
             format!("members of gid {} can write {path}", target.gid),
             &format!("unless all of them may: chmod g-w {path}"),
+        );
+    }
+}
+
+/// Files and directories with an access list (acl(5)), which gives users and groups rights
+/// that owner, group and mode do not show.
+fn about_access_lists(report: &mut Report, targets: &[Target]) {
+    let listed: Vec<&Target> = targets.iter().filter(|it| it.has_access_list()).collect();
+    if let [first, ..] = listed.as_slice() {
+        let path = first.path.display();
+        let more = match listed.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        report.warn(
+            format!("access lists decide who can write {path}{more}; they were not looked at"),
+            &format!("getfacl {path} shows who can; setfacl -b {path} removes the list"),
         );
     }
 }
@@ -243,6 +261,14 @@ impl Target {
         self.is_directory && self.mode & STICKY != 0 && self.missing.is_none()
     }
 
+    /// Whether the system keeps a list of rights beside the mode. One that says no more
+    /// than the mode is not kept.
+    fn has_access_list(&self) -> bool {
+        let mut size = [0_u8; 0];
+        let list = rustix::fs::lgetxattr(&self.path, "system.posix_acl_access", &mut size[..]);
+        list.is_ok()
+    }
+
     fn is_open_to_all(&self) -> bool {
         !self.is_sticky() && self.mode & 0o002 != 0
     }
@@ -306,6 +332,41 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn access_list_is_noticed() {
+        let directory = tempfile::tempdir().unwrap();
+        // acl_ea_header and its entries, as in linux/posix_acl_xattr.h: user 4711 may write.
+        let mut list = 2_u32.to_le_bytes().to_vec();
+        let nobody = u32::MAX;
+        for (tag, rights, id) in [
+            (0x01_u16, 7_u16, nobody),
+            (0x02, 7, 4711),
+            (0x04, 5, nobody),
+            (0x10, 7, nobody),
+            (0x20, 5, nobody),
+        ] {
+            list.extend(tag.to_le_bytes());
+            list.extend(rights.to_le_bytes());
+            list.extend(id.to_le_bytes());
+        }
+        let target = |path: &Path| Target {
+            path: path.to_path_buf(),
+            uid: 0,
+            gid: 0,
+            mode: 0o755,
+            is_directory: true,
+            missing: None,
+        };
+        assert!(!target(directory.path()).has_access_list());
+        let flags = rustix::fs::XattrFlags::empty();
+        let name = "system.posix_acl_access";
+        if let Err(error) = rustix::fs::lsetxattr(directory.path(), name, &list, flags) {
+            println!("skipped: no access lists here: {error}");
+            return;
+        }
+        assert!(target(directory.path()).has_access_list());
+    }
 
     #[test]
     fn the_mode_bits_decide_who_can_change_what() {

@@ -49,6 +49,18 @@ fn finds_what_makes_promises_hollow() {
         .says("are hard links to one file");
 
     let site = busy();
+    fs::remove_file(site.path(MONITOR)).unwrap();
+    fs::hard_link(
+        site.path("baselines/monitor-bot-MEMORY.md"),
+        site.path(MONITOR),
+    )
+    .unwrap();
+    let _ = site
+        .run(["doctor"])
+        .code(1)
+        .says("is a hard link to the baseline");
+
+    let site = busy();
     site.write("archives/monitor", "no directory");
     let _ = site
         .run(["doctor"])
