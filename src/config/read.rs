@@ -69,7 +69,8 @@ pub(super) fn parse_partly(text: &[u8], path: &Path, env: &Env) -> Parsed {
             herd.push((section, place, slots));
         }
     }
-    if herd.is_empty() {
+    // With errors it may have some.
+    if herd.is_empty() && !reader.report.has_errors() {
         let message = "the config has no agents, so nothing is ever reset".to_string();
         let hint =
             "add a section for each: its name in brackets, below it memory_file and baseline";
