@@ -10,7 +10,7 @@ use memory_shepherd::transport::fake::Fake;
 
 fn attributes(value: u8) -> Attributes {
     Attributes {
-        uid: 7,
+        uid: 1000,
         gid: 8,
         mode: 0o600,
         xattrs: vec![(b"user.large".to_vec(), vec![value; 40_000])],
