@@ -6,6 +6,7 @@
 //! `<archive_dir>/.shepherd/`.
 
 mod pins;
+mod trust;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -26,6 +27,7 @@ use crate::digest::{Digest, Hasher};
 use crate::durable::{self, NewFile, Unsynced, Walk};
 use crate::error::{Error, Kind, PathContext, Result};
 pub use pins::{PinFault, Pins};
+use trust::{is_ours, refuse_foreign};
 
 /// The folder of the program's own files below `archive_dir`.
 pub const OWN: &str = ".shepherd";
@@ -190,6 +192,9 @@ impl Archive {
     /// # Errors
     /// What the system answered, or a link in the path.
     pub fn folder(&self, path: &Path) -> Result<OwnedFd> {
+        for above in path.ancestors().skip(1) {
+            self.check_owner(above)?;
+        }
         let mut at = self.root.clone();
         if self.group.is_none() {
             let whole = self.root.join(path);
@@ -248,6 +253,7 @@ impl Archive {
             return Ok(());
         };
         let stat = fs::fstat(folder).path("look at", path)?;
+        refuse_foreign(&stat, path)?;
         let (mode, want) = (stat.st_mode & 0o7777, self.folder_mode.as_raw_mode());
         let lacks = mode & want != want || self.group.is_some_and(|group| group != stat.st_gid);
         if is_ours(&stat) && (lacks || below.starts_with(OWN) && mode != want) {
@@ -600,11 +606,6 @@ fn gone(path: &Path) -> Error {
 }
 
 /// Whether this process may set the owner and mode of a file.
-fn is_ours(stat: &fs::Stat) -> bool {
-    let us = rustix::process::geteuid();
-    us.is_root() || stat.st_uid == us.as_raw()
-}
-
 /// An entry that is being written. Dropped before [`Draft::finish`], it leaves
 /// nothing behind.
 pub struct Draft {

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use serde::Serialize;
 
 use super::output::{Document, Page, Role, count};
 use super::{Cli, Context, Ended, World};
+use crate::archive::OWN;
 use crate::baseline::seal::{self, Seal};
 use crate::baseline::{Refusal, Shelf};
 use crate::clock;
@@ -571,6 +572,19 @@ fn about_baselines(report: &mut Report, config: &Config) {
 }
 
 fn about_the_archive(report: &mut Report, engine: &Engine, agents: &[Agent], world: &World) {
+    let own = Path::new(OWN);
+    let directories = ["locks", "tx", "baselines"].map(|name| own.join(name));
+    let entries = agents
+        .iter()
+        .map(|agent| PathBuf::from(&agent.archive_subdir));
+    let all = [PathBuf::new(), own.to_path_buf()]
+        .into_iter()
+        .chain(directories);
+    for directory in all.chain(entries).collect::<BTreeSet<_>>() {
+        if let Err(error) = engine.archive().check_owner(&directory) {
+            report.error(&error);
+        }
+    }
     // How the memory of each agent was replaced the last time.
     let mut methods: HashMap<String, Method> = HashMap::new();
     let read = engine.records(None, None).and_then(|range| {

@@ -2,8 +2,10 @@
 //! link.
 
 mod attributes;
+mod errors;
 mod in_place;
 mod leases;
+mod names;
 mod outlook;
 mod settle;
 
@@ -22,6 +24,8 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use self::attributes::{Way, dress, xattrs};
+use self::errors::{exists, leased, moved, refused};
+use self::names::{aside, is_aside, unfinished};
 use self::settle::QUIET;
 use super::{
     Attributes, Cause, File, Folder, Identity, Method, Object, ObjectId, Odd, Outlook, Reader,
@@ -753,50 +757,9 @@ impl Folder for LocalFolder {
     }
 }
 
-/// Where a file goes that is taken away for `staged`: to a name that nobody can
-/// have taken, though everybody sees `staged`.
-fn aside(staged: &str) -> Result<String, TransportError> {
-    let random = durable::random_name().map_err(refused)?;
-    Ok(format!("{staged}{random}"))
-}
-
-/// Whether `name` was made by [`aside`].
-fn is_aside(staged: &str, name: &str) -> bool {
-    let random = name.strip_prefix(staged);
-    random.is_some_and(durable::is_random_name)
-}
-
-/// The name of a file that is being staged where there are no nameless ones.
-fn unfinished(staged: &str) -> String {
-    format!("{staged}-new")
-}
-
 /// Whether a system answers so that does not know the flags of a rename.
 fn unsupported(errno: Errno) -> bool {
     matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
-}
-
-fn refused(error: Error) -> TransportError {
-    TransportError::new(Cause::Refused, error)
-}
-
-fn exists(path: &Path) -> TransportError {
-    let message = format!("{} already exists", path.display());
-    refused(Error::new(Kind::Internal, message))
-}
-
-fn leased(path: &Path) -> TransportError {
-    let message = format!("cannot read {}: somebody has a lease on it", path.display());
-    let error = Error::new(Kind::Host, message).hint("lslocks names who has it");
-    TransportError::new(Cause::Leased, error)
-}
-
-fn moved(path: &Path) -> TransportError {
-    let message = format!("{} was replaced by somebody else meanwhile", path.display());
-    TransportError::new(
-        Cause::Moved,
-        Error::new(Kind::Conflict, message).hint("nothing was lost; run it again"),
-    )
 }
 
 fn identify(stat: &Stat) -> Identity {

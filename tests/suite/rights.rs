@@ -4,6 +4,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -320,4 +321,67 @@ fn undo_gives_no_owner_that_nothing_there_has() {
         world.undo("scout", UndoMode::Overwrite).ok();
         assert_eq!(owner(&world.memory("scout")), (AGENT, AGENT), "{was}");
     }
+}
+
+#[test]
+fn archive_of_another_user_is_refused() {
+    if !is_root() {
+        return;
+    }
+    for below in ["", ".shepherd", ".shepherd/tx", "scout"] {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "- first\n");
+        world.reset().ok();
+        world.write_scratch("scout", "- second\n");
+        let before = world.read("scout");
+        let directory = world.archive().join(below);
+        for (owner, bits, why) in [
+            (OTHER, 0o700, "belongs to user 1234"),
+            (0, 0o707, "can be written by every user"),
+        ] {
+            chown(&directory, Some(owner), None).unwrap();
+            set_mode(&directory, bits);
+            if owner == 0 && below.starts_with(".shepherd") {
+                // These have one mode, and get it back.
+                continue;
+            }
+            let ran = world.reset();
+            assert!(ran.of("scout").outcome.is_bad(), "{below}: {:?}", ran.lines);
+            let told = ran.lines.iter().any(|line| line.contains(why));
+            let trouble = ran
+                .report
+                .trouble
+                .iter()
+                .any(|it| it.message().contains(why));
+            assert!(told || trouble, "{below}: {:?}", ran.lines);
+            assert_eq!(world.read("scout"), before, "{below}");
+        }
+    }
+}
+
+#[test]
+fn forged_record_removes_no_other_file() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    // A real record, as a run that is cut short leaves it.
+    let cut = |moment| match moment {
+        Moment::After("swap") => resume_unwind(Box::new("crash")),
+        _ => Ok(()),
+    };
+    let engine = world.engine_on(Interposer::new(world.local(), cut));
+    assert!(catch_unwind(AssertUnwindSafe(|| world.reset_by(&engine))).is_err());
+    let [record] = world.pending().try_into().unwrap();
+    let directory = world.archive().join(".shepherd/tx");
+    let text = fs::read_to_string(directory.join(&record)).unwrap();
+    let staged = record.strip_prefix("scout").unwrap();
+    let staged = staged.strip_suffix(".json").unwrap();
+    assert!(text.contains(staged), "{text}");
+    fs::remove_file(directory.join(&record)).unwrap();
+    let forged = text.replace(staged, "mine");
+    fs::write(directory.join(&record), forged).unwrap();
+    let mine = world.folder("scout").join("mine");
+    fs::write(&mine, "a file of the agent's").unwrap();
+    let ran = world.reset();
+    assert_eq!(ran.report.kind(), Some(Kind::Integrity), "{:?}", ran.lines);
+    assert!(mine.exists());
 }

@@ -118,17 +118,22 @@ impl RecordFile {
 fn read_record(record: &Path) -> Result<Option<(Transaction, Vec<Mark>)>, Error> {
     let text = durable::read_own(record).path("read", record)?;
     let mut lines = text.split(|byte| *byte == b'\n');
-    let transaction = match serde_json::from_slice(lines.next().unwrap_or_default()) {
+    let is_no_record = |why: &str| {
+        let message = format!("{} is no transaction record: {why}", record.display());
+        Error::new(Kind::Integrity, message).hint(
+            "it names what an interrupted run left in the agent's directory: archive the \
+             .shepherd-* files there by hand, then delete the record",
+        )
+    };
+    let transaction: Transaction = match serde_json::from_slice(lines.next().unwrap_or_default()) {
         Ok(transaction) => transaction,
         Err(_) if !text.contains(&b'\n') => return Ok(None),
-        Err(error) => {
-            let message = format!("{} is no transaction record: {error}", record.display());
-            return Err(Error::new(Kind::Integrity, message).hint(
-                "it names what an interrupted run left in the agent's folder: archive the \
-                 .shepherd-* files there by hand, then delete the record",
-            ));
-        }
+        Err(error) => return Err(is_no_record(&error.to_string())),
     };
+    // Files of other names are not a run's to remove, whatever a record says.
+    if !durable::is_random_name(&transaction.staged) {
+        return Err(is_no_record("it names a file that no run made"));
+    }
     let marks = lines.filter_map(|line| serde_json::from_slice(line).ok());
     Ok(Some((transaction, marks.collect())))
 }

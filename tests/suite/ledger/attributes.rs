@@ -68,7 +68,11 @@ fn changed_record_of_attributes_is_not_relied_on() {
     let engine = world.engine_on(Arc::new(fake.clone()));
     world.reset_by(&engine);
     let text = fs::read_to_string(ledger(&world)).unwrap();
-    fs::write(ledger(&world), text.replacen("\"uid\":7", "\"uid\":0", 1)).unwrap();
+    fs::write(
+        ledger(&world),
+        text.replacen("\"uid\":1000", "\"uid\":1001", 1),
+    )
+    .unwrap();
     let engine = world.engine_on(Arc::new(fake));
     let target = UndoTarget::Agents(vec!["scout".to_string()]);
     let plan = engine
