@@ -14,7 +14,7 @@ use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::archive::{Archive, OWN};
-use crate::config::{Agent, General, RequireSeal};
+use crate::config::{Agent, Config, RequireSeal};
 use crate::digest::Digest;
 use crate::durable::{self, NewFile, Unsynced, Walk};
 use crate::engine::memory::Baseline;
@@ -48,16 +48,16 @@ impl Refusal {
 /// The baselines of a fleet, each read once: as long as a plan is made, or for a
 /// run, everybody gets the same, and agents that share one cost it once.
 pub struct Shelf<'c> {
-    general: &'c General,
+    config: &'c Config,
     seal: OnceCell<Result<Option<seal::Seal>>>,
     loaded: HashMap<(&'c str, &'c str), Result<Arc<Baseline>, Refusal>>,
 }
 
 impl<'c> Shelf<'c> {
     /// Nothing is read yet.
-    pub fn new(general: &'c General) -> Shelf<'c> {
+    pub fn new(config: &'c Config) -> Shelf<'c> {
         Shelf {
-            general,
+            config,
             seal: OnceCell::new(),
             loaded: HashMap::new(),
         }
@@ -83,13 +83,13 @@ impl<'c> Shelf<'c> {
     }
 
     fn read(&self, agent: &Agent) -> Result<Baseline, Refusal> {
-        let path = self.general.baseline_dir.join(&agent.baseline);
+        let path = self.config.general.baseline_dir.join(&agent.baseline);
         let bytes = read(&path).map_err(Refusal::Unusable)?;
         let baseline = Baseline::new(bytes, &agent.separator);
         self.check_seal(agent, &baseline)
             .map_err(Refusal::Tampered)?;
         let size = baseline.bytes().len() as u64;
-        let least = self.general.min_baseline_size;
+        let least = self.config.general.min_baseline_size;
         if size < least {
             let message = format!(
                 "the baseline {} has only {size} bytes, min_baseline_size is {least}",
@@ -103,7 +103,7 @@ impl<'c> Shelf<'c> {
     }
 
     fn check_seal(&self, agent: &Agent, baseline: &Baseline) -> Result<()> {
-        let general = self.general;
+        let general = &self.config.general;
         let broken = |message: String| Err(Error::new(Kind::Integrity, message));
         match general.require_seal {
             RequireSeal::Never => return Ok(()),
@@ -132,7 +132,7 @@ impl<'c> Shelf<'c> {
             None => {
                 let message = format!("the baseline {} is not listed in the seal", agent.baseline);
                 Err(Error::new(Kind::Integrity, message)
-                    .hint(comparison_hint(agent))
+                    .hint(self.comparison_hint(agent))
                     .hint(seal::reseal_hint(&general.baseline_dir)))
             }
             Some(digest) if digest != baseline.digest() => {
@@ -143,19 +143,20 @@ impl<'c> Shelf<'c> {
                     digest.short(8)
                 );
                 Err(Error::new(Kind::Integrity, message)
-                    .hint(comparison_hint(agent))
+                    .hint(self.comparison_hint(agent))
                     .hint(seal::reseal_hint(&general.baseline_dir)))
             }
             Some(_) => Ok(()),
         }
     }
-}
 
-/// How to see what of a baseline is not as it was sealed. A `diff` of another program
-/// would let out on the terminal what somebody may have written to act on it.
-fn comparison_hint(agent: &Agent) -> String {
-    let name = &agent.name;
-    format!("look at what changed before you accept it: memory-shepherd diff --baseline {name}")
+    /// How to see what of a baseline is not as it was sealed. A `diff` of another program
+    /// would let out on the terminal what somebody may have written to act on it.
+    fn comparison_hint(&self, agent: &Agent) -> String {
+        let diff = format!("diff --baseline {}", agent.name);
+        let diff = self.config.invocation.line(&diff);
+        format!("look at what changed before you accept it: {diff}")
+    }
 }
 
 /// A baseline as it stands there, whether or not it may be pushed: what somebody who
@@ -178,11 +179,12 @@ pub struct Inspected {
 ///
 /// # Errors
 /// One that is missing, or no plain readable file.
-pub fn inspect(general: &General, agent: &Agent) -> Result<Inspected> {
+pub fn inspect(config: &Config, agent: &Agent) -> Result<Inspected> {
+    let general = &config.general;
     let path = general.baseline_dir.join(&agent.baseline);
     let bytes = read(&path)?;
     let baseline = Baseline::new(bytes.clone(), &agent.separator);
-    let shelf = Shelf::new(general);
+    let shelf = Shelf::new(config);
     let tampered = shelf.check_seal(agent, &baseline).err();
     let mut problems = Vec::new();
     let (size, least) = (bytes.len() as u64, general.min_baseline_size);

@@ -33,6 +33,7 @@ use crate::demo;
 use crate::digest::Digest;
 use crate::engine::{Engine, Setup, Trigger, UndoMode};
 use crate::error::{Error, Kind, Result};
+use crate::invocation::Invocation;
 use crate::transport::Transports;
 use crate::transport::local::Local;
 use crate::transport::sftp::Everywhere;
@@ -626,11 +627,10 @@ impl Context<'_> {
             let ended = self.open_console(config, flags, Some(note), host);
             drop(writers);
             if dir.is_some() && ended.is_ok() {
-                let (folder, config) = (demo.folder(), demo.config().display().to_string());
                 self.out.note(&format!(
-                    "the example fleet is in {}; `memory-shepherd --config {}` opens it",
-                    folder.display(),
-                    shell_words::quote(&config)
+                    "the example fleet is in {}; `{}` opens it",
+                    demo.folder().display(),
+                    Invocation::with_config(demo.config()).console()
                 ));
             }
             return ended;
@@ -653,7 +653,7 @@ impl Context<'_> {
         for note in &located.notes {
             self.out.warning(note);
         }
-        match config::load(&located.path, &self.world.env) {
+        match located.load(&self.world.env) {
             Ok(config) => {
                 self.out.diagnostics(&config.warnings);
                 Ok((config, located.notes))

@@ -26,6 +26,7 @@ use serde::Serialize;
 
 use crate::durable;
 use crate::error::{self, Error, Kind, PathContext, Result};
+use crate::invocation::Invocation;
 
 use ini::Report;
 pub use ini::{Diagnostic, Level};
@@ -77,8 +78,22 @@ impl Env {
 pub struct Located {
     /// The file, absolute.
     pub path: PathBuf,
+    /// How command lines that messages offer invoke this program on it: without
+    /// `--config` only where the search finds it from any directory.
+    pub invocation: Invocation,
     /// What the operator should know about the search, in sentences.
     pub notes: Vec<String>,
+}
+
+impl Located {
+    /// Reads and checks the config.
+    pub fn load(&self, env: &Env) -> std::result::Result<Config, Problems> {
+        let config = load(&self.path, env)?;
+        Ok(Config {
+            invocation: self.invocation.clone(),
+            ..config
+        })
+    }
 }
 
 const NAME: &str = "memory-shepherd.conf";
@@ -101,8 +116,11 @@ fn locate_in(flag: Option<&Path>, env: &Env, system: &Path) -> Result<Located> {
             _ => env.cwd.join(path),
         });
         if exists(&path)? {
-            let notes = Vec::new();
-            return Ok(Located { path, notes });
+            return Ok(Located {
+                invocation: Invocation::with_config(&path),
+                path,
+                notes: Vec::new(),
+            });
         }
         let message = format!("the config {} named by {by} does not exist", path.display());
         return Err(Error::new(Kind::Config, message).hint(format!(
@@ -134,7 +152,15 @@ fn locate_in(flag: Option<&Path>, env: &Env, system: &Path) -> Result<Located> {
             ));
             continue;
         }
-        return Ok(Located { path, notes });
+        let invocation = match path == here {
+            true => Invocation::with_config(&path),
+            false => Invocation::default(),
+        };
+        return Ok(Located {
+            path,
+            invocation,
+            notes,
+        });
     }
     let message = format!("there is no config; looked for {}", looked.join(", "));
     let mut error = Error::new(Kind::Config, message);
@@ -219,6 +245,8 @@ impl From<Problems> for Error {
 pub struct Config {
     /// The file it was read from, absolute.
     pub path: PathBuf,
+    /// How command lines that messages offer invoke this program on it.
+    pub invocation: Invocation,
     /// What concerns the whole fleet.
     pub general: General,
     /// The agents in the order of the file.

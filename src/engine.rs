@@ -190,6 +190,11 @@ impl Engine {
         &self.setup.config
     }
 
+    /// The command line of a verb with its arguments, for messages.
+    pub fn command_line(&self, verb: &str) -> String {
+        self.config().invocation.line(verb)
+    }
+
     /// The archive.
     pub fn archive(&self) -> &Archive {
         &self.archive
@@ -242,7 +247,7 @@ impl Engine {
             let error = Error::new(Kind::User, format!("there is no agent called {name}"));
             match config.suggest_agent(name) {
                 Some(near) => error.hint(format!("did you mean {near}?")),
-                None => error.hint("`memory-shepherd status` lists them"),
+                None => error.hint(format!("`{}` lists them", self.command_line("status"))),
             }
         })
     }
@@ -292,7 +297,7 @@ impl Engine {
 
     /// An agent with the bytes that a person may want to read.
     pub fn detail(&self, agent: &Agent) -> Detail {
-        let shelf = Mutex::new(Shelf::new(&self.config().general));
+        let shelf = Mutex::new(Shelf::new(self.config()));
         let seen = self.see(agent, &shelf);
         let content = seen.observation.content.as_ref();
         let baseline = seen.baseline.as_deref();
@@ -340,7 +345,8 @@ impl Engine {
             "{} is not what was archived: the ledger has another digest of it",
             path.display()
         );
-        Err(Error::new(Kind::Integrity, message).hint("`memory-shepherd verify` tells more"))
+        let verify = self.command_line("verify");
+        Err(Error::new(Kind::Integrity, message).hint(format!("`{verify}` tells more")))
     }
 
     /// Keeps what the fleet looked like, for the first screen of the next time.

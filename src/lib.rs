@@ -12,7 +12,7 @@
 //! | [`console`] | the screens: a pure model and update, a view, and the wiring |
 //! | [`cli`] | the verbs, and two printers: text and JSON |
 //! | [`demo`] | the example fleet, with a host of its own |
-//! | [`error`], [`digest`], [`clock`], [`secret`] | words that all of them use |
+//! | [`error`], [`digest`], [`clock`], [`secret`], [`invocation`] | words that all of them use |
 //!
 //! Dependency rules, kept by `tests/suite/architecture.rs`: the modules above
 //! know neither console nor command line nor the crates these are made of; only
@@ -33,6 +33,7 @@ mod durable;
 pub mod engine;
 pub mod error;
 pub mod file_systems;
+pub mod invocation;
 pub mod secret;
 mod sys;
 pub mod transport;

@@ -346,7 +346,7 @@ impl Context<'_> {
     ) -> Result<(Side, Side)> {
         let general = &engine.config().general;
         let path = general.baseline_dir.join(&agent.baseline);
-        let old = match Shelf::new(general).load(agent) {
+        let old = match Shelf::new(engine.config()).load(agent) {
             Ok(baseline) => Side {
                 name: path.display().to_string(),
                 bytes: baseline.bytes().to_vec(),

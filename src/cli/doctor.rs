@@ -213,7 +213,7 @@ impl Context<'_> {
             report.warn(note, "");
         }
         let path = located.path.display();
-        match config::load(&located.path, &self.world.env) {
+        match located.load(&self.world.env) {
             Ok(config) => {
                 report.ok(format!(
                     "config {path}, {}",
@@ -268,8 +268,8 @@ fn about_names(report: &mut Report, config: &Config) {
                 agent.name
             ),
             &format!(
-                "`memory-shepherd reset {}` always means the agent",
-                agent.name
+                "`{}` always means the agent",
+                config.invocation.line(&format!("reset {}", agent.name))
             ),
         );
     }
@@ -554,7 +554,7 @@ fn about_baselines(report: &mut Report, config: &Config) {
         (_, Err(error)) => report.error(&error),
     }
     let mut good = 0;
-    let mut shelf = Shelf::new(general);
+    let mut shelf = Shelf::new(config);
     for agent in &config.agents {
         match shelf.load(agent) {
             Ok(_) => good += 1,

@@ -165,7 +165,10 @@ impl Context<'_> {
             let config = engine.config().path.display();
             let message = format!("the config {config} has no agents, so there is none to reset");
             return Err(Error::new(Kind::Config, message)
-                .hint("`memory-shepherd config check` says how to add one")
+                .hint(format!(
+                    "`{}` says how to add one",
+                    engine.command_line("config check")
+                ))
                 .hint("where another config is meant, pass --config FILE")
                 .into());
         }

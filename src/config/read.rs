@@ -7,6 +7,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::invocation::Invocation;
+
 use super::ini::{self, Item, Report, Spot};
 use super::keys::{Base, KEYS, Scope, Shape, Value, canonical, closest};
 use super::{
@@ -115,6 +117,7 @@ pub(super) fn parse_partly(text: &[u8], path: &Path, env: &Env) -> Parsed {
     Parsed {
         config: Config {
             path: path.clone(),
+            invocation: Invocation::default(),
             general,
             places,
             agents,

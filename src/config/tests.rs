@@ -2,6 +2,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 
 use proptest::prelude::*;
 
+use crate::invocation::Invocation;
+
 use super::keys::KEYS;
 use super::*;
 
@@ -170,6 +172,13 @@ fn the_search_goes_from_the_flag_to_the_system() {
         }
         let located = locate_in((step == 0).then_some(&*flag), &env, &system).unwrap();
         assert_eq!(&located.path, found);
+        let expected = match step {
+            // Named, or in the current directory: another shell finds another one.
+            0..=2 => Invocation::with_config(found),
+            _ => Invocation::default(),
+        };
+        assert_eq!(located.invocation, expected, "{step}");
+        assert_eq!(located.load(&env).unwrap().invocation, expected, "{step}");
         fs::remove_file(file).unwrap();
     }
 

@@ -215,7 +215,7 @@ fn entries(model: &Model) -> Vec<Choice> {
                 Tab::Diff => model.preferences.keymap.listed(Command::OpenDiff),
                 _ => String::new(),
             },
-            twin: twin::of_tab(tab, agent),
+            twin: twin::of_tab(model, tab, agent),
             ..simple(
                 Item::Tab(tab, agent.to_string()),
                 tab.word().to_string(),

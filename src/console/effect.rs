@@ -413,6 +413,7 @@ pub fn info(config: &Config) -> FleetInfo {
         name: config.general.fleet_name.clone(),
         tag: config.general.fleet_tag.clone(),
         config: config.path.display().to_string(),
+        invocation: config.invocation.clone(),
         retention_days: config.general.archive_retention_days,
         memories: config.agents.iter().map(memory).collect(),
     }
@@ -493,7 +494,10 @@ fn do_jobs(engine: &Engine, queue: &Receiver<Job>, messages: &Sender<Msg>) {
                 *known = Some(digest);
                 match config::reload(path, &reader.env) {
                     // It may ask for its group, which may take a while.
-                    Ok(config) => Msg::ConfigRead(Arc::new((reader.rebuild)(config))),
+                    Ok(mut config) => {
+                        config.invocation = engine.config().invocation.clone();
+                        Msg::ConfigRead(Arc::new((reader.rebuild)(config)))
+                    }
                     Err(problems) => Msg::ConfigBroken(problems.0),
                 }
             }

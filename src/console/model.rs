@@ -32,6 +32,7 @@ use super::keymap::Key;
 use super::preferences::{self, Preferences};
 use crate::config::Diagnostic;
 use crate::engine::{Address, Observation, Reach, State};
+use crate::invocation::Invocation;
 use crate::secret::Secret;
 use crate::transport::sftp::askpass::Question;
 
@@ -159,6 +160,8 @@ pub struct Fleet {
     pub tag: Option<String>,
     /// Path of the config, for messages.
     pub config: String,
+    /// How command lines that do the same invoke this program on it.
+    pub invocation: Invocation,
     /// Days until retention removes entries.
     pub retention_days: u32,
     /// Where the memory of each agent is; `host:path` on a host.
@@ -668,7 +671,8 @@ impl Model {
         for problem in problems {
             self.say(Level::Error, preferences::line(problem, ""));
         }
-        self.preferences_error = preferences::summary(problems, "keys");
+        // That verb reads no config.
+        self.preferences_error = preferences::summary(problems, "memory-shepherd keys");
     }
 
     /// Says something that is not worth keeping.

@@ -112,7 +112,7 @@ pub fn summary(problems: &[Diagnostic], all: &str) -> Option<String> {
         many => format!(" and {} more", many - 1),
     };
     let first = line(problems.first()?, &more);
-    Some(format!("{first} (`memory-shepherd {all}` tells all)"))
+    Some(format!("{first} (`{all}` tells all)"))
 }
 
 /// One thing that is wrong, in a line: `console.toml:3: what; what to do`. `more`

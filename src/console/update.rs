@@ -332,7 +332,8 @@ fn answer(model: &mut Model, msg: Msg) -> Vec<Effect> {
                 Level::Error,
                 "the configuration was changed and is wrong; the old one stays in force",
             );
-            model.config_error = preferences::summary(&errors, "config check");
+            model.config_error =
+                preferences::summary(&errors, &model.fleet.invocation.line("config check"));
             Vec::new()
         }
         Msg::ConfigLoaded(fleet, agents, read_only) => {

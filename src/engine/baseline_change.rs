@@ -159,8 +159,8 @@ impl Engine {
     pub fn baseline_change(&self, agent: &Agent) -> BaselineChange {
         let general = &self.config().general;
         let path = general.baseline_dir.join(&agent.baseline);
-        let refusal = Shelf::new(general).load(agent).err();
-        let file = baseline::inspect(general, agent).map(|found| found.bytes);
+        let refusal = Shelf::new(self.config()).load(agent).err();
+        let file = baseline::inspect(self.config(), agent).map(|found| found.bytes);
         let current = file.as_ref().ok().map(|bytes| Digest::of(bytes));
         let seal = Seal::read(&general.baseline_dir).ok().flatten();
         let sealed = seal.and_then(|seal| seal.expected(&agent.baseline));

@@ -305,7 +305,7 @@ impl Subject<'_> {
 impl Engine {
     /// Looks at an agent. Reads its memory only if its stamp changed.
     pub fn observe(&self, agent: &Agent) -> Observation {
-        let shelf = Mutex::new(Shelf::new(&self.config().general));
+        let shelf = Mutex::new(Shelf::new(self.config()));
         let subject = self.subject(agent, &shelf);
         let look = self.look(&subject, false);
         self.seen(subject, look).observation
@@ -335,7 +335,7 @@ impl Engine {
             return Vec::new();
         };
         let transport = self.transport(&first.place);
-        let shelf = Mutex::new(Shelf::new(&self.config().general));
+        let shelf = Mutex::new(Shelf::new(self.config()));
         let subjects = agents.iter().map(|agent| self.subject(agent, &shelf));
         let subjects: Vec<Subject<'_>> = subjects.collect();
         let memories: Vec<&Path> = agents.iter().map(|agent| agent.place.memory()).collect();

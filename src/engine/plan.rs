@@ -334,7 +334,7 @@ impl Engine {
     /// An agent that is not configured.
     pub fn plan_reset(&self, names: &[String], unlocked: bool) -> Result<Plan> {
         self.look_for_sharing();
-        let shelf = Mutex::new(Shelf::new(&self.config().general));
+        let shelf = Mutex::new(Shelf::new(self.config()));
         let agents = unique(names).map(|name| self.agent(name));
         let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
         let plan = |agent| {
@@ -510,7 +510,7 @@ impl Engine {
     /// ledger that cannot be read.
     pub fn plan_undo(&self, target: &UndoTarget, mode: UndoMode, unlocked: bool) -> Result<Plan> {
         let (agents, records) = self.undo_records(target)?;
-        let shelf = Mutex::new(Shelf::new(&self.config().general));
+        let shelf = Mutex::new(Shelf::new(self.config()));
         let plan = |agent| {
             let seen = self.see(agent, &shelf);
             let of_agent = records.of(&agent.name);
@@ -554,9 +554,8 @@ impl Engine {
         let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
         if agents.is_empty() {
             let message = format!("the ledger has no run {run} that changed anything");
-            return Err(
-                Error::new(Kind::User, message).hint("`memory-shepherd log` lists the runs")
-            );
+            let log = self.command_line("log");
+            return Err(Error::new(Kind::User, message).hint(format!("`{log}` lists the runs")));
         }
         Ok((agents, records))
     }

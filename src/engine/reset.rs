@@ -118,7 +118,7 @@ impl Engine {
             undone: Mutex::default(),
             shared: Mutex::new(Shared {
                 trouble: Vec::new(),
-                shelf: Shelf::new(&self.config().general),
+                shelf: Shelf::new(self.config()),
                 drafted: HashSet::new(),
                 lines: Vec::new(),
                 progress,
@@ -271,7 +271,8 @@ impl<'a> Run<'a> {
             let time = time.format("%Y-%m-%d %H:%M:%S");
             notes.push(format!(
                 "record {seq} of the ledger is of {time}, which has not come yet; retention does \
-                 not go by it, and `memory-shepherd doctor` says what to do"
+                 not go by it, and `{}` says what to do",
+                engine.command_line("doctor")
             ));
         }
         notes.iter().for_each(|note| self.say(note));

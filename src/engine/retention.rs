@@ -494,8 +494,10 @@ impl Engine {
             let is_known = entry.as_ref().map(is_known).transpose()?;
             let (Some(entry), Some(true)) = (entry, is_known) else {
                 let message = format!("the archive has no entry {}", typed.display());
-                return Err(Error::new(Kind::User, message)
-                    .hint("`memory-shepherd archive list` names them all"));
+                let list = self.command_line("archive list");
+                return Err(
+                    Error::new(Kind::User, message).hint(format!("`{list}` names them all"))
+                );
             };
             let is_new = match pinned {
                 true => pins.add(&entry),

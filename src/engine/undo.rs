@@ -250,7 +250,10 @@ pub(super) fn source(engine: &Engine, agent: &Agent, records: &AgentRecords) -> 
             event.run
         ),
     )
-    .hint("`memory-shepherd log` names the entry; something changed it"))
+    .hint(format!(
+        "`{}` names the entry; something changed it",
+        engine.command_line("log")
+    )))
 }
 
 /// The memory as it was read, from its entry and the version that it was split by;
@@ -343,7 +346,10 @@ fn kept(engine: &Engine, agent: &Agent, records: &AgentRecords, odd: &Odd) -> Re
             // Earlier versions did not record its name.
             Odd::Directory => refuse(
                 "was kept beside the memory under a name that begins with .shepherd-",
-                "the notes of that run in `memory-shepherd log` name it; move it back by hand",
+                &format!(
+                    "the notes of that run in `{}` name it; move it back by hand",
+                    engine.command_line("log")
+                ),
             ),
             _ => refuse("was described and not kept", ""),
         };

@@ -349,7 +349,7 @@ impl Engine {
             RequireSeal::Never => Ok(false),
             _ => baseline::seal::Seal::read(&general.baseline_dir).map(|seal| seal.is_some()),
         };
-        let mut shelf = Shelf::new(general);
+        let mut shelf = Shelf::new(self.config());
         let mut looked = HashSet::new();
         for agent in &self.config().agents {
             if !looked.insert(&agent.baseline) {

@@ -64,7 +64,7 @@ fn entry(engine: &Engine, agent: &str, written: &Written) -> Result<Page> {
 }
 
 fn inspect(engine: &Engine, agent: &str) -> Result<Inspected> {
-    baseline::inspect(&engine.config().general, engine.agent(agent)?)
+    baseline::inspect(engine.config(), engine.agent(agent)?)
 }
 
 fn look(engine: &Engine, name: &str) -> Result<Edit> {

@@ -5,33 +5,39 @@ use super::{Model, PlanView, Request, ResultView, RunSummary, Stage, Tab};
 use crate::console::command::Command;
 use crate::engine::{Act, UndoMode, UndoTarget};
 
-const PROGRAM: &str = "memory-shepherd";
-
 /// What does the same as a plan, bound to what it showed.
 pub fn of_plan(model: &Model, view: &PlanView) -> String {
     let undo = |what: String, mode: &UndoMode| match mode {
-        UndoMode::Refuse => format!("{PROGRAM} undo {what}"),
-        UndoMode::Append => format!("{PROGRAM} undo {what} --append"),
-        UndoMode::Overwrite => format!("{PROGRAM} undo {what} --overwrite"),
+        UndoMode::Refuse => format!("undo {what}"),
+        UndoMode::Append => format!("undo {what} --append"),
+        UndoMode::Overwrite => format!("undo {what} --overwrite"),
     };
-    match &view.request {
-        Request::Reset(agents) => {
-            format!("{} --plan {}", reset(model, agents), view.plan.hash)
-        }
-        Request::Undo(UndoTarget::Agents(agents), mode) => undo(agents.join(" "), mode),
-        Request::Undo(UndoTarget::Run(run), mode) => undo(format!("--run {run}"), mode),
-        Request::Undo(UndoTarget::Redo(_), mode) => {
-            let run = view.plan.steps.first().and_then(|step| step.undo.as_ref());
-            let run = run.map_or("RUN", |undo| undo.run.as_str());
-            undo(format!("--run {run}"), mode)
-        }
-    }
+    line(
+        model,
+        &match &view.request {
+            Request::Reset(agents) => {
+                format!("{} --plan {}", reset(model, agents), view.plan.hash)
+            }
+            Request::Undo(UndoTarget::Agents(agents), mode) => undo(agents.join(" "), mode),
+            Request::Undo(UndoTarget::Run(run), mode) => undo(format!("--run {run}"), mode),
+            Request::Undo(UndoTarget::Redo(_), mode) => {
+                let run = view.plan.steps.first().and_then(|step| step.undo.as_ref());
+                let run = run.map_or("RUN", |undo| undo.run.as_str());
+                undo(format!("--run {run}"), mode)
+            }
+        },
+    )
+}
+
+/// The command line of a verb with its arguments.
+fn line(model: &Model, verb: &str) -> String {
+    model.fleet.invocation.line(verb)
 }
 
 fn reset(model: &Model, agents: &[String]) -> String {
     match agents.len() == model.rows.len() && agents.len() > 1 {
-        true => format!("{PROGRAM} reset --all"),
-        false => format!("{PROGRAM} reset {}", agents.join(" ")),
+        true => "reset --all".to_string(),
+        false => format!("reset {}", agents.join(" ")),
     }
 }
 
@@ -56,29 +62,33 @@ fn of(model: &Model, run: &str, act: Act, agents: &[String], undoes: Option<&str
     if let Some((_, command)) = own.find(|(known, _)| known == run) {
         return command.clone();
     }
-    match (act, undoes) {
-        (Act::Undo, Some(undone)) => format!("{PROGRAM} undo --run {undone}"),
-        (Act::Undo, None) => format!("{PROGRAM} undo {}", agents.join(" ")),
-        (Act::Reset, _) => reset(model, agents),
-        // Whoever begins a run repairs first.
-        _ => format!("{PROGRAM} log"),
-    }
+    line(
+        model,
+        &match (act, undoes) {
+            (Act::Undo, Some(undone)) => format!("undo --run {undone}"),
+            (Act::Undo, None) => format!("undo {}", agents.join(" ")),
+            (Act::Reset, _) => reset(model, agents),
+            // Whoever begins a run repairs first.
+            _ => "log".to_string(),
+        },
+    )
 }
 
 /// What shows the same as a tab of an agent; none for what no command shows alone.
-pub fn of_tab(tab: Tab, agent: &str) -> Option<String> {
-    match tab {
-        Tab::Diff => Some(format!("{PROGRAM} diff {agent}")),
-        Tab::Baseline => Some(format!("{PROGRAM} diff --baseline {agent}")),
-        Tab::History => Some(format!("{PROGRAM} log {agent}")),
-        Tab::Scratch | Tab::Facts => None,
-    }
+pub fn of_tab(model: &Model, tab: Tab, agent: &str) -> Option<String> {
+    let verb = match tab {
+        Tab::Diff => "diff",
+        Tab::Baseline => "diff --baseline",
+        Tab::History => "log",
+        Tab::Scratch | Tab::Facts => return None,
+    };
+    Some(line(model, &format!("{verb} {agent}")))
 }
 
 /// What does the same as a command of the console where it is now; none for what
 /// is of the screen alone.
 pub fn of_command(model: &Model, command: Command) -> Option<String> {
-    let verb = |verb: &str| Some(format!("{PROGRAM} {verb}"));
+    let verb = |verb: &str| Some(line(model, verb));
     let targets = || model.targets(command);
     match command {
         Command::OpenDiff | Command::GoAgent | Command::CopyDiff => {
@@ -86,7 +96,8 @@ pub fn of_command(model: &Model, command: Command) -> Option<String> {
         }
         Command::PlanReset | Command::Retry => {
             let targets = targets();
-            (!targets.is_empty()).then(|| format!("{} --dry-run", reset(model, &targets)))
+            let reset = format!("{} --dry-run", reset(model, &targets));
+            verb(&reset).filter(|_| !targets.is_empty())
         }
         Command::Confirm | Command::Append | Command::Overwrite => match &model.reset.stage {
             Stage::Plan(view) => Some(of_plan(model, view)),
@@ -95,7 +106,7 @@ pub fn of_command(model: &Model, command: Command) -> Option<String> {
         Command::PlanUndo => match model.undo_target() {
             UndoTarget::Run(run) => verb(&format!("undo --run {run}")),
             UndoTarget::Agents(names) | UndoTarget::Redo(names) => {
-                (!names.is_empty()).then(|| format!("{PROGRAM} undo {}", names.join(" ")))
+                verb(&format!("undo {}", names.join(" "))).filter(|_| !names.is_empty())
             }
         },
         Command::Read => verb(&format!("status {}", model.subject()?)),

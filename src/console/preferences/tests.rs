@@ -197,7 +197,7 @@ fn prefixes_are_told_apart() {
 fn a_line_says_the_first_and_how_many_more() {
     let (_, found) = read("[keys]\nrset = \"F5\"\nundo = \"Spce\"");
     assert_eq!(
-        summary(&found, "keys").unwrap(),
+        summary(&found, "memory-shepherd keys").unwrap(),
         "console.toml:2 and 1 more: there is no command `rset`; did you mean `reset`? \
          (`memory-shepherd keys` tells all)"
     );

@@ -1,15 +1,18 @@
 //! Texts that are handed out, and baselines that are handed in.
 
+use std::path::Path;
+
 use memory_shepherd::archive::{EntryKind, Written};
 use memory_shepherd::baseline::Inspected;
-use memory_shepherd::console::model::{Clip, Edit, Handed, Level, Overlay, Page};
+use memory_shepherd::console::model::{Clip, Edit, Handed, Level, Overlay, Page, Stage};
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{Outcome, Protection, Reach, State};
+use memory_shepherd::engine::{Outcome, Protection, Reach, State, UndoMode};
 use memory_shepherd::error::{Error, Kind};
+use memory_shepherd::invocation::Invocation;
 
 use super::{BASELINE, SECOND, reading, running};
-use crate::console_fleet::{Console, four, host, keys, past, plan, report, run, seen};
+use crate::console_fleet::{Console, four, host, keys, past, plan, report, run, seen, undo};
 
 /// What is copied by these keys.
 #[track_caller]
@@ -41,6 +44,30 @@ fn names_paths_and_digests_are_copied() {
         Err("it is away".to_string()),
     ));
     assert_eq!(console.said(), "nothing was copied: it is away");
+}
+
+#[test]
+fn copied_command_line_names_the_config() {
+    let mut console = four();
+    console.model.fleet.invocation = Invocation::with_config(Path::new("/srv/my fleet.conf"));
+    let wanted = |verb: &str| format!("memory-shepherd {verb} --config '/srv/my fleet.conf'");
+    console.plan("j z", undo(&["bravo"], false, UndoMode::Refuse));
+    assert_eq!(copied(&mut console, "c").text, wanted("undo bravo"));
+    console.press("Esc");
+    console.plan("X", plan(&[("bravo", State::Scratch)]));
+    let Stage::Plan(view) = &console.model.reset.stage else {
+        panic!("no plan");
+    };
+    let reset = format!("reset bravo --plan {}", view.plan.hash);
+    assert_eq!(copied(&mut console, "c").text, wanted(&reset));
+    // A run keeps the command line that it was begun with.
+    console.press("y");
+    console.send(Msg::Ended(Box::new(report(&[(
+        "bravo",
+        Outcome::Ok,
+        None,
+    )]))));
+    assert_eq!(copied(&mut console, "yc").text, wanted(&reset));
 }
 
 #[test]

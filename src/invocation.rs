@@ -1,0 +1,57 @@
+//! Command lines of this program that messages offer for copying. They name the
+//! config, so that they act on the same fleet wherever they are pasted.
+
+use std::path::{Path, PathBuf};
+
+/// How command lines invoke this program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Invocation {
+    config: Option<PathBuf>,
+}
+
+impl Invocation {
+    /// Names `config` in every command line. The default names none, and leaves the
+    /// config to the search.
+    pub fn with_config(config: &Path) -> Invocation {
+        Invocation {
+            config: Some(config.to_path_buf()),
+        }
+    }
+
+    /// The command line that opens the console.
+    pub fn console(&self) -> String {
+        self.naming_config("memory-shepherd".to_string())
+    }
+
+    /// The command line of a verb with its arguments, which are quoted for a shell.
+    pub fn line(&self, verb: &str) -> String {
+        self.naming_config(format!("memory-shepherd {verb}"))
+    }
+
+    fn naming_config(&self, mut line: String) -> String {
+        if let Some(config) = &self.config {
+            line.push_str(" --config ");
+            line.push_str(&shell_words::quote(&config.to_string_lossy()));
+        }
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_names_a_config_quoted_for_the_shell() {
+        let line = |config: &str| Invocation::with_config(Path::new(config)).line("undo a");
+        assert_eq!(
+            line("/srv/a.conf"),
+            "memory-shepherd undo a --config /srv/a.conf"
+        );
+        assert_eq!(
+            line("/srv/it's $HOME.conf"),
+            r"memory-shepherd undo a --config '/srv/it'\''s $HOME.conf'"
+        );
+        assert_eq!(Invocation::default().line("log"), "memory-shepherd log");
+    }
+}
