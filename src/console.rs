@@ -137,6 +137,7 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
         jobs: Jobs::default(),
         overlay: None,
         questions: Vec::new(),
+        given_up: Default::default(),
         prompt: None,
         pending: Pending::default(),
         preferences: Preferences::default(),

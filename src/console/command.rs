@@ -2,7 +2,7 @@
 //! footer, help, palette and the key table of the README come from here.
 
 use super::keymap::Meaning;
-use super::model::{Model, SIDES, Screen, Stage};
+use super::model::{Model, SIDES, Screen, Stage, Tab};
 use crate::engine::Protection;
 
 /// Where a command holds.
@@ -339,18 +339,7 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
                 &format!("a run is in progress; {shows} shows it"),
             )?;
             let targets = model.targets(command);
-            need(!targets.is_empty(), "there is no agent to do it to")?;
-            // One of several is left out of the plan, which says why.
-            let mut cut_off = targets.iter().map(|name| model.cut_off(name));
-            if let Some(Some(why)) = cut_off.next()
-                && cut_off.all(|why| why.is_some())
-            {
-                return Err(match targets.as_slice() {
-                    [one] => format!("{one} cannot be reached: {why}"),
-                    _ => format!("none of these can be reached: {why}"),
-                });
-            }
-            Ok(())
+            need(!targets.is_empty(), "there is no agent to do it to")
         }
         Command::Confirm | Command::Append | Command::Overwrite => match &model.reset.stage {
             Stage::Plan(view) => view.offers(command, model),
@@ -381,6 +370,9 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
         Command::MoreContext | Command::LessContext | Command::Blanks => {
             need(model.agent.is_diff(), &no_diff())
         }
+        Command::Reveal if model.agent.tab == Tab::Facts => {
+            Err("facts are no text of a file, and their whitespace is plain".to_string())
+        }
         Command::Full | Command::Wrap | Command::Reveal => need(!model.agent.is_list(), &no_text()),
         Command::Search if model.screen == Screen::Agent => {
             need(!model.agent.is_list(), &no_text())
@@ -398,15 +390,13 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
         Command::OpenDiff => match model.subject() {
             Some(_) => Ok(()),
             None if model.has_plan() => Err("the plan is still being made".to_string()),
-            None => Err("there is no agent under the cursor".to_string()),
+            None => Err(model.why_no_subject()),
         },
         Command::GoAgent | Command::Mark | Command::MarkRange => {
             need(model.cursor.is_some(), "there is no agent under the cursor")
         }
         Command::EditBaseline => {
-            let agent = model
-                .subject()
-                .ok_or("there is no agent under the cursor")?;
+            let agent = model.subject().ok_or_else(|| model.why_no_subject())?;
             let seen = model.row(agent).and_then(|row| row.best());
             let protected = seen.is_some_and(|seen| seen.protect == Protection::ReadOnly);
             need(
@@ -433,10 +423,7 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
         | Command::CopyAll
         | Command::CopyCommand
         | Command::CopyPlan => model.clip(command).map(drop),
-        Command::CopyDiff => need(
-            model.subject().is_some(),
-            "there is no agent under the cursor",
-        ),
+        Command::CopyDiff => need(model.subject().is_some(), &model.why_no_subject()),
         Command::Page if model.screen == Screen::Agent => {
             need(!model.agent.pane().lines.is_empty(), "there is no text yet")
         }

@@ -110,6 +110,8 @@ pub struct Model {
     pub overlay: Option<Overlay>,
     /// What hosts ask, the oldest first.
     pub questions: Vec<Question>,
+    /// Ignores keys behind one that gave a question up.
+    pub given_up: KeyGuard,
     /// A line that is being typed.
     pub prompt: Option<Prompt>,
     /// Keys of a sequence that is not complete.
@@ -683,6 +685,7 @@ impl Model {
             time: self.now.wall,
             count: 1,
             number: 0,
+            run: None,
         });
         self.dirty = true;
     }
@@ -696,6 +699,7 @@ impl Model {
             time: self.now.wall,
             count: 1,
             number: last + 1,
+            run: None,
         };
         let mut count = 1;
         let mut add = |log: &mut LogScreen| match log.messages.front_mut() {

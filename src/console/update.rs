@@ -285,7 +285,7 @@ fn answer(model: &mut Model, msg: Msg) -> Vec<Effect> {
             {
                 model.say(Level::Warn, text);
             }
-            model.log.change(|log| log.runs = runs);
+            model.log.take_runs(runs);
             model.ledger_error = None;
             model.follow_trends();
             agent::history(model)
@@ -507,6 +507,9 @@ fn ended(model: &mut Model, report: &Report) -> Vec<Effect> {
         },
         done,
     );
+    if let Some(message) = model.log.messages.front_mut() {
+        message.run = Some(result.run.clone());
+    }
     let names = result.lines.iter().map(|line| line.agent.clone()).collect();
     if let Some((run, _)) = model.log.commands.front_mut().filter(|it| it.0.is_empty()) {
         run.clone_from(&result.run);

@@ -38,6 +38,8 @@ pub struct BaselineChange {
     pub owner: Option<FileOwner>,
     /// Why resets refuse it, if they do.
     pub refused: Option<String>,
+    /// What to do about that.
+    pub advice: Option<String>,
     /// What it is compared with; none where no bytes of a version are kept.
     pub known: Option<KnownVersion>,
     /// The digest in the seal, where the file is another version and the bytes of that
@@ -105,6 +107,7 @@ impl BaselineChange {
             Some(_) => format!("without the seal the next reset would give it to: {agents}"),
             None => format!("the next reset gives it to: {agents}"),
         });
+        notes.extend(self.advice.clone());
         notes
     }
 }
@@ -187,7 +190,9 @@ impl Engine {
         BaselineChange {
             owner: FileOwner::of(&path, self.clock().now()),
             file,
-            refused: refusal.map(|refusal| refusal.error().to_string()),
+            refused: refusal.as_ref().map(|it| it.error().to_string()),
+            // The first of several leads to what is shown here.
+            advice: refusal.and_then(|it| it.error().hints().last().cloned()),
             unkept: differs.filter(|_| !is_known),
             known,
             agents: users.into_iter().map(|it| it.name.clone()).collect(),

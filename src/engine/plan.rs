@@ -137,6 +137,16 @@ pub enum UndoTarget {
     Run(String),
 }
 
+impl UndoTarget {
+    /// Why an agent without a matching record is skipped.
+    fn nothing(&self) -> &'static str {
+        match self {
+            UndoTarget::Redo(_) => "there is no undo to take back",
+            UndoTarget::Agents(_) | UndoTarget::Run(_) => "the ledger has nothing to undo",
+        }
+    }
+}
+
 /// One agent of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
@@ -494,8 +504,7 @@ impl Engine {
             added: boundary.map_or(0, |boundary| boundary.added),
             removed: boundary.map_or(0, |boundary| boundary.removed),
             new_size: 0,
-            typed: !intact && action != Action::Create
-                || seen.observation.protect == Protection::Typed,
+            typed: !seen.observation.is_intact() || seen.observation.protect == Protection::Typed,
             protect: agent.protect.into(),
             notes,
             weaker,
@@ -514,7 +523,10 @@ impl Engine {
         let plan = |agent| {
             let seen = self.see(agent, &shelf);
             let of_agent = records.of(&agent.name);
-            let step = self.undo_step(agent, &seen, of_agent, mode, unlocked);
+            let step = match of_agent {
+                Some(records) => self.undo_step(agent, &seen, records, mode, unlocked),
+                None => Err(Error::new(Kind::Conflict, target.nothing())),
+            };
             let step = step.map(|mut step| {
                 let passed_over = of_agent.and_then(|it| it.passed_over.as_ref());
                 if let (UndoTarget::Agents(_), Some(run)) = (target, passed_over) {
@@ -564,16 +576,12 @@ impl Engine {
         &self,
         agent: &Agent,
         seen: &Seen,
-        records: Option<&AgentRecords>,
+        records: &AgentRecords,
         mode: UndoMode,
         unlocked: bool,
     ) -> Result<Step> {
-        let refuse = |why: &str| Err(Error::new(Kind::Conflict, why));
-        let Some(records) = records else {
-            return refuse("the ledger has nothing to undo");
-        };
         if seen.observation.protect == Protection::ReadOnly && !unlocked {
-            return refuse(READ_ONLY);
+            return Err(Error::new(Kind::Conflict, READ_ONLY));
         }
         if let Some(block) = seen
             .observation
@@ -605,9 +613,7 @@ impl Engine {
             (_, Standing::File { size, .. }) => step.new_size = size,
             _ => step.action = Action::Remove,
         }
-        // Undo goes by what it puts back, not by what it finds.
-        step.typed = seen.observation.protect == Protection::Typed
-            || (written_since && mode == UndoMode::Overwrite);
+        step.typed |= written_since && mode == UndoMode::Overwrite;
         if written_since && mode == UndoMode::Refuse {
             step.notes.push("the agent has written since".to_string());
         }

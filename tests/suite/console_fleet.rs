@@ -361,6 +361,11 @@ pub fn tampered(name: &str) -> BaselineChange {
             changed: ago(65),
         }),
         refused: Some("the baseline does not match the seal".to_string()),
+        advice: Some(
+            "a change that is not yours: put your own copy back; one that is: cd \
+             /etc/memory-shepherd/baselines && sha256sum -- *.md > .checksums"
+                .to_string(),
+        ),
         known: Some(known),
         unkept: None,
         agents: vec![name.to_string(), format!("{name}-eu")],

@@ -263,3 +263,16 @@ fn directory_is_put_back_after_a_crash_at_any_point() {
     assert!(crashed > 5, "{crashed}");
     println!("{crashed} points");
 }
+
+/// Taking the undo back displaces the directory again, as the reset did.
+#[test]
+fn redo_that_displaces_a_directory_is_typed() {
+    let (world, _) = displaced();
+    let is_typed = |target| {
+        let plan = world.engine().plan_undo(&target, UndoMode::Refuse, false);
+        plan.unwrap().steps[0].typed
+    };
+    assert!(!is_typed(UndoTarget::Agents(scout().to_vec())));
+    world.undo("scout", UndoMode::Refuse).ok();
+    assert!(is_typed(UndoTarget::Redo(scout().to_vec())));
+}

@@ -269,6 +269,21 @@ fn what_was_odd_cannot_come_back_and_says_so() {
 }
 
 #[test]
+fn redo_without_an_undo_says_that_there_is_none() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- old\n");
+    world.reset().ok();
+    let why = |target| {
+        let plan = world.engine().plan_undo(&target, UndoMode::Refuse, false);
+        plan.unwrap().skipped.pop().map(|skipped| skipped.why)
+    };
+    let names = || vec!["scout".to_string()];
+    let none = "there is no undo to take back";
+    assert_eq!(why(UndoTarget::Redo(names())).as_deref(), Some(none));
+    assert_eq!(why(UndoTarget::Agents(names())), None);
+}
+
+#[test]
 fn an_undo_needs_no_good_baseline() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- old\n");

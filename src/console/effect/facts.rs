@@ -104,8 +104,9 @@ fn state(seen: &Observation, alone: bool) -> Vec<Fact> {
     facts.push(plain(
         "protection",
         match seen.protect {
-            Protection::None if !alone && is_changed(seen) => {
-                "none, but its rules changed: a plan of it is confirmed by typing"
+            Protection::None if seen.block.is_some() => "none",
+            Protection::None if !alone && !seen.is_intact() => {
+                "none, but its rules are not intact: a plan of it is confirmed by typing"
             }
             Protection::None => "none: one key confirms a plan of this agent alone",
             Protection::Typed => "typed: every plan that touches it is confirmed by typing",
@@ -113,12 +114,6 @@ fn state(seen: &Observation, alone: bool) -> Vec<Fact> {
         },
     ));
     facts
-}
-
-/// Whether there is a file that does not begin as a baseline does.
-fn is_changed(seen: &Observation) -> bool {
-    let content = seen.content.as_ref();
-    content.is_some_and(|content| content.boundary.is_none_or(|it| it.drifted()))
 }
 
 /// What the system says of a memory of this machine.

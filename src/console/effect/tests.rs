@@ -226,15 +226,28 @@ fn facts_say_how_a_plan_is_confirmed() {
         (format!("{BASELINE}- a note\n"), "none: one key confirms"),
         (
             BASELINE.replace("kind", "quick"),
-            "none, but its rules changed: a plan of it is confirmed by typing",
+            "none, but its rules are not intact: a plan of it is confirmed by typing",
         ),
-        ("no boundary\n".to_string(), "none, but its rules changed"),
+        ("no boundary\n".to_string(), "none, but its rules are not"),
     ] {
         let root = tempfile::tempdir().unwrap();
         let engine = engine_with(root.path(), &memory);
         let told = fact(&engine, "protection");
         assert!(told.starts_with(said), "{memory}: {told}");
     }
+}
+
+#[test]
+fn facts_of_a_directory_say_what_its_plan_asks_for() {
+    let root = tempfile::tempdir().unwrap();
+    let engine = engine_with(root.path(), BASELINE);
+    let memory = engine.agent("a").unwrap().place.memory().to_path_buf();
+    std::fs::remove_file(&memory).unwrap();
+    std::fs::create_dir(&memory).unwrap();
+    let plan = engine.plan_reset(&["a".to_string()], false).unwrap();
+    assert!(plan.steps[0].typed);
+    let told = fact(&engine, "protection");
+    assert!(told.ends_with("is confirmed by typing"), "{told}");
 }
 
 #[test]

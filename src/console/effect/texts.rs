@@ -28,6 +28,10 @@ const CONTEXT: usize = 3;
 /// Bytes of the copies that are kept, in memory alone.
 const COPIES: usize = 4 << 20;
 
+/// Why nothing is shown of a memory that was read before.
+const NO_COPY: &str =
+    "; there is no copy of its text: the console keeps those that it has shown since it started";
+
 /// Those who prepare texts. They end when this is dropped.
 pub(super) struct Preparers {
     engine: Arc<Engine>,
@@ -197,6 +201,10 @@ impl Preparer {
             {
                 copied = Some(copy.observation.read);
                 detail = copy;
+            } else if self.engine.contact(host).reach.is_trouble()
+                && let Some(why) = &mut detail.error
+            {
+                why.push_str(NO_COPY);
             }
         }
         let change = self.engine.baseline_change(agent);

@@ -227,6 +227,16 @@ impl AgentScreen {
         self.tab == Tab::History && self.history.opened.is_none()
     }
 
+    /// Whether the tab shows a text of a file, and no list or facts about it.
+    pub fn is_text(&self) -> bool {
+        !self.is_list() && self.tab != Tab::Facts
+    }
+
+    /// Whether whitespace has marks: that of files alone.
+    pub fn has_whitespace_marks(&self) -> bool {
+        self.reveal && self.is_text()
+    }
+
     /// Shows panes as it is set, on a screen of so many columns.
     pub fn arrange(&mut self, columns: u16) {
         let by = Arrangement {
@@ -314,7 +324,7 @@ impl Model {
     pub fn look(&self) -> Look {
         Look {
             wrap: self.agent.wrap,
-            reveal: self.agent.reveal,
+            reveal: self.agent.has_whitespace_marks(),
             prose: matches!(self.agent.tab, Tab::Scratch | Tab::Facts),
             word_marks: self.word_marks,
             half: self.middle().saturating_sub(GUTTER_SIDE).max(1),

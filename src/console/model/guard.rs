@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use super::{Model, Overlay, Screen, Stage};
+use super::{Level, Model, Overlay, Screen, Stage};
+use crate::console::keymap::{Code, Key};
 
 /// How long no key may come before keys count again.
 pub const GUARD_TIME: Duration = Duration::from_millis(400);
@@ -59,6 +60,15 @@ impl KeyGuard {
 }
 
 impl Model {
+    /// Says that a question was given up by a key. One that was meant for something else
+    /// is followed by more of that, which the guard ignores.
+    pub fn give_up_question(&mut self, key: Key, what: &str) {
+        if key.code != Code::Esc && key.typed() != Some('n') {
+            self.given_up = KeyGuard::new(self.now.since);
+        }
+        self.say(Level::Info, what);
+    }
+
     /// Whether a plan is on the screen, or is being made for it.
     pub fn has_plan(&self) -> bool {
         let is_plan = matches!(self.reset.stage, Stage::Plan(_) | Stage::Planning(_));

@@ -130,12 +130,25 @@ impl Model {
         }
     }
 
+    /// Why a key is about no agent where the cursor is.
+    pub fn why_no_subject(&self) -> String {
+        let open = self.key(Command::Open);
+        let row = self.log.rows().get(self.log.cursor).copied();
+        match row.filter(|_| self.screen == Screen::Log) {
+            Some(LogRow::Message(_)) => "the row is a note, not a run of an agent".to_string(),
+            Some(LogRow::Run(run)) if run.events.len() > 1 => {
+                format!("the run is of several agents; {open} shows them")
+            }
+            _ => "there is no agent under the cursor".to_string(),
+        }
+    }
+
     /// The text that a command copies.
     ///
     /// # Errors
     /// Why there is none.
     pub fn clip(&self, command: Command) -> Result<Clip, String> {
-        let agent = || self.subject().ok_or("there is no agent under the cursor");
+        let agent = || self.subject().ok_or_else(|| self.why_no_subject());
         let none = || "there is nothing to copy".to_string();
         match command {
             Command::CopyName => {
@@ -274,7 +287,7 @@ impl Model {
         match (self.screen, &self.reset.stage) {
             (Screen::Reset, Stage::Result(view)) => match view.lines.get(self.reset.cursor) {
                 Some(line) => of(&line.agent, line.entry.as_ref()),
-                None => Err("there is no agent under the cursor".to_string()),
+                None => Err(self.why_no_subject()),
             },
             (Screen::Log, _) => match self.log.rows().get(self.log.cursor) {
                 Some(LogRow::Run(run)) => match run.events.as_slice() {

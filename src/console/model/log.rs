@@ -1,6 +1,6 @@
 //! What happened: runs of the ledger, and what was said.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 use chrono::{DateTime, FixedOffset};
 
@@ -90,6 +90,19 @@ impl RunSummary {
         changed.filter(stands).map(|event| event.agent.as_str())
     }
 
+    /// Agents whose memory this run put back, and which no later run changed, except one
+    /// that was undone: where the undo can be taken back. `later` holds the agents that a
+    /// later run decided about, and takes those that this one does.
+    fn redoable<'a>(&'a self, later: &mut HashSet<&'a str>) -> Vec<&'a str> {
+        let changed = self.events.iter().filter(|event| event.changed());
+        // What was taken back, and what took it back, leave the decision to older runs.
+        let stands = changed.filter(|it| !self.redo && !self.undone.contains(&it.agent));
+        let mut last: Vec<&Event> = stands.collect();
+        last.retain(|event| later.insert(&event.agent));
+        let undos = last.into_iter().filter(|event| event.act == Act::Undo);
+        undos.map(|event| event.agent.as_str()).collect()
+    }
+
     /// The run as a result.
     pub fn result(&self) -> ResultView {
         let line = |event: &Event| ResultLine {
@@ -128,6 +141,25 @@ impl LogScreen {
         let mut rows: Vec<LogRow<'_>> = runs.chain(messages).collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.time()));
         rows
+    }
+
+    /// Runs of which an undo can be taken back, the youngest first, each with the agents.
+    pub fn redoable(&self) -> impl Iterator<Item = (&RunSummary, Vec<&str>)> {
+        let mut later = HashSet::new();
+        let runs = self.runs.iter();
+        let runs = runs.map(move |run| (run, run.redoable(&mut later)));
+        runs.filter(|(_, agents)| !agents.is_empty())
+    }
+
+    /// Takes the runs of the ledger. A run of this session is in it from then on, so what
+    /// was said of its end goes.
+    pub fn take_runs(&mut self, runs: Vec<RunSummary>) {
+        self.change(|log| {
+            let is_recorded = |id: &String| runs.iter().any(|run| run.run == *id);
+            let messages = &mut log.messages;
+            messages.retain(|message| !message.run.as_ref().is_some_and(is_recorded));
+            log.runs = runs;
+        });
     }
 
     /// Changes what is in it. The cursor stays on its row, wherever that goes.
@@ -274,4 +306,6 @@ pub struct Message {
     pub count: usize,
     /// Which one it is of all that were said.
     pub number: u64,
+    /// The run whose end it tells of.
+    pub run: Option<String>,
 }

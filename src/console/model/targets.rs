@@ -20,6 +20,10 @@ impl Model {
                     agents.map(str::to_string).collect()
                 }
             },
+            _ if command == Command::PlanRedo => match self.last_redoable() {
+                Some((_, agents)) => agents,
+                None => self.marked_or_current(),
+            },
             _ => self.marked_or_current(),
         }
     }
@@ -45,6 +49,24 @@ impl Model {
     pub fn last_undoable(&self) -> Option<&RunSummary> {
         let mut runs = self.log.runs.iter();
         runs.find(|run| run.undoable().next().is_some())
+    }
+
+    /// The last undo and its agents, where none of the marked agents, or of the one under
+    /// the cursor, has an undo that can be taken back.
+    pub fn last_redoable(&self) -> Option<(&RunSummary, Vec<String>)> {
+        if self.screen == Screen::Agent {
+            return None;
+        }
+        let wanted = self.marked_or_current();
+        let mut last = None;
+        for (run, agents) in self.log.redoable() {
+            if agents.iter().any(|it| wanted.iter().any(|name| name == it)) {
+                return None;
+            }
+            last.get_or_insert((run, agents));
+        }
+        let (run, agents) = last?;
+        Some((run, agents.into_iter().map(str::to_string).collect()))
     }
 
     /// Whether an agent has a reset that can be undone, as far as is known here.

@@ -68,7 +68,9 @@ fn rows_of(line: &Line, raw: &[u8], width: usize, look: Look) -> Vec<Vec<Span>> 
     let shown = |span: &Span| !span.mark && raw.starts_with(span.text.as_bytes());
     let plain = matches!(spans.as_slice(), [span] if shown(span));
     let width = width.max(1);
-    let mut rows = if look.wrap && line.kind != Kind::Separator {
+    // What the program says is never cut: it may be a command line to be copied.
+    let wraps = look.wrap || line.kind == Kind::Note;
+    let mut rows = if wraps && line.kind != Kind::Separator {
         wrap(spans, width)
     } else {
         vec![cut(spans, width)]

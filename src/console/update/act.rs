@@ -8,8 +8,8 @@ use crate::console::chooser;
 use crate::console::command::{self, Command};
 use crate::console::keymap::{Code, Key};
 use crate::console::model::{
-    Chooser, Level, LogRow, Model, Overlay, Pending, Prompt, Request, RunView, Screen, Sort, Stage,
-    Tab, twin,
+    Chooser, Level, LogRow, Model, Overlay, Pending, Prompt, Request, RunSummary, RunView, Screen,
+    Sort, Stage, Tab, twin,
 };
 use crate::engine::{State, UndoMode, UndoTarget};
 
@@ -76,7 +76,8 @@ pub(super) fn report_hits(model: &mut Model) {
                 format!("{hits} hits; {} go on", keys.join(" and "))
             }
         };
-        model.say(Level::Info, text);
+        // In the log it would be one more row to find.
+        model.hint(&text);
     }
 }
 
@@ -214,6 +215,7 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
         Command::PreviousHunk => hunk(model, false),
         Command::Filter => {
             model.prompt = Some(Prompt::Filter(model.filter.clone()));
+            filter_by(model, String::new());
         }
         Command::Mark => return mark(model),
         Command::MarkRange => mark_range(model),
@@ -253,8 +255,7 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
             return plan_undo(model);
         }
         Command::PlanRedo => {
-            let target = UndoTarget::Redo(model.targets(command));
-            return ask_for_plan(model, Request::Undo(target, UndoMode::Refuse), false);
+            return plan_redo(model);
         }
         Command::Confirm => return run_plan(model),
         Command::Append => return undo_with(model, UndoMode::Append),
@@ -306,9 +307,7 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
 fn plan_undo(model: &mut Model) -> Vec<Effect> {
     let target = model.undo_target();
     if let (UndoTarget::Run(run), Screen::Fleet) = (&target, model.screen) {
-        let time = model.last_undoable().map(|run| run.time);
-        let time = time.filter(|time| time.date_naive() == model.now.wall.date_naive());
-        let time = time.map_or_else(String::new, |time| time.format(" of %H:%M").to_string());
+        let time = of_time(model, model.last_undoable());
         let what = "no marked agent has a reset to undo";
         model.say(
             Level::Info,
@@ -316,6 +315,25 @@ fn plan_undo(model: &mut Model) -> Vec<Effect> {
         );
     }
     ask_for_plan(model, Request::Undo(target, UndoMode::Refuse), false)
+}
+
+/// Asks for the plan that takes an undo back, and names the run where it is not of what
+/// is marked or under the cursor.
+fn plan_redo(model: &mut Model) -> Vec<Effect> {
+    let target = UndoTarget::Redo(model.targets(Command::PlanRedo));
+    if let Some((run, _)) = model.last_redoable() {
+        let (id, time) = (&run.run, of_time(model, Some(run)));
+        let text = format!("there is no undo to take back here; this is the last one, {id}{time}");
+        model.say(Level::Info, text);
+    }
+    ask_for_plan(model, Request::Undo(target, UndoMode::Refuse), false)
+}
+
+/// ` of 09:00`, for a run of today.
+fn of_time(model: &Model, run: Option<&RunSummary>) -> String {
+    let time = run.map(|run| run.time);
+    let time = time.filter(|time| time.date_naive() == model.now.wall.date_naive());
+    time.map_or_else(String::new, |time| time.format(" of %H:%M").to_string())
 }
 
 /// Where one is led back to from a plan that was asked for here, or a result that was
@@ -529,7 +547,7 @@ pub(super) fn neighbour(model: &mut Model, by: isize) -> Vec<Effect> {
     match model.order.get(next).cloned() {
         Some(name) if name != model.agent.name => open_agent(model, name),
         _ => {
-            model.say(Level::Info, "there is no further agent");
+            model.hint("there is no further agent");
             Vec::new()
         }
     }
@@ -545,7 +563,7 @@ pub(super) fn next_hit(model: &mut Model, forward: bool) {
     match model.screen {
         Screen::Log if model.log.query.is_empty() => {
             let key = model.key(Command::Search);
-            model.say(Level::Info, format!("{key} searches"));
+            model.hint(&format!("{key} searches"));
         }
         Screen::Log => go_to_log_hit(model, forward, false),
         _ if model.agent.pane().query.is_empty() => hunk(model, forward),

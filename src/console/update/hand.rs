@@ -139,7 +139,7 @@ pub(super) fn seal_key(
     match key.typed() {
         Some('y') => vec![Effect::Edit(Box::new(question.edit))],
         _ => {
-            model.say(Level::Info, "the baseline was left alone");
+            model.give_up_question(key, "the baseline was left alone");
             Vec::new()
         }
     }

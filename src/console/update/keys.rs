@@ -146,6 +146,10 @@ pub(super) fn key_came(model: &mut Model, key: Key) -> Vec<Effect> {
     if model.prompt.is_some() {
         return prompt_key(model, key);
     }
+    if model.given_up.ignores(model.now.since) {
+        model.hint("keys typed right behind an answer are ignored: pause for half a second");
+        return Vec::new();
+    }
     if let Some(last) = model.reset.held.take()
         && key.typed() == Some(CONFIRM)
         && model.now.since < last + HELD
@@ -250,6 +254,7 @@ pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
                 // What was skipped as protected may be part of the plan now.
                 return plan_again(model);
             }
+            model.give_up_question(key, "read-only stays on");
             return Vec::new();
         }
         Overlay::Help(chooser) => (true, chooser),
@@ -350,12 +355,9 @@ fn choose(model: &mut Model, item: Item) -> Vec<Effect> {
 
 pub(super) fn prompt_key(model: &mut Model, key: Key) -> Vec<Effect> {
     match (key.code, key.typed()) {
+        (Code::Up, _) => recall(model),
         (Code::Esc, _) => {
-            let old = match &model.prompt {
-                Some(Prompt::Filter(old) | Prompt::Search(old)) => old.clone(),
-                None => String::new(),
-            };
-            let effects = edit_prompt(model, |line| line.clone_from(&old));
+            let effects = recall(model);
             model.prompt = None;
             model.dirty = true;
             effects
@@ -377,6 +379,15 @@ pub(super) fn prompt_key(model: &mut Model, key: Key) -> Vec<Effect> {
         (Code::Char('u'), _) if key.ctrl => edit_prompt(model, String::clear),
         _ => Vec::new(),
     }
+}
+
+/// Brings back what was filtered by, or searched for, before.
+fn recall(model: &mut Model) -> Vec<Effect> {
+    let old = match &model.prompt {
+        Some(Prompt::Filter(old) | Prompt::Search(old)) => old.clone(),
+        None => String::new(),
+    };
+    edit_prompt(model, |line| line.clone_from(&old))
 }
 
 /// Changes the line that is being typed, and shows at once what it means.

@@ -52,13 +52,9 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     };
     match agent.tab {
         Tab::History => history::about(model, canvas, bottom + 1),
-        tab => {
+        _ => {
             let room = usize::from(canvas.width().saturating_sub(x + 1));
-            // Of a baseline that is refused it is told what to do about that.
-            let block = seen.and_then(|seen| seen.block.as_ref());
-            let hint = block.and_then(|block| block.hints.last());
-            let hint = hint.filter(|_| tab == Tab::Baseline);
-            let findings = hint.unwrap_or(&agent.findings);
+            let findings = &agent.findings;
             match untrusted::line(findings).width() > room {
                 true => canvas.put(x, bottom + 1, &fit(findings, room), Role::Text),
                 false => canvas.foreign(x, bottom + 1, findings.as_bytes(), Role::Text),
@@ -274,7 +270,7 @@ fn how(model: &Model) -> Vec<String> {
         });
     }
     how.push(format!("wrap: {}", on(agent.wrap)));
-    if agent.reveal {
+    if agent.has_whitespace_marks() {
         how.push("invisibles: on".to_string());
     }
     how

@@ -434,10 +434,12 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         text.push_str(&format!(": {trouble}"));
     }
     if !seen.why.is_empty() {
-        let why = trouble.as_ref().is_none_or(|it| it.reason != seen.why);
+        // The trouble was said already.
+        let is_said = |why: &str| trouble.as_ref().is_some_and(|it| why.contains(&it.reason));
+        let whys: Vec<&str> = seen.why.split("; ").filter(|why| !is_said(why)).collect();
         let gap = if trouble.is_some() { " - " } else { ": " };
-        if why && (trouble.is_none() || tall) {
-            text.push_str(&format!("{gap}{}", seen.why));
+        if !whys.is_empty() && (trouble.is_none() || tall) {
+            text.push_str(&format!("{gap}{}", whys.join("; ")));
         }
     } else if let Some(content) = &seen.content {
         let lines = count(content.scratch_lines, "scratch line");
@@ -516,7 +518,14 @@ fn next_step(model: &Model, row: &Row, seen: &Observation) -> String {
             let read = key(Command::Read);
             format!("The host did not answer; {known}. {read} tries it now.")
         }
-        State::Error => "Nothing was changed.".to_string(),
+        // What could be done about the cause is a hint, which comes instead of this.
+        State::Error if seen.block.is_some() => {
+            let read = key(Command::Read);
+            format!("Resets are refused until that is corrected; {read} reads it again.")
+        }
+        State::Error => {
+            format!("{plan} plans a reset, and says what becomes of what stands there.")
+        }
         State::Missing => format!("{plan} plans to create it from the baseline."),
         State::Oversize => {
             format!("{plan} plans a reset that archives its notes, {diff} shows the diff.")

@@ -77,20 +77,21 @@ fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     let lines: u64 = plan.steps.iter().map(|step| step.scratch_lines).sum();
     let bytes: u64 = plan.steps.iter().map(|step| step.archive_bytes).sum();
     let agents = count(plan.steps.len() as u64, "agent");
-    let text = match wide {
-        true => format!(
-            "{agents}  would archive {} ({})",
-            count(lines, "line"),
-            match bytes {
-                ..1024 => format!("{bytes} B"),
-                _ => size(bytes),
-            }
-        ),
-        false => format!("{agents}, archive {}", count(lines, "line")),
+    let lines = count(lines, "line");
+    let bytes = match bytes {
+        ..1024 => format!("{bytes} B"),
+        _ => size(bytes),
     };
     let done = "nothing done yet";
     let room = usize::from(canvas.width().saturating_sub(x)).saturating_sub(done.len() + 1);
-    canvas.put(x, 0, &clip(&text, room), Role::Text);
+    // What is archived of each stands in its row.
+    let texts = [
+        format!("{agents}  would archive {lines} ({bytes})"),
+        format!("{agents}, archive {lines}"),
+    ];
+    let shorter = if wide { &texts[..] } else { &texts[1..] };
+    let text = shorter.iter().find(|text| text.width() <= room);
+    canvas.put(x, 0, &clip(text.unwrap_or(&agents), room), Role::Text);
     canvas.put_right(canvas.width(), 0, done, Role::Good);
     canvas.rule(1);
     let columns = Columns::new(plan, canvas.width());
@@ -356,7 +357,7 @@ fn confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16)
         Form::Nothing => {
             canvas.put(1, y, "Nothing to run. Esc leaves.", Role::Text);
         }
-        Form::Key | Form::Typed(_) if model.read_only.forced => {
+        Form::Key | Form::Typed(_) | Form::Choice if model.read_only.forced => {
             let why = "Started with --read-only: nothing can be run. Esc leaves.";
             canvas.put(1, y, why, Role::Warn);
         }
@@ -364,15 +365,32 @@ fn confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16)
             let x = unlock(model, canvas, y);
             let x = canvas.put(x, y, "Press ", Role::Text);
             let x = canvas.put(x, y, "y", Role::Key);
-            let text = format!(" to {verb}, Esc to leave.   (Enter alone does nothing)");
-            canvas.put(x, y, &text, Role::Text);
+            let x = canvas.put(x, y, &format!(" to {verb}, Esc to leave."), Role::Text);
+            let more = "   (Enter alone does nothing)";
+            if more.len() <= usize::from(canvas.width().saturating_sub(x)) {
+                canvas.put(x, y, more, Role::Text);
+            }
         }
         Form::Choice => {
-            let x = canvas.put(1, y, "Written to since:  ", Role::Warn);
-            let x = canvas.put(x, y, &model.key(Command::Append), Role::Key);
-            let x = canvas.put(x, y, " appends its new notes below,  ", Role::Text);
-            let x = canvas.put(x, y, &model.key(Command::Overwrite), Role::Key);
-            canvas.put(x, y, " archives them, overwrites", Role::Text);
+            let x = unlock(model, canvas, y);
+            let x = canvas.put(x, y, "Written to since:  ", Role::Warn);
+            let keys = [Command::Append, Command::Overwrite].map(|it| model.key(it));
+            let whole = [
+                " appends its new notes below,  ",
+                " archives them, overwrites",
+            ];
+            let short = [" appends,  ", " overwrites"];
+            let length: usize = keys.iter().map(|key| key.width()).sum();
+            let fits = |texts: &[&str; 2]| {
+                let text: usize = texts.iter().map(|text| text.len()).sum();
+                usize::from(x) + length + text <= usize::from(canvas.width())
+            };
+            let texts = if fits(&whole) { whole } else { short };
+            let mut x = x;
+            for (key, text) in keys.iter().zip(texts) {
+                x = canvas.put(x, y, key, Role::Key);
+                x = canvas.put(x, y, text, Role::Text);
+            }
         }
         Form::Typed(word) => {
             let x = unlock(model, canvas, y);

@@ -150,7 +150,11 @@ fn d_shows_the_diff_whatever_was_shown_last() {
     )])));
     console.press("7 d");
     assert_eq!(console.model.screen, Screen::Log);
-    assert!(console.said().contains("no agent"), "{}", console.said());
+    assert!(
+        console.said().contains("several agents; Enter"),
+        "{}",
+        console.said()
+    );
 }
 
 #[test]

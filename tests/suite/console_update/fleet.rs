@@ -168,7 +168,10 @@ fn a_filter_that_is_taken_back_is_the_one_before() {
         (console.model.filter.as_str(), order(&console.model)),
         ("bravo", vec!["bravo"])
     );
-    console.press("/ x Backspace Backspace");
+    // A new one begins empty, and the one before can be recalled.
+    console.press("/ d");
+    assert_eq!(console.model.filter, "d");
+    console.press("Up Backspace");
     assert_eq!(console.model.filter, "brav");
     console.press("^u");
     assert_eq!(console.model.filter, "");

@@ -2,7 +2,7 @@
 
 use memory_shepherd::console::command::{Command, enabled};
 use memory_shepherd::console::keymap::Keymap;
-use memory_shepherd::console::model::{self, GUARD_TIME, Level, Screen};
+use memory_shepherd::console::model::{self, Form, GUARD_TIME, Level, Screen};
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::{HostStatus, Reach, Setting, State};
 use memory_shepherd::error::{Error, Kind};
@@ -10,7 +10,7 @@ use memory_shepherd::transport::sftp::askpass;
 use memory_shepherd::transport::{Cause, TransportError};
 
 use super::{BASELINE, MEMORY, MINUTE, SECOND, dirties, order};
-use crate::console_fleet::{Console, ago, fleet, four, host, passphrase, plan, seen};
+use crate::console_fleet::{Console, ago, fleet, four, host, passphrase, plan, seen, skipped};
 
 /// Two agents here, two on `box`, one on `far`.
 fn spread(reach: Reach) -> Console {
@@ -132,46 +132,21 @@ fn a_host_of_the_config_before_is_ignored() {
 }
 
 #[test]
-fn what_cannot_be_reached_is_neither_reset_nor_undone_and_says_why() {
-    for (reach, why) in [
-        (Reach::Away, "No route to host; next try 1m"),
-        (Reach::HostKey, "another host key; next try 1m"),
-        (Reach::Refused, "Permission denied (publickey); next try 1m"),
-    ] {
+fn plan_of_an_unreachable_agent_skips_it_and_says_why() {
+    for reach in [Reach::Away, Reach::HostKey, Reach::Refused] {
         let mut console = spread(reach);
         console.press("/");
         console.type_line("delta");
         console.press("Enter");
-        for (key, id) in [("X", "reset"), ("z", "undo"), ("Z", "redo")] {
-            assert!(console.press(key).is_empty());
-            assert_eq!(
-                console.said(),
-                format!("{id}: delta cannot be reached: {why}")
-            );
+        let mut empty = plan(&[]);
+        empty.skipped = vec![skipped("delta", State::Unreach, "box cannot be reached")];
+        for key in ["X", "z", "Z"] {
+            console.plan(key, empty.clone());
+            assert_eq!(*console.form(), Form::Nothing, "{key}");
+            assert_eq!(console.press("y"), [], "{key}");
+            console.press("Esc");
         }
-        console.open("delta", MEMORY, Some(BASELINE));
-        assert!(console.press("X").is_empty());
-        assert_eq!(console.model.screen, Screen::Agent);
-        // Back again, it can.
-        stands(&mut console, Reach::Up);
-        assert_eq!(enabled(Command::PlanReset, &console.model), Ok(()));
     }
-}
-
-#[test]
-fn a_plan_of_several_leaves_out_who_cannot_be_reached() {
-    let mut console = spread(Reach::Away);
-    console.press("/");
-    console.type_line("host:box");
-    console.press("Enter a");
-    assert!(console.press("X").is_empty());
-    assert_eq!(
-        console.said(),
-        "reset: none of these can be reached: No route to host; next try 1m"
-    );
-    // With one who can be reached among them it is the plan that says it.
-    console.press("Esc a");
-    console.plan("X", plan(&[("bravo", State::Scratch)]));
 }
 
 #[test]

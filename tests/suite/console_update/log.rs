@@ -68,6 +68,42 @@ fn the_log_is_searched_and_a_run_of_it_opens_as_a_result() {
 }
 
 #[test]
+fn run_of_this_session_stands_in_the_log_once() {
+    let mut console = running();
+    console.send(Msg::Ended(Box::new(report(&[(
+        "bravo",
+        Outcome::Ok,
+        None,
+    )]))));
+    let rows = |console: &Console| -> Vec<String> {
+        let rows = console.model.log.rows();
+        rows.iter().map(LogRow::text).collect()
+    };
+    // Until the ledger was read, or where it cannot be, the note tells of it.
+    assert_eq!(rows(&console), ["run 7f3c0a11: 1 ok, 0 failed"]);
+    let recorded = vec![run("7f3c0a11", 0, &[("bravo", Outcome::Ok)])];
+    console.send(Msg::Log(Ok(recorded)));
+    assert_eq!(rows(&console), ["reset bravo  run 7f3c0a11: 1 ok"]);
+}
+
+#[test]
+fn search_in_the_log_writes_no_row() {
+    let mut console = four();
+    for text in ["one note", "another note"] {
+        console.send(Msg::Note(Level::Warn, text.to_string()));
+    }
+    console.press("7 / n o t e Enter");
+    assert!(console.said().starts_with("2 hits"), "{}", console.said());
+    console.press("/ x x Enter n");
+    assert_eq!(console.model.log.messages.len(), 2);
+    console.press("d");
+    assert_eq!(
+        console.said(),
+        "diff: the row is a note, not a run of an agent"
+    );
+}
+
+#[test]
 fn the_log_keeps_its_row_when_something_is_said() {
     let mut console = four();
     let mut runs = vec![run("aaaa", 190, &[("alpha", Outcome::Ok)])];

@@ -265,7 +265,10 @@ fn what_was_kept_is_shown_as_such_until_it_is_touched() {
     assert!(console.model.filter_kept);
     assert_eq!(console.send(Msg::Tick), [], "it is not kept again");
     console.press("j /");
-    assert!(console.model.filter_kept);
+    assert_eq!(
+        (console.model.filter_kept, console.model.filter.as_str()),
+        (false, "")
+    );
     console.press("x Esc");
     assert_eq!(
         (console.model.filter_kept, console.model.filter.as_str()),

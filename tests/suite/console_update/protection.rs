@@ -40,6 +40,29 @@ fn a_protected_agent_needs_typing_whatever_it_is_in() {
 }
 
 #[test]
+fn keys_behind_one_that_leaves_a_question_do_nothing() {
+    let mut console = four();
+    console.press("! !");
+    assert_eq!(console.model.overlay, Some(Overlay::Unlock));
+    console.type_line("z");
+    assert_eq!(console.said(), "read-only stays on");
+    console.type_line("aX");
+    assert!(console.model.marks.is_empty());
+    assert_eq!(console.model.screen, Screen::Fleet);
+    assert!(console.said().contains("ignored"), "{}", console.said());
+    console.press("a");
+    assert_eq!(console.model.marks.len(), 4, "after a pause they count");
+    // Esc and n are answers.
+    for answer in ["Esc", "n"] {
+        console.press("A !");
+        console.press(answer);
+        assert_eq!(console.said(), "read-only stays on");
+        console.type_line("a");
+        assert_eq!(console.model.marks.len(), 4, "{answer}");
+    }
+}
+
+#[test]
 fn a_read_only_agent_is_unlocked_for_half_an_hour_by_y() {
     let mut console = protected(Protection::ReadOnly);
     assert_eq!(

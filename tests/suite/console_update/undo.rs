@@ -42,6 +42,54 @@ fn a_redo_asks_for_the_last_undo() {
 }
 
 #[test]
+fn redo_without_an_undo_here_offers_the_last_one() {
+    let undo = |id: &str, minutes: i64, agent: &str| {
+        let mut run = run(id, minutes, &[(agent, Outcome::Ok)]);
+        run.events[0].act = Act::Undo;
+        run
+    };
+    let mut console = four();
+    let mut redone = undo("cccc", 30, "alpha");
+    redone.undone = vec!["alpha".to_string()];
+    let mut redo = undo("dddd", 10, "alpha");
+    redo.redo = true;
+    let runs = vec![
+        redo,
+        run("eeee", 20, &[("bravo", Outcome::Ok)]),
+        redone,
+        undo("bbbb", 40, "delta"),
+        undo("aaaa", 50, "bravo"),
+    ];
+    console.send(Msg::Log(Ok(runs)));
+    // charlie was never undone, alpha's undo was taken back, bravo was reset since.
+    for keys in ["Z", "/ alpha Enter Z", "Esc a Z"] {
+        let redo = |names: &[&str]| {
+            let names = names.iter().map(ToString::to_string).collect();
+            Request::Undo(UndoTarget::Redo(names), UndoMode::Refuse)
+        };
+        let effects = console.press(keys);
+        let Some(Effect::Plan(_, request, _)) = effects.last() else {
+            panic!("{keys}: {effects:?}");
+        };
+        let is_all = keys.contains(" a ");
+        let names: &[&str] = match is_all {
+            true => &["alpha", "bravo", "charlie", "delta"],
+            false => &["delta"],
+        };
+        assert_eq!(*request, redo(names), "{keys}");
+        assert_eq!(console.said().contains("bbbb"), !is_all, "{keys}");
+        console.press("Esc");
+    }
+    // On an agent it is about that one.
+    console.press("A 1");
+    console.open("charlie", b"", None);
+    let effects = console.press("Z");
+    let target = UndoTarget::Redo(vec!["charlie".to_string()]);
+    let request = Request::Undo(target, UndoMode::Refuse);
+    assert!(matches!(&effects[..], [Effect::Plan(_, it, _)] if *it == request));
+}
+
+#[test]
 fn an_undo_of_an_agent_that_has_written_since_asks_what_to_do_with_it() {
     let mut console = four();
     console.plan("z", undo(&["charlie"], true, UndoMode::Refuse));

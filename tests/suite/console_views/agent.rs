@@ -279,6 +279,39 @@ fn every_space_of_a_text_is_marked_and_none_of_ours() {
 }
 
 #[test]
+fn whitespace_marks_leave_facts_alone() {
+    let mut console = herd();
+    drifted(&mut console);
+    console.press("Tab Tab");
+    let plain = drawn(&console, "terminal");
+    console.press("S-Tab . Tab");
+    assert_eq!(drawn(&console, "terminal"), plain);
+    console.press(".");
+    assert!(
+        console.said().starts_with("reveal: facts"),
+        "{}",
+        console.said()
+    );
+}
+
+#[test]
+fn sealing_command_is_shown_whole() {
+    for (columns, wrap) in [(80, ""), (80, "w"), (120, "w")] {
+        let mut console = herd();
+        console.send(Msg::Resize(columns, 36));
+        console.press("gg Enter");
+        console.texts("billing-bot", &memory(|text| text, NOTES), None);
+        if !wrap.is_empty() {
+            console.press(wrap);
+        }
+        let shown = drawn(&console, "terminal");
+        let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+        let command = "cd /etc/memory-shepherd/baselines && sha256sum -- *.md > .checksums";
+        assert!(words.contains(command), "{shown}");
+    }
+}
+
+#[test]
 fn agent_with_less_context_and_with_all() {
     pressed("agent_changes_alone", drifted, "_ _");
     pressed("agent_all_lines", drifted, "= = = =");

@@ -202,6 +202,5 @@ fn agent_that_cannot_be_reached() {
     });
     picture_of("agent_no_copy", spread, |console| {
         reading(console, "android-17", b"", None);
-        console.press("X");
     });
 }

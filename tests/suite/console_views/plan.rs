@@ -213,3 +213,42 @@ fn plan_of_an_undo() {
         console.pass(GUARD_TIME);
     });
 }
+
+#[test]
+fn read_only_undo_plan_says_so_and_fits() {
+    for (columns, written_since) in [(60, false), (80, false), (80, true), (120, true)] {
+        let mut console = herd();
+        console.send(Msg::Resize(columns, 24));
+        console.press("!");
+        planned(
+            &mut console,
+            "z",
+            undo(&["docs-writer"], written_since, UndoMode::Refuse),
+        );
+        let shown = drawn(&console, "terminal");
+        let line = shown
+            .lines()
+            .find(|line| line.contains("Read-only: ! unlocks."));
+        let line = line.unwrap_or_else(|| panic!("{shown}"));
+        let end = match (written_since, columns) {
+            (false, _) => "Press y to undo, Esc to leave.",
+            (true, 80) => "Written to since:  a appends,  o overwrites",
+            (true, _) => "o archives them, overwrites",
+        };
+        assert!(line.trim_end().ends_with(end), "{line}");
+    }
+}
+
+#[test]
+fn title_of_an_unlocked_plan_is_not_cut_at_80() {
+    let mut console = herd();
+    console.send(Msg::Resize(80, 24));
+    console.press("! ! y");
+    planned(&mut console, "X", plan(&[("docs-writer", State::Scratch)]));
+    let shown = drawn(&console, "terminal");
+    let title = shown.lines().next().unwrap();
+    assert!(
+        title.contains("RW unlocked  1 agent ") && !title.contains('…'),
+        "{title}"
+    );
+}
