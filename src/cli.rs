@@ -233,7 +233,7 @@ enum Verb {
     },
     /// Opens the console on an example fleet, in every state and still writing
     ///
-    /// Everything is made in a temporary folder and removed at the end. Without
+    /// Everything is made in a temporary directory and removed at the end. Without
     /// a terminal its status is printed instead.
     #[command(after_help = EXIT_CODES)]
     Demo {

@@ -209,7 +209,7 @@ fn distrust(file: &Path, folder: &Path) -> Result<Option<&'static str>> {
     } else if writable(&meta) {
         Some("others can write it")
     } else if place.uid() != 0 || (writable(&place) && !sticky) {
-        Some("others can replace it in its folder")
+        Some("others can replace it in its directory")
     } else {
         None
     })

@@ -82,16 +82,16 @@ impl Drop for Lasting {
 /// # Errors
 /// A folder that is not empty, or what the system answered.
 pub fn build(dir: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<Demo> {
-    fs::create_dir_all(dir).path("make the folder", dir)?;
+    fs::create_dir_all(dir).path("make the directory", dir)?;
     // The engine follows no links, so the folder has to have its real name.
     let dir = fs::canonicalize(dir).path("find", dir)?;
     if fs::read_dir(&dir).path("list", &dir)?.next().is_some() {
-        let message = format!("the folder {} is not empty", dir.display());
+        let message = format!("the directory {} is not empty", dir.display());
         return Err(Error::new(Kind::User, message)
             .hint("name one that is empty or does not exist yet; nothing was changed"));
     }
     let home = dir.join(HOST);
-    fs::create_dir(&home).path("make the folder", &home)?;
+    fs::create_dir(&home).path("make the directory", &home)?;
     let site = Site {
         now: clock.now(),
         host: Arc::new(Host::start(&home, Abilities::ALL)?),
@@ -120,7 +120,7 @@ pub fn build_temporary(place: &Path, agents: Option<usize>, clock: &dyn Clock) -
     let mut builder = tempfile::Builder::new();
     builder.permissions(fs::Permissions::from_mode(0o700));
     let temporary = builder.prefix("memory-shepherd-demo-").tempdir_in(place);
-    let temporary = temporary.path("make a folder in", place)?;
+    let temporary = temporary.path("make a directory in", place)?;
     let demo = build(temporary.path(), agents, clock)?;
     Ok(Demo {
         _temporary: Some(temporary),
@@ -230,7 +230,7 @@ impl Site {
         }
         self.write(&self.config(), config.as_bytes(), SET_UP)?;
         let baselines = self.dir.join("baselines");
-        fs::create_dir(&baselines).path("make the folder", &baselines)?;
+        fs::create_dir(&baselines).path("make the directory", &baselines)?;
         let mut sealed = String::new();
         for (name, text) in BASELINES {
             let file = format!("{name}-MEMORY.md");
@@ -242,7 +242,7 @@ impl Site {
         for name in PARTS.iter().map(|(name, _)| *name).chain(clone_names) {
             let memory = memory(&self.dir, name);
             let folder = memory.parent().unwrap_or(&self.dir);
-            fs::create_dir_all(folder).path("make the folder", folder)?;
+            fs::create_dir_all(folder).path("make the directory", folder)?;
         }
         for (number, name, model) in clones {
             let mut text = people::baseline(model).to_string();
@@ -352,7 +352,7 @@ impl Site {
                 }
                 Part::Folder => {
                     fs::remove_file(&path).path("remove", &path)?;
-                    fs::create_dir(&path).path("make the folder", &path)?;
+                    fs::create_dir(&path).path("make the directory", &path)?;
                     continue;
                 }
                 Part::Drifted => people::with_edited_rules(pristine) + &some,

@@ -51,7 +51,7 @@ pub fn open_folder(path: &Path, walk: Walk) -> Result<OwnedFd> {
 pub fn not_opened(errno: Errno, path: &Path) -> Error {
     match errno {
         Errno::LOOP | Errno::NOTDIR => not_followed(path),
-        errno => Error::io("open the folder", path, &errno.into()),
+        errno => Error::io("open the directory", path, &errno.into()),
     }
 }
 
@@ -162,7 +162,7 @@ fn not_followed(path: &Path) -> Error {
             "write the real path in the configuration: {}",
             real.display()
         )),
-        None => Error::new(Kind::Host, format!("{} is not a folder", path.display())),
+        None => Error::new(Kind::Host, format!("{} is not a directory", path.display())),
     }
 }
 
@@ -181,7 +181,7 @@ pub fn make_folder(path: &Path, mode: Mode) -> Result<OwnedFd> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Error::new(
             Kind::Host,
-            format!("{} is no folder", path.display()),
+            format!("{} is no directory", path.display()),
         ));
     };
     let parent_fd = make_folder(parent, mode | Mode::RWXU)?;
@@ -189,14 +189,14 @@ pub fn make_folder(path: &Path, mode: Mode) -> Result<OwnedFd> {
         Ok(()) => true,
         // Made by somebody else meanwhile: the open below looks at it.
         Err(Errno::EXIST) => false,
-        Err(errno) => return Err(errno).path("make the folder", path),
+        Err(errno) => return Err(errno).path("make the directory", path),
     };
     if let Err(errno) = fs::fsync(&parent_fd) {
         if made {
             // Nobody can have put anything into it that is to last.
             let _ = fs::unlinkat(&parent_fd, name, AtFlags::REMOVEDIR);
         }
-        return Err(errno).path("sync the folder", parent);
+        return Err(errno).path("sync the directory", parent);
     }
     open_folder(path, Walk::Kernel)
 }
@@ -685,7 +685,7 @@ pub fn sweep(
 ) -> Result<usize> {
     let folder = match open_folder_raw(path, Walk::Kernel) {
         Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => return Ok(0),
-        folder => folder.path("open the folder", path)?,
+        folder => folder.path("open the directory", path)?,
     };
     let mut stale = stale_files(&folder, path, now)?;
     if stale.is_empty() {

@@ -299,7 +299,7 @@ fn about_folders(report: &mut Report, config: &Config) {
                 report.ok(format!("{key} {shown}, {}", owner(&meta)));
                 link(report, key, folder);
             }
-            Ok(_) => report.fail(format!("{key} {shown} is not a folder"), ""),
+            Ok(_) => report.fail(format!("{key} {shown} is not a directory"), ""),
             Err(error) if error.kind() == io::ErrorKind::NotFound && key == "archive_dir" => {
                 if !link(report, key, folder) {
                     report.ok(format!("{key} {shown} is made by the first reset"));
@@ -435,7 +435,7 @@ fn about_agents(report: &mut Report, config: &Config, transport: &dyn Transport)
             _ => cost.err(),
         };
         // What a link leads to is not looked at: an agent may have made it.
-        if link(report, &format!("the folder of {name},"), folder) {
+        if link(report, &format!("the directory of {name},"), folder) {
             continue;
         }
         match fs::metadata(folder) {
@@ -452,13 +452,13 @@ fn about_agents(report: &mut Report, config: &Config, transport: &dyn Transport)
             }
             Ok(_) => report.fail(
                 format!(
-                    "the folder of {name}, {}, is not a folder",
+                    "the directory of {name}, {}, is not a directory",
                     folder.display()
                 ),
                 "",
             ),
             Err(error) => report.error(
-                &Error::io("look at", folder, &error).context(format!("the folder of {name}")),
+                &Error::io("look at", folder, &error).context(format!("the directory of {name}")),
             ),
         }
         // Of the directories that it names that is an error of its own.
@@ -474,7 +474,7 @@ fn about_agents(report: &mut Report, config: &Config, transport: &dyn Transport)
     }
     if well > 0 {
         report.ok(format!(
-            "the folders of {} are there, writable, and reached without links",
+            "the directories of {} are there, writable, and reached without links",
             count(well, "agent")
         ));
     }

@@ -138,8 +138,8 @@ const SEAL: Shape = Shape::Choice(&["if-present", "always", "signed", "never"]);
 /// Every key there is, in the order of `config show`.
 #[rustfmt::skip]
 pub(super) const KEYS: &[KeyDoc] = &[
-    key(Scope::General, "baseline_dir", Shape::Folder, "./baselines", "folder of the baselines"),
-    key(Scope::General, "archive_dir", Shape::Folder, "./archives", "folder of the archive"),
+    key(Scope::General, "baseline_dir", Shape::Folder, "./baselines", "directory of the baselines"),
+    key(Scope::General, "archive_dir", Shape::Folder, "./archives", "directory of the archive"),
     key(Scope::General, "max_memory_size", BYTES, "16384", "bytes; a larger memory is OVERSIZE"),
     key(Scope::General, "min_baseline_size", Shape::Number(0, 1 << 40, Unit::Bytes), "1000", "bytes; a smaller baseline is never pushed"),
     key(Scope::General, "archive_retention_days", Shape::Number(1, 36_500, Unit::Days), "30", "days after which an entry is deleted"),
@@ -157,7 +157,7 @@ pub(super) const KEYS: &[KeyDoc] = &[
     key(Scope::General, "theme", Shape::Text, "terminal", "the theme of the screens"),
     required(Scope::Local, "memory_file", Shape::File, "the agent's memory; on another machine: remote_host and remote_memory"),
     required(Scope::Agent, "baseline", Shape::Baseline, "the baseline's file name inside baseline_dir"),
-    key(Scope::Agent, "archive_subdir", Shape::Subdir, "", "folder inside archive_dir; default: the agent's name"),
+    key(Scope::Agent, "archive_subdir", Shape::Subdir, "", "directory inside archive_dir; default: the agent's name"),
     required(Scope::Remote, "remote_host", Shape::Host, "the host that remote_memory is on, or a Host alias of the SSH config"),
     key(Scope::Remote, "remote_user", Shape::Word, "", "the SSH user"),
     required(Scope::Remote, "remote_memory", Shape::RemoteFile, "the agent's memory on remote_host"),
@@ -336,7 +336,7 @@ fn reads_back(text: &str, value: Value) -> Result<Value, Fault> {
 fn names_a_file(text: &str) -> Result<(), Fault> {
     match text.rsplit('/').next() {
         Some("" | "." | ".." | "~") => fault(
-            format!("must name a file, and `{text}` is a folder"),
+            format!("must name a file, and `{text}` is a directory"),
             "add the file's name",
         ),
         _ => Ok(()),
@@ -377,9 +377,9 @@ fn subdir(text: &str) -> Result<Value, Fault> {
     let path = value.to_string();
     let first = path.split('/').next().unwrap_or_default();
     if first.is_empty() {
-        let hint = "write the name of a folder, or leave the key out for the agent's own name";
+        let hint = "write the name of a directory, or leave the key out for the agent's own name";
         return fault(
-            "must name a folder inside archive_dir, not archive_dir itself",
+            "must name a directory inside archive_dir, not archive_dir itself",
             hint,
         );
     }

@@ -532,8 +532,9 @@ impl Watch {
     fn go_blind(&mut self, error: &notify::Error) {
         if !std::mem::replace(&mut self.blind, true) {
             let seconds = BLIND_SWEEP.as_secs();
-            let note =
-                format!("folders cannot be watched ({error}); looking every {seconds} s instead");
+            let note = format!(
+                "directories cannot be watched ({error}); looking every {seconds} s instead"
+            );
             // Nobody may listen any more; then the loop ends by itself.
             let _ = self.events.send(FleetEvent::Note(note));
         }

@@ -665,7 +665,7 @@ impl Ledger {
         }
         if begin.offset == 0 {
             // The first record of a new file: its name, too.
-            rustix::fs::fsync(&locked.folder).path("sync the folder of", &self.path)?;
+            rustix::fs::fsync(&locked.folder).path("sync the directory of", &self.path)?;
         }
         match records
             .iter()

@@ -354,11 +354,11 @@ impl Tree {
         let parent = memory.parent().unwrap_or(Path::new(""));
         let through = |path: &&Path| !matches!(self.nodes.get(*path), None | Some(Node::Folder(_)));
         if let Some(path) = parent.ancestors().find(through) {
-            let message = format!("{} is not a folder", path.display());
+            let message = format!("{} is not a directory", path.display());
             return Err(refused(message));
         }
         if !self.nodes.contains_key(parent) {
-            let message = format!("the folder {} does not exist", parent.display());
+            let message = format!("the directory {} does not exist", parent.display());
             let error = Error::new(Kind::Host, message);
             return Err(TransportError::new(Cause::NoFolder, error));
         }

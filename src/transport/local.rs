@@ -107,7 +107,7 @@ impl Local {
         let fd = match durable::open_folder_raw(parent, walk) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => {
-                let error = Error::io("open the folder", parent, &Errno::NOENT.into())
+                let error = Error::io("open the directory", parent, &Errno::NOENT.into())
                     .hint("create it, or correct memory_file in the configuration");
                 return Err(TransportError::new(Cause::NoFolder, error));
             }
@@ -458,7 +458,7 @@ impl LocalFolder {
         let error = Error::io("replace", &path, &errno.into());
         match errno {
             Errno::PERM | Errno::ACCESS => self.explained(error.hint(format!(
-                "if it or its folder is immutable or append-only: chattr -ia {}",
+                "if it or its directory is immutable or append-only: chattr -ia {}",
                 path.display()
             ))),
             Errno::BUSY => TransportError::new(

@@ -548,7 +548,7 @@ pub fn seen(name: &str, state: State) -> Observation {
         State::Tampered => "the baseline does not match the seal",
         State::Drifted => "rules edited: L31 L58",
         State::NoSep => "no boundary: the whole file counts as scratch",
-        State::Error => "a folder stands in its place",
+        State::Error => "a directory stands in its place",
         State::Missing => "no memory file",
         State::Oversize => "over the limit of 16384 bytes",
         State::Busy => "locked by run 5a10c3d2 of timer",

@@ -534,7 +534,7 @@ fn what_is_no_memory_is_said_and_nothing_breaks() {
             row_of(terminal, "monitor-bot").contains(state)
         });
     };
-    becomes(&mut terminal, "a folder", "ERROR", &|| {
+    becomes(&mut terminal, "a directory", "ERROR", &|| {
         fs::create_dir(&path).unwrap()
     });
     becomes(&mut terminal, "a link", "ERROR", &|| {

@@ -329,10 +329,14 @@ fn the_record_of_a_folder_that_is_gone_waits_for_it() {
     let result = ran.of("scout");
     assert_eq!(result.outcome, Outcome::Failed);
     let note = result.note.as_ref().unwrap();
-    assert!(note.contains("cannot open the folder"), "{note}");
+    assert!(note.contains("cannot open the directory"), "{note}");
     assert_eq!(ran.of("other").outcome, Outcome::Ok);
     let says = |text: &str| ran.lines.iter().any(|line| line.contains(text));
-    assert!(says("stays until that folder is back"), "{:?}", ran.lines);
+    assert!(
+        says("stays until that directory is back"),
+        "{:?}",
+        ran.lines
+    );
     assert_eq!(world.pending().len(), 1);
     fs::rename(&away, world.folder("scout")).unwrap();
     assert_eq!(world.reset().report.kind(), None);
@@ -358,7 +362,7 @@ fn another_folder_at_the_path_is_not_taken_for_the_one_of_the_record() {
     let [trouble] = ran.report.trouble.as_slice() else {
         panic!("{:?}", ran.report.trouble)
     };
-    assert!(trouble.message().contains("another folder"), "{trouble}");
+    assert!(trouble.message().contains("another directory"), "{trouble}");
     assert_eq!(world.pending().len(), 1);
     fs::remove_dir_all(world.folder("scout")).unwrap();
     fs::rename(&away, world.folder("scout")).unwrap();

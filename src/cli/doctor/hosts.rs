@@ -97,7 +97,7 @@ fn fault(key: &Path, uid: u32) -> Option<(String, String)> {
     };
     let kind = meta.file_type();
     if kind.is_dir() {
-        return no_file("a folder");
+        return no_file("a directory");
     } else if kind.is_fifo() {
         return no_file("a pipe");
     } else if !kind.is_file() {

@@ -206,7 +206,7 @@ pub(super) fn about_the_group(report: &mut Report, config: &Config, world: &Worl
     }
     if !barred {
         report.ok(format!(
-            "members of archive_group {name} can pass through all folders above the archive"
+            "members of archive_group {name} can pass through all directories above the archive"
         ));
     }
 }

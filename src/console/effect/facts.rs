@@ -303,7 +303,7 @@ fn archive(engine: &Engine, agent: &Agent, seen: &Observation) -> Vec<Fact> {
     let path = engine.archive().root().join(folder);
     let mut facts = vec![
         heading("Archive"),
-        plain("folder", path.display().to_string()),
+        plain("directory", path.display().to_string()),
     ];
     facts.push(match engine.archive().list(folder) {
         Ok(entries) => {

@@ -8,7 +8,7 @@ use super::*;
 use crate::clock::System;
 use crate::engine::{Protection, Setup, Trigger};
 use crate::transport::fake::Fake;
-use crate::transport::{Folder, Object, Transport, TransportError, Transports};
+use crate::transport::{Folder, Object, Odd, Transport, TransportError, Transports};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -240,10 +240,9 @@ fn facts_say_how_a_plan_is_confirmed() {
 #[test]
 fn facts_of_a_directory_say_what_its_plan_asks_for() {
     let root = tempfile::tempdir().unwrap();
-    let engine = engine_with(root.path(), BASELINE);
-    let memory = engine.agent("a").unwrap().place.memory().to_path_buf();
-    std::fs::remove_file(&memory).unwrap();
-    std::fs::create_dir(&memory).unwrap();
+    let here = fake();
+    here.put_odd("/agent/MEMORY.md", Odd::Directory);
+    let engine = engine_on(root.path(), here);
     let plan = engine.plan_reset(&["a".to_string()], false).unwrap();
     assert!(plan.steps[0].typed);
     let told = fact(&engine, "protection");

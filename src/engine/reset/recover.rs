@@ -528,7 +528,7 @@ impl Run<'_> {
         };
         // A name that nobody can guess tells more than a number.
         if another && folder.displaced_names(&transaction.staged)?.is_empty() {
-            let why = "another folder stands in its place";
+            let why = "another directory stands in its place";
             self.keep_record(agent, record, transaction, why);
             return Ok(None);
         }
@@ -538,13 +538,13 @@ impl Run<'_> {
     fn keep_record(&self, agent: &Agent, record: &Path, transaction: &Transaction, why: &str) {
         let folder = transaction.memory.parent().unwrap_or(Path::new("/"));
         let message = format!(
-            "{}: run {} was interrupted in {}: {why}; its record {} stays until that folder is back",
+            "{}: run {} was interrupted in {}: {why}; its record {} stays until that directory is back",
             agent.name,
             transaction.event.run,
             folder.display(),
             record.display()
         );
-        let hint = "if that folder never comes back, delete the record";
+        let hint = "if that directory never comes back, delete the record";
         self.trouble(Error::new(Kind::Partial, message).hint(hint));
     }
 

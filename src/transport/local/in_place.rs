@@ -274,7 +274,7 @@ impl LocalFolder {
             "cannot replace {}: it is a mount point of its own, {why}",
             self.memory().display()
         );
-        let hint = "mount the folder it lies in instead of the file";
+        let hint = "mount the directory it lies in instead of the file";
         refused(Error::new(Kind::Host, message).hint(hint))
     }
 

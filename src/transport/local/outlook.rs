@@ -19,7 +19,7 @@ impl LocalFolder {
         let (mut causes, mut commands) = (Vec::new(), Vec::new());
         let parts = [
             ("it", path.as_path(), &memory),
-            ("its folder", &self.path, &folder),
+            ("its directory", &self.path, &folder),
         ];
         for (what, path, found) in parts {
             if let Some((word, flags)) = found.as_ref().and_then(fixed) {

@@ -319,7 +319,7 @@ impl Shared {
     }
 
     fn listen(self: &Arc<Shared>) -> Result<Listening> {
-        let mut failure = Error::new(Kind::Host, "there is no folder for a socket");
+        let mut failure = Error::new(Kind::Host, "there is no directory for a socket");
         for folder in &self.folders {
             match self.listen_in(folder) {
                 Ok(listening) => return Ok(listening),
@@ -334,7 +334,7 @@ impl Shared {
         let mut builder = tempfile::Builder::new();
         builder.prefix("memory-shepherd-").permissions(private);
         let made = builder.tempdir_in(folder);
-        let made = made.path("make a private folder in", folder)?;
+        let made = made.path("make a private directory in", folder)?;
         let socket = made.path().join("ask");
         let listener = UnixListener::bind(&socket).path("listen at", &socket)?;
         let copy = listener.try_clone().path("listen at", &socket)?;

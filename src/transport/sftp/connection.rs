@@ -144,7 +144,7 @@ impl Connection {
                 return Err(TransportError::new(
                     Cause::NoFolder,
                     Error::new(Kind::Host, message)
-                        .hint("nothing is made there; correct remote_memory or make the folder"),
+                        .hint("nothing is made there; correct remote_memory or make the directory"),
                 ));
             }
             (_, Some(found)) if kind(found) == Some(SYMLINK) => {
@@ -155,7 +155,7 @@ impl Connection {
                 Some(real) => return Err(self.through_a_link(folder, Some(&real))),
                 None => return Err(self.odd_answer("resolve", folder)),
             },
-            (_, Some(_)) => return Err(self.refused("use", folder, "it is not a folder")),
+            (_, Some(_)) => return Err(self.refused("use", folder, "it is not a directory")),
             (Some(other), _) => return Err(self.failed("look at", folder, other)),
             (None, None) => return Err(self.odd_answer("look at", folder)),
         }
@@ -242,7 +242,7 @@ impl Connection {
                     && uid != owner
                 {
                     let why = format!(
-                        "it belongs to user {uid} and its folder to user {owner}, and over SFTP nobody can tell whether it is a link to a file elsewhere"
+                        "it belongs to user {uid} and its directory to user {owner}, and over SFTP nobody can tell whether it is a link to a file elsewhere"
                     );
                     return Err(self.refused("read", memory, &why));
                 }
@@ -300,7 +300,7 @@ impl Connection {
 fn meaning(code: u32) -> &'static str {
     match code {
         status::EOF => "unexpected end of file",
-        status::NO_SUCH_FILE => "no such file or folder",
+        status::NO_SUCH_FILE => "no such file or directory",
         status::PERMISSION_DENIED => "permission denied",
         status::BAD_MESSAGE => "the server does not accept the request",
         status::UNSUPPORTED => "the server cannot do that",

@@ -280,7 +280,7 @@ impl SftpFolder {
                     let back = [self.rename(&to, &from), lstat(&to)];
                     let answers = self.host.ask(back.to_vec())?;
                     if answers.get(1).and_then(code) != Some(status::NO_SUCH_FILE) {
-                        let why = "what stands there is no folder";
+                        let why = "what stands there is no directory";
                         return Err(self.host.refused("take over", &to, why));
                     }
                 }

@@ -28,7 +28,7 @@ fn is_1_for_differences_and_findings() {
     let _ = site
         .run(["doctor"])
         .code(1)
-        .says("FAIL  the folder of monitor-bot");
+        .says("FAIL  the directory of monitor-bot");
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn a_key_that_ssh_cannot_use_is_told_by_doctor_and_one_that_is_missing_by_everyb
 
     let site = with_key();
     fs::create_dir_all(site.path("keys/id")).unwrap();
-    told(&site, "is a folder");
+    told(&site, "is a directory");
     let ran = run(&site, ["status"]).code(3);
     assert!(!ran.err.contains("does not exist"), "{}", ran.err);
 

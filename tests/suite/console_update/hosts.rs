@@ -1,6 +1,5 @@
 //! Hosts that come and go, their screen, and agents that cannot be reached.
 
-use memory_shepherd::console::command::{Command, enabled};
 use memory_shepherd::console::keymap::Keymap;
 use memory_shepherd::console::model::{self, Form, GUARD_TIME, Level, Screen};
 use memory_shepherd::console::update::{Effect, Msg};
