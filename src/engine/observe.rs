@@ -170,14 +170,6 @@ impl Observation {
     pub fn was_read(&self) -> bool {
         self.content.is_some() || self.absent
     }
-
-    /// Whether a reset displaces nothing but scratch: the rules above the boundary are
-    /// intact, or there is no memory.
-    pub fn is_intact(&self) -> bool {
-        let content = self.content.as_ref();
-        let boundary = content.and_then(|content| content.boundary);
-        self.absent || boundary.is_some_and(|boundary| !boundary.drifted())
-    }
 }
 
 /// How an agent is protected against resets from the console.

@@ -10,7 +10,7 @@ use super::hosts;
 use super::judge::WINDOW;
 use super::ledger::{Act, Standing};
 use super::memory::{Boundary, Rule};
-use super::observe::{Protection, Seen, host, way};
+use super::observe::{Observation, Protection, Seen, host, way};
 use super::retention::Scope;
 use super::sharing::sharing_error;
 use super::state::State;
@@ -135,6 +135,15 @@ pub enum UndoTarget {
     Redo(Vec<String>),
     /// A run, for every agent that it changed.
     Run(String),
+}
+
+impl Observation {
+    /// Whether a reset displaces scratch alone, or nothing. A plan of anything else has to
+    /// be typed.
+    pub fn is_intact(&self) -> bool {
+        let boundary = self.content.as_ref().and_then(|content| content.boundary);
+        self.absent || boundary.is_some_and(|boundary| !boundary.drifted())
+    }
 }
 
 impl UndoTarget {

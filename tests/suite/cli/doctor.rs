@@ -65,7 +65,7 @@ fn finds_what_makes_promises_hollow() {
     let _ = site
         .run(["doctor"])
         .code(1)
-        .says("archives/monitor is not a folder");
+        .says("archives/monitor is not a directory");
 
     let site = busy();
     fs::rename(site.path("baselines"), site.path("real")).unwrap();
