@@ -238,10 +238,10 @@ fn facts_say_how_a_plan_is_confirmed() {
 }
 
 #[test]
-fn facts_of_a_directory_ask_for_typing() {
+fn facts_of_an_odd_object_ask_for_typing() {
     let root = tempfile::tempdir().unwrap();
     let here = fake();
-    here.put_odd("/agent/MEMORY.md", Odd::Directory);
+    here.put_odd("/agent/MEMORY.md", Odd::Fifo);
     let engine = engine_on(root.path(), here);
     let told = fact(&engine, "protection");
     assert!(told.ends_with("is confirmed by typing"), "{told}");
