@@ -275,15 +275,21 @@ struct UndoArgs {
     /// Undoes this run, for every agent that it changed
     #[arg(long, conflicts_with = "agents")]
     run: Option<String>,
+    /// Takes back the last undo of each agent instead
+    #[arg(long, conflicts_with = "run")]
+    redo: bool,
     /// Keeps what an agent wrote since, below what is put back
     #[arg(long, conflicts_with = "overwrite")]
     append: bool,
     /// Archives what an agent wrote since, and puts back the old file alone
     #[arg(long)]
     overwrite: bool,
-    /// Shows the plan and changes nothing
+    /// Shows the plan and its hash, and changes nothing
     #[arg(long)]
     dry_run: bool,
+    /// Refuses unless the plan is still the one with this hash
+    #[arg(long, value_name = "HASH", value_parser = plan_hash)]
+    plan: Option<String>,
     /// Waits so long for agents that another run has locked, before it gives up
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     wait: u32,

@@ -157,6 +157,18 @@ impl Document for Ran<'_> {
     }
 }
 
+/// Refuses a plan that is not the one with this hash.
+fn check_hash(plan: &Plan, hash: Option<&str>) -> Result<()> {
+    match hash {
+        Some(hash) if !plan.answers_to(hash) => {
+            let message = format!("the plan {hash} no longer holds: it is now {}", plan.hash);
+            Err(Error::new(Kind::Conflict, message)
+                .hint("nothing was changed; look at the new plan with --dry-run"))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Context<'_> {
     pub(super) fn reset(&mut self, args: &ResetArgs) -> Ended {
         let engine = self.open()?;
@@ -188,14 +200,7 @@ impl Context<'_> {
             true => engine.plan_reset(&names, false),
             false => engine.plan_unseen(&names, false),
         })?;
-        if let Some(hash) = &args.plan
-            && !plan.answers_to(hash)
-        {
-            let message = format!("the plan {hash} no longer holds: it is now {}", plan.hash);
-            return Err(Error::new(Kind::Conflict, message)
-                .hint("nothing was changed; look at the new plan with --dry-run")
-                .into());
-        }
+        check_hash(&plan, args.plan.as_deref())?;
         if args.dry_run {
             return self.dry_run(plan);
         }
@@ -206,15 +211,17 @@ impl Context<'_> {
         let engine = self.open()?;
         let target = match &args.run {
             Some(run) => UndoTarget::Run(run.clone()),
+            None if args.redo => UndoTarget::Redo(args.agents.clone()),
             None => UndoTarget::Agents(args.agents.clone()),
         };
         let mode = args.mode();
         let wait = if args.dry_run { 0 } else { args.wait };
         let (plan, _queue) = waited(&engine, wait, || engine.plan_undo(&target, mode, false))?;
+        check_hash(&plan, args.plan.as_deref())?;
         if args.dry_run {
             return self.dry_run(plan);
         }
-        self.apply(&engine, &plan, false)
+        self.apply(&engine, &plan, args.plan.is_some())
     }
 
     fn dry_run(&mut self, plan: Plan) -> Ended {

@@ -114,12 +114,30 @@ impl Context<'_> {
         out.step("");
         let found = found?;
         let kind = found.kind();
+        let has = |about: &[About]| found.findings.iter().any(|it| about.contains(&it.about));
+        let is_ledger = has(&[About::Ledger, About::Anchor, About::Log]);
+        let is_archive = is_ledger || has(&[About::Entry, About::Version]);
+        let is_baseline = has(&[About::Baseline]);
+        let diff = engine.command_line("diff --baseline AGENT");
         self.out.document(&Verified {
             ok: kind.is_none(),
             found,
         })?;
-        if kind.is_some() {
-            self.out.hint("keep the archive as it is, as evidence; what was kept elsewhere of it tells what was changed");
+        if is_archive {
+            self.out.hint(
+                "keep a copy of the archive as it is, as evidence; what was kept elsewhere of it \
+                 tells what was changed",
+            );
+        }
+        if is_ledger {
+            self.out.hint(
+                "then put the ledger back from a backup, or move .shepherd/ledger.jsonl and \
+                 reset.log away: the next run begins new ones",
+            );
+        }
+        if is_baseline {
+            self.out
+                .hint(&format!("`{diff}` shows what changed in a baseline"));
         }
         Ok(kind)
     }

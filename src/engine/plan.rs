@@ -146,6 +146,14 @@ impl Observation {
     }
 }
 
+/// Why an agent that is protected as read-only is not changed.
+fn read_only_error() -> Error {
+    Error::new(Kind::Conflict, READ_ONLY).hint(
+        "remove protect=readonly from its section of the config, or plan it in the console with \
+         read-only switched off",
+    )
+}
+
 impl UndoTarget {
     /// Why an agent without a matching record is skipped.
     fn nothing(&self) -> &'static str {
@@ -403,9 +411,7 @@ impl Engine {
             let protect = Protection::from(agent.protect);
             let refused = match self.shares_memory(agent) {
                 Some(other) => Some(sharing_error(&other)),
-                None if protect == Protection::ReadOnly && !unlocked => {
-                    Some(Error::new(Kind::Conflict, READ_ONLY))
-                }
+                None if protect == Protection::ReadOnly && !unlocked => Some(read_only_error()),
                 _ => None,
             };
             match refused {
@@ -433,7 +439,7 @@ impl Engine {
             return Err(error.unwrap_or_else(|| Error::new(Kind::Host, why)));
         }
         if seen.observation.protect == Protection::ReadOnly && !unlocked {
-            return Err(Error::new(Kind::Conflict, READ_ONLY));
+            return Err(read_only_error());
         }
         let Some(baseline) = &seen.baseline else {
             return Err(Error::new(Kind::Internal, "its baseline was not read"));
@@ -590,7 +596,7 @@ impl Engine {
         unlocked: bool,
     ) -> Result<Step> {
         if seen.observation.protect == Protection::ReadOnly && !unlocked {
-            return Err(Error::new(Kind::Conflict, READ_ONLY));
+            return Err(read_only_error());
         }
         if let Some(block) = seen
             .observation

@@ -64,6 +64,15 @@ fn directory_without_a_record_of_a_file_is_refused() {
 }
 
 #[test]
+fn file_that_was_never_changed_is_on_record() {
+    let world = World::new(&["scout"]);
+    world.write("scout", BASELINE);
+    world.reset().ended(Outcome::Unchanged);
+    put_directory(&world);
+    world.reset().ok();
+}
+
+#[test]
 fn record_about_another_memory_allows_no_directory() {
     let mut world = World::new(&["scout"]);
     world.add("scout", "memory_file = agents/scout/OTHER.md\n");

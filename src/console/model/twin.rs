@@ -7,26 +7,23 @@ use crate::engine::{Act, UndoMode, UndoTarget};
 
 /// What does the same as a plan, bound to what it showed.
 pub fn of_plan(model: &Model, view: &PlanView) -> String {
-    let undo = |what: String, mode: &UndoMode| match mode {
-        UndoMode::Refuse => format!("undo {what}"),
-        UndoMode::Append => format!("undo {what} --append"),
-        UndoMode::Overwrite => format!("undo {what} --overwrite"),
+    let verb = match &view.request {
+        Request::Reset(agents) => reset(model, agents),
+        Request::Undo(target, mode) => {
+            let what = match target {
+                UndoTarget::Agents(agents) => agents.join(" "),
+                UndoTarget::Redo(agents) => format!("--redo {}", agents.join(" ")),
+                UndoTarget::Run(run) => format!("--run {run}"),
+            };
+            let mode = match mode {
+                UndoMode::Refuse => "",
+                UndoMode::Append => " --append",
+                UndoMode::Overwrite => " --overwrite",
+            };
+            format!("undo {what}{mode}")
+        }
     };
-    line(
-        model,
-        &match &view.request {
-            Request::Reset(agents) => {
-                format!("{} --plan {}", reset(model, agents), view.plan.hash)
-            }
-            Request::Undo(UndoTarget::Agents(agents), mode) => undo(agents.join(" "), mode),
-            Request::Undo(UndoTarget::Run(run), mode) => undo(format!("--run {run}"), mode),
-            Request::Undo(UndoTarget::Redo(_), mode) => {
-                let run = view.plan.steps.first().and_then(|step| step.undo.as_ref());
-                let run = run.map_or("RUN", |undo| undo.run.as_str());
-                undo(format!("--run {run}"), mode)
-            }
-        },
-    )
+    line(model, &format!("{verb} --plan {}", view.plan.hash))
 }
 
 /// The command line of a verb with its arguments.

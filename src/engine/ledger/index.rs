@@ -15,7 +15,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use chrono::{DateTime, Duration, FixedOffset};
 use serde::{Deserialize, Serialize};
 
-use super::{Act, Event, Place, Record, Standing};
+use super::{Act, Event, Outcome, Place, Record, Standing};
 use crate::archive::{Archive, Written};
 use crate::digest::Digest;
 use crate::durable;
@@ -95,7 +95,9 @@ impl History {
             self.pushed.truncate(EARLIER);
         }
         let standings = event.before.iter().chain(&event.after);
-        if standings.into_iter().any(|it| it.digest().is_some()) {
+        // What is equal to its baseline is a file, too.
+        let is_equal = event.act == Act::Reset && event.outcome == Outcome::Unchanged;
+        if is_equal || standings.into_iter().any(|it| it.digest().is_some()) {
             self.file = Some(Box::new(RecordedAddress::of_event(event)));
         }
         if matches!(event.act, Act::Reset | Act::Undo) {
@@ -223,6 +225,9 @@ impl Index {
         if self.latest.is_none_or(|(_, time)| record.time > time) {
             self.latest = Some((record.seq, record.time));
         }
+        // A clock that was ahead of this one for a day or more was wrong, or this one is.
+        self.times
+            .retain(|other| *other - record.time < Duration::days(1));
         // Not only from the last one: two clocks that are apart would fill it in no time.
         let is_apart = |other: &DateTime<_>| (record.time - *other).abs() >= Duration::hours(1);
         if self.times.iter().all(is_apart) {

@@ -159,6 +159,25 @@ fn a_command_without_its_verb_is_told_which_there_are() {
 }
 
 #[test]
+fn redo_takes_back_the_undo_of_one_agent() {
+    let site = busy();
+    let before = (site.read(REVIEWER), site.read(MONITOR));
+    let _ = site.run(["reset", "--all"]);
+    let clean = (site.read(REVIEWER), site.read(MONITOR));
+    let _ = site.run(["undo", "code-reviewer", "monitor-bot"]).code(0);
+    assert_eq!((site.read(REVIEWER), site.read(MONITOR)), before);
+    let _ = site
+        .run(["undo", "--redo", "code-reviewer", "--plan", "00000000"])
+        .code(6)
+        .warns("no longer holds");
+    let _ = site.run(["undo", "--redo", "code-reviewer"]).code(0);
+    assert_eq!(
+        (site.read(REVIEWER), site.read(MONITOR)),
+        (clean.0, before.1)
+    );
+}
+
+#[test]
 fn an_undo_whose_entry_is_gone_says_what_brings_it_back() {
     let site = busy();
     let before = site.read(REVIEWER);

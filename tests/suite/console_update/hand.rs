@@ -51,14 +51,18 @@ fn copied_command_line_names_the_config() {
     let mut console = four();
     console.model.fleet.invocation = Invocation::with_config(Path::new("/srv/my fleet.conf"));
     let wanted = |verb: &str| format!("memory-shepherd {verb} --config '/srv/my fleet.conf'");
-    console.plan("j z", undo(&["bravo"], false, UndoMode::Refuse));
-    assert_eq!(copied(&mut console, "c").text, wanted("undo bravo"));
-    console.press("Esc");
-    console.plan("X", plan(&[("bravo", State::Scratch)]));
-    let Stage::Plan(view) = &console.model.reset.stage else {
-        panic!("no plan");
+    let hash = |console: &Console| match &console.model.reset.stage {
+        Stage::Plan(view) => view.plan.hash.clone(),
+        _ => panic!("no plan"),
     };
-    let reset = format!("reset bravo --plan {}", view.plan.hash);
+    for (keys, verb) in [("j z", "undo bravo"), ("Z", "undo --redo bravo")] {
+        console.plan(keys, undo(&["bravo"], false, UndoMode::Refuse));
+        let verb = format!("{verb} --plan {}", hash(&console));
+        assert_eq!(copied(&mut console, "c").text, wanted(&verb));
+        console.press("Esc");
+    }
+    console.plan("X", plan(&[("bravo", State::Scratch)]));
+    let reset = format!("reset bravo --plan {}", hash(&console));
     assert_eq!(copied(&mut console, "c").text, wanted(&reset));
     // A run keeps the command line that it was begun with.
     console.press("y");

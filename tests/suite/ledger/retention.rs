@@ -305,7 +305,7 @@ fn clock_at(days: u32, hours: u32) -> std::sync::Arc<super::super::world::TestCl
 #[test]
 fn run_with_a_clock_far_ahead_deletes_nothing() {
     let world = World::new(&["scout"]);
-    let run = |days, hours, note: &str| {
+    let run_in = |world: &World, days, hours, note: &str| {
         let clock = clock_at(days, hours);
         world.write_scratch("scout", note);
         let ran = world.reset_by(&world.engine_of(clock.clone(), world.local()));
@@ -317,6 +317,7 @@ fn run_with_a_clock_far_ahead_deletes_nothing() {
         }
         ran.report
     };
+    let run = |days, hours, note: &str| run_in(&world, days, hours, note);
     let mut entries = Vec::new();
     for day in 0..4 {
         let report = run(day, 0, &format!("- day {day}\n"));
@@ -329,6 +330,18 @@ fn run_with_a_clock_far_ahead_deletes_nothing() {
         "{:?}",
         ahead.notes
     );
+    // A wrong clock that goes on is confirmed by nothing that the right one contradicts.
+    let other = World::new(&["scout"]);
+    for (day, note) in [
+        (0, "- a\n"),
+        (1, "- b\n"),
+        (44, "- c\n"),
+        (2, "- d\n"),
+        (46, "- e\n"),
+    ] {
+        let retired = run_in(&other, day, 0, note).retired;
+        assert_eq!(retired, Vec::<PathBuf>::new(), "{note}");
+    }
     // The clock is right again: the record of the future is told, and stops nothing.
     let later = run(4, 3, "- day 4\n");
     assert_eq!(later.retired, Vec::<PathBuf>::new());
