@@ -597,8 +597,19 @@ fn about_the_archive(report: &mut Report, engine: &Engine, agents: &[Agent], wor
         Ok(range.head())
     });
     match read {
-        Ok((0, _)) => report.ok("the ledger has no records yet"),
-        Ok((seq, head)) => report.ok(format!("the ledger is whole; its head is {seq}:{head}")),
+        Ok((0, _)) if engine.last_logged_head().is_none() => {
+            report.ok("the ledger has no records yet");
+        }
+        Ok((seq, head)) => match engine.last_logged_head() {
+            Some((logged, _)) if logged > seq => report.fail(
+                format!(
+                    "the ledger ends with record {seq}, but reset.log has the head of record \
+                     {logged}: its end was cut off"
+                ),
+                &format!("`{}` says what to do", engine.command_line("verify")),
+            ),
+            _ => report.ok(format!("the ledger is whole; its head is {seq}:{head}")),
+        },
         Err(error) => {
             report.error(&error);
             methods.clear();

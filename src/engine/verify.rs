@@ -206,6 +206,11 @@ impl Engine {
         Ok(found)
     }
 
+    /// The last head of the ledger that `reset.log` has, if it has any.
+    pub fn last_logged_head(&self) -> Option<(u64, Digest)> {
+        log::heads(self.archive().root()).into_iter().max()
+    }
+
     fn check_entries(
         &self,
         found: &mut Verification,

@@ -61,6 +61,19 @@ fn finds_what_makes_promises_hollow() {
         .says("is a hard link to the baseline");
 
     let site = busy();
+    for _ in 0..2 {
+        site.append(REVIEWER, "- more\n");
+        let _ = site.run(["reset", "code-reviewer"]).code(0);
+    }
+    let ledger = site.read("archives/.shepherd/ledger.jsonl");
+    let first = ledger.split_inclusive('\n').next().unwrap();
+    site.write("archives/.shepherd/ledger.jsonl", first);
+    let _ = site
+        .run(["doctor"])
+        .code(1)
+        .says("the ledger ends with record 1, but reset.log has the head of record 2");
+
+    let site = busy();
     site.write("archives/monitor", "no directory");
     let _ = site
         .run(["doctor"])
