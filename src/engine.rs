@@ -34,7 +34,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub use baseline_change::{BaselineChange, FileOwner, KnownVersion};
 pub use contact::HostStatus;
@@ -100,6 +100,8 @@ pub struct Engine {
     systems: Arc<FileSystems>,
     cache: Mutex<HashMap<String, Cached>>,
     generation: AtomicU64,
+    /// Until when runs wait for the locks of agents; none if they do not.
+    lock_deadline: Option<Instant>,
 }
 
 /// Everything about one agent that a person may want to read.
@@ -182,7 +184,24 @@ impl Engine {
             setup,
             cache: Mutex::default(),
             generation: AtomicU64::new(1),
+            lock_deadline: None,
         }
+    }
+
+    /// An engine whose runs wait for agents that other runs have locked, until a time from
+    /// now on is over.
+    #[must_use]
+    pub fn with_lock_patience(self, patience: Duration) -> Engine {
+        let end = self.clock().instant() + patience;
+        Engine {
+            lock_deadline: (!patience.is_zero()).then_some(end),
+            ..self
+        }
+    }
+
+    /// Whether its runs wait for agents that other runs have locked.
+    pub fn waits_for_locks(&self) -> bool {
+        self.lock_deadline.is_some()
     }
 
     /// The configuration.

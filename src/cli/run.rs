@@ -171,7 +171,8 @@ fn check_hash(plan: &Plan, hash: Option<&str>) -> Result<()> {
 
 impl Context<'_> {
     pub(super) fn reset(&mut self, args: &ResetArgs) -> Ended {
-        let engine = self.open()?;
+        let patience = lock_patience(args.dry_run, args.wait);
+        let engine = self.open()?.with_lock_patience(patience);
         // To whoever looks at the exit code only, that would be a reset.
         if args.all && engine.config().agents.is_empty() {
             let config = engine.config().path.display();
@@ -193,10 +194,9 @@ impl Context<'_> {
                 .collect(),
             false => args.agents.clone(),
         };
-        let wait = if args.dry_run { 0 } else { args.wait };
         // Who did not ask what would be done gets it done.
         let looks = args.dry_run || args.plan.is_some();
-        let (plan, _queue) = waited(&engine, wait, || match looks {
+        let (plan, _queue) = waited(&engine, || match looks {
             true => engine.plan_reset(&names, false),
             false => engine.plan_unseen(&names, false),
         })?;
@@ -208,15 +208,15 @@ impl Context<'_> {
     }
 
     pub(super) fn undo(&mut self, args: &UndoArgs) -> Ended {
-        let engine = self.open()?;
+        let patience = lock_patience(args.dry_run, args.wait);
+        let engine = self.open()?.with_lock_patience(patience);
         let target = match &args.run {
             Some(run) => UndoTarget::Run(run.clone()),
             None if args.redo => UndoTarget::Redo(args.agents.clone()),
             None => UndoTarget::Agents(args.agents.clone()),
         };
         let mode = args.mode();
-        let wait = if args.dry_run { 0 } else { args.wait };
-        let (plan, _queue) = waited(&engine, wait, || engine.plan_undo(&target, mode, false))?;
+        let (plan, _queue) = waited(&engine, || engine.plan_undo(&target, mode, false))?;
         check_hash(&plan, args.plan.as_deref())?;
         if args.dry_run {
             return self.dry_run(plan);
@@ -309,22 +309,29 @@ impl Context<'_> {
     }
 }
 
-/// A plan, made anew once nobody holds a lock of its agents or so many seconds
-/// are over. Whoever waits as well comes next when the queue is dropped.
-fn waited(
-    engine: &Engine,
-    seconds: u32,
-    plan: impl Fn() -> Result<Plan>,
-) -> Result<(Plan, Option<Queue>)> {
+/// A plan, made anew once nobody holds a lock of its agents, or the engine waits no
+/// longer. Whoever waits as well comes next when the queue is dropped.
+fn waited(engine: &Engine, plan: impl Fn() -> Result<Plan>) -> Result<(Plan, Option<Queue>)> {
     let first = plan()?;
-    if seconds == 0 {
+    if !engine.waits_for_locks() {
         return Ok((first, None));
     }
     let steps = first.steps.iter().map(|step| step.agent.as_str());
     let skipped = first.skipped.iter().map(|skipped| skipped.agent.as_str());
-    let patience = Duration::from_secs(seconds.into());
-    let queue = engine.wait_for(steps.chain(skipped), patience)?;
-    Ok((plan()?, Some(queue)))
+    let queue = engine.wait_for_locks(steps.chain(skipped))?;
+    loop {
+        let plan = plan()?;
+        // One that does not wait may have come in between.
+        let is_busy = plan.skipped.iter().any(|it| it.kind == Some(Kind::Busy));
+        if !is_busy || !engine.awaits_lock() {
+            return Ok((plan, Some(queue)));
+        }
+    }
+}
+
+/// How long a run waits for locks; a plan alone does not.
+fn lock_patience(dry_run: bool, seconds: u32) -> Duration {
+    Duration::from_secs(if dry_run { 0 } else { seconds.into() })
 }
 
 /// Whether a step of an undo will be refused, because the agent has written

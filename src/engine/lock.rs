@@ -26,7 +26,7 @@ use std::io::{ErrorKind, Read, Seek};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
@@ -237,29 +237,27 @@ pub struct Queue {
 }
 
 impl Engine {
-    /// Waits, no longer than `patience`, until nobody holds the locks of these
-    /// agents. Those who wait come one after the other, if they keep the result
-    /// until they have taken the locks. They hold none meanwhile, so that two
-    /// who want several never wait for each other.
+    /// Waits until nobody holds the locks of these agents, as long as runs of this engine
+    /// wait for locks ([`Engine::with_lock_patience`]). Those who wait come one after the
+    /// other, if they keep the result until their run has ended. They hold no lock
+    /// meanwhile, so that two who want several never wait for each other.
     ///
     /// When the time is over it just ends: then a lock is taken or refused as
     /// ever.
     ///
     /// # Errors
     /// What the system answered.
-    pub fn wait_for<'n>(
-        &self,
-        agents: impl IntoIterator<Item = &'n str>,
-        patience: Duration,
-    ) -> Result<Queue> {
+    pub fn wait_for_locks<'n>(&self, agents: impl IntoIterator<Item = &'n str>) -> Result<Queue> {
         let archive = self.archive();
         let clock = self.clock();
-        let end = clock.instant() + patience;
+        let mut places = Vec::new();
+        let Some(end) = self.lock_deadline else {
+            return Ok(Queue { _places: places });
+        };
         let mut agents: Vec<&str> = agents.into_iter().collect();
         // Everybody in the same order, each place once.
         agents.sort_unstable();
         agents.dedup();
-        let mut places = Vec::new();
         for agent in &agents {
             let path = archive.own("locks").join(format!("{agent}.queue"));
             let wait = Wait {
@@ -270,19 +268,20 @@ impl Engine {
             places.extend(acquire(open(archive, &path)?, &path, 1, &wait)?);
         }
         for agent in agents {
-            while holder(archive, agent).is_some() && self.again(end) {}
+            while holder(archive, agent).is_some() && self.awaits_lock() {}
         }
         Ok(Queue { _places: places })
     }
 
-    /// Lets some time pass; false when there is none left.
-    fn again(&self, end: Instant) -> bool {
-        let left = end.saturating_duration_since(self.clock().instant());
-        if left.is_zero() {
-            return false;
+    /// Lets some time pass for a lock to be given back; false when there is none left.
+    pub fn awaits_lock(&self) -> bool {
+        let clock = self.clock();
+        let end = self.lock_deadline.unwrap_or_else(|| clock.instant());
+        let left = end.saturating_duration_since(clock.instant());
+        if !left.is_zero() {
+            clock.sleep(left.min(AGAIN));
         }
-        self.clock().sleep(left.min(AGAIN));
-        true
+        !left.is_zero()
     }
 
     /// Holds the lock of an agent as a run does, until the result is dropped,

@@ -406,6 +406,25 @@ fn one_that_is_told_to_wait_works_when_the_other_has_ended() {
 }
 
 #[test]
+fn one_that_waits_is_never_refused_by_one_that_starts_with_it() {
+    let scene = Scene::new(&["scout"]);
+    for round in 0..15 {
+        drop(scene.note("scout", &format!("- {round}\n")));
+        let hasty = scene.start(&["reset", "scout"]);
+        let waiting = [
+            scene.start(&["reset", "scout", "--wait", "50"]),
+            scene.start(&["undo", "scout", "--overwrite", "--wait", "50"]),
+        ];
+        hasty.end();
+        for run in waiting {
+            let ended = run.end();
+            assert_ne!(ended.code, Some(5), "{ended:?}");
+        }
+    }
+    scene.is_whole();
+}
+
+#[test]
 fn one_that_waits_in_vain_gives_up_in_time_and_names_the_holder() {
     let scene = Scene::new(&["scout"]);
     let (mut first, writer) = scene.working("scout");

@@ -18,7 +18,7 @@ use crate::engine::plan::Step;
 use crate::engine::sharing::sharing_error;
 use crate::engine::undo::{Parts, Replacement};
 use crate::engine::weaker;
-use crate::error::Error;
+use crate::error::{Error, Kind};
 use crate::transport::{
     Attributes, Cause, Folder, Identity, Method, Swapped, TransportError, Unsynced,
 };
@@ -129,13 +129,20 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn lock(&self, agent: &Agent) -> Result<Lock, Error> {
-        let holder = Holder {
-            pid: std::process::id(),
-            user: self.engine.setup.user.clone(),
-            since: self.engine.clock().now(),
-            run: self.id.clone(),
-        };
-        lock::take(self.engine.archive(), &agent.name, &holder)
+        loop {
+            let holder = Holder {
+                pid: std::process::id(),
+                user: self.engine.setup.user.clone(),
+                since: self.engine.clock().now(),
+                run: self.id.clone(),
+            };
+            let taken = lock::take(self.engine.archive(), &agent.name, &holder);
+            // One that does not wait may have come between the wait and this.
+            let is_busy = matches!(&taken, Err(error) if error.kind() == Kind::Busy);
+            if !is_busy || self.is_cancelled() || !self.engine.awaits_lock() {
+                return taken;
+            }
+        }
     }
 
     /// Steps 1 and 2 of one agent, after its lock.
