@@ -104,14 +104,12 @@ impl<'c> Shelf<'c> {
 
     fn check_seal(&self, agent: &Agent, baseline: &Baseline) -> Result<()> {
         let general = &self.config.general;
-        let broken = |message: String| Err(Error::new(Kind::Integrity, message));
         match general.require_seal {
             RequireSeal::Never => return Ok(()),
             RequireSeal::Signed => {
-                return broken(
-                    "require_seal=signed: this version cannot check signatures yet, so it pushes no baseline"
-                        .to_string(),
-                );
+                let message = "require_seal=signed: this version cannot check signatures yet, so it \
+                               pushes no baseline";
+                return Err(Error::new(Kind::Integrity, message).hint("use require_seal=always"));
             }
             RequireSeal::IfPresent | RequireSeal::Always => {}
         }
@@ -120,11 +118,14 @@ impl<'c> Shelf<'c> {
             .get_or_init(|| seal::Seal::read(&general.baseline_dir));
         let Some(seal) = seal.as_ref().map_err(Clone::clone)? else {
             return match general.require_seal {
-                RequireSeal::Always => broken(format!(
-                    "require_seal=always, and there is no {} in {}",
-                    seal::FILE,
-                    general.baseline_dir.display()
-                )),
+                RequireSeal::Always => {
+                    let directory = general.baseline_dir.display();
+                    let message = format!(
+                        "require_seal=always, and there is no {} in {directory}",
+                        seal::FILE
+                    );
+                    Err(Error::new(Kind::Integrity, message).hint(seal::how_to_seal(general)))
+                }
                 _ => Ok(()),
             };
         };

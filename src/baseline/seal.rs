@@ -13,6 +13,7 @@ use std::path::Path;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::config::General;
 use crate::digest::Digest;
 use crate::durable::{self, Walk};
 use crate::error::{Error, Kind, PathContext, Result};
@@ -37,6 +38,16 @@ pub fn reseal_hint(folder: &Path) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seal {
     digests: HashMap<String, Digest>,
+}
+
+/// How a seal of all baselines is made by hand.
+pub fn how_to_seal(general: &General) -> String {
+    let directory = general.baseline_dir.to_string_lossy();
+    format!(
+        "read every baseline first, because a seal accepts what it finds; then: cd {} && sha256sum \
+         -- *.md > {FILE}",
+        shell_words::quote(&directory)
+    )
 }
 
 impl Seal {

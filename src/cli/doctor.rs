@@ -544,12 +544,7 @@ fn about_baselines(report: &mut Report, config: &Config) {
         (_, Ok(Some(_))) => report.ok(format!("seal {}", place.display())),
         (_, Ok(None)) => report.warn(
             "there is no seal, so a tampered baseline is not noticed",
-            &format!(
-                "read every baseline first, because a seal accepts what it finds; then: cd {} && \
-                 sha256sum -- *.md > {}",
-                shell_words::quote(&general.baseline_dir.to_string_lossy()),
-                seal::FILE
-            ),
+            &seal::how_to_seal(general),
         ),
         (_, Err(error)) => report.error(&error),
     }

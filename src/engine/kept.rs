@@ -31,9 +31,13 @@ impl Engine {
         };
         let mut told = Vec::new();
         if !own.is_empty() {
+            // On a host an undo cannot.
+            let undo = match agent.place.host() {
+                None => "undo puts it back, or ",
+                Some(_) => "",
+            };
             told.push(format!(
-                "kept beside the memory, in no entry: {}; undo puts it back, or copy what you need \
-                 and remove it",
+                "kept beside the memory, in no entry: {}; {undo}copy what you need and remove it",
                 listed(own)
             ));
         }

@@ -758,8 +758,12 @@ impl Engine {
 fn foreign_link_hint(agent: &Agent) -> String {
     let memory = agent.place.memory();
     let directory = memory.parent().unwrap_or(memory);
+    let undo = match agent.place.host() {
+        None => ", and an undo puts it back",
+        Some(_) => "",
+    };
     format!(
-        "a reset keeps it beside {} unread, and an undo puts it back; to have it read and \
+        "a reset keeps it beside {} unread{undo}; to have it read and \
          archived, remove its other names (`find / -xdev -samefile` finds them), or give {} to \
          the user who owns the file and let no other user write there",
         memory.display(),

@@ -393,6 +393,14 @@ impl Engine {
     /// A plan that also says what is deleted from the archive afterwards.
     fn with_retention(&self, mut plan: Plan) -> Plan {
         let retention = self.retention_after(&Scope::of_plan(&plan));
+        if !retention.entries.is_empty() {
+            let entries = retention.entries.iter().map(|it| it.to_string_lossy());
+            let text: Vec<_> = [plan.hash.as_str().into()]
+                .into_iter()
+                .chain(entries)
+                .collect();
+            plan.hash = Digest::of(text.join("\0").as_bytes()).short(12);
+        }
         plan.retention = Some(retention);
         plan
     }

@@ -158,7 +158,9 @@ pub(super) fn key_came(model: &mut Model, key: Key) -> Vec<Effect> {
         return Vec::new();
     }
     let now = model.now.since;
-    if model.has_plan() && model.reset.guard.ignores(now) {
+    // Leaving a plan changes nothing, so that never waits.
+    let leaves = key.code == Code::Esc;
+    if model.has_plan() && !leaves && model.reset.guard.ignores(now) {
         return Vec::new();
     }
     if begins_confirmation(model, key) {

@@ -212,6 +212,19 @@ fn typed_ahead() -> [(&'static str, &'static str, Plan); 3] {
 }
 
 #[test]
+fn escape_leaves_a_plan_that_ignores_keys() {
+    for (ask, word, plan) in typed_ahead() {
+        let mut console = four();
+        console.press(ask);
+        console.answer(plan);
+        console.type_line(word);
+        console.send(keys("Esc"));
+        assert_eq!(console.model.screen, Screen::Fleet, "{ask}");
+        assert_eq!(console.applied(), [] as [&str; 0], "{ask}");
+    }
+}
+
+#[test]
 fn word_typed_right_behind_a_plan_key_is_ignored() {
     for (ask, word, plan) in typed_ahead() {
         // The plan comes after none of its letters, after some, after all.

@@ -143,6 +143,8 @@ fn only_what_the_plan_showed_is_deleted() {
     let later = Path::new("scout/2026-01-01_0900.md");
     fs::write(world.archive().join(later), "x").unwrap();
     age(&world, later, 60);
+    let again = engine.plan_reset(&["scout".to_string()], false).unwrap();
+    assert_ne!(again.hash, plan.hash, "it deletes another one");
     let ran = super::super::world::apply(&engine, &plan);
     assert_eq!(ran.report.retired, [entry]);
     assert!(world.archive().join(later).exists());
