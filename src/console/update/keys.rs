@@ -227,6 +227,10 @@ pub(super) fn confirm_key(model: &mut Model, key: Key) -> Option<Vec<Effect>> {
             view.typed.pop();
             model.dirty = true;
         }
+        (Code::Char('u'), _) if key.ctrl && !view.typed.is_empty() => {
+            view.typed.clear();
+            model.dirty = true;
+        }
         (Code::Enter, _) if view.typed.trim() == word => return Some(run_plan(model)),
         (Code::Enter, _) => {
             let text = format!("type {word} in full, then Enter");
@@ -296,6 +300,10 @@ pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
             if chooser.query.pop().is_none() && !help {
                 return Vec::new();
             }
+            chooser.cursor = None;
+        }
+        (Code::Char('u'), _) if edit && key.ctrl => {
+            chooser.query.clear();
             chooser.cursor = None;
         }
         (_, Some(c)) if edit => {

@@ -117,6 +117,21 @@ fn the_number_that_is_typed_is_the_number_of_agents_in_the_plan() {
 }
 
 #[test]
+fn control_u_clears_what_was_typed_at_a_plan() {
+    let mut console = four();
+    console.plan(
+        "a X",
+        plan(&[("bravo", State::Scratch), ("delta", State::Scratch)]),
+    );
+    console.type_line("reset 3");
+    console.press("^u");
+    assert_eq!(console.typed(), "");
+    console.type_line("reset 2");
+    console.press("Enter");
+    assert_eq!(console.applied(), ["bravo", "delta"]);
+}
+
+#[test]
 fn in_a_fleet_of_one_y_suffices() {
     for state in [State::Scratch, State::Drifted, State::NoSep] {
         let mut console = fleet(&[("solo", state)]);
