@@ -549,9 +549,9 @@ fn observed(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
         });
         changed |= !same;
         if !same {
+            ran |= row.seen.as_ref().is_some_and(|old| old.last != seen.last);
             if model.screen == Screen::Agent && model.agent.name == seen.agent {
                 effects.push(Effect::Texts(seen.agent.clone()));
-                ran |= row.seen.as_ref().is_some_and(|old| old.last != seen.last);
             }
             match &model.reset.stage {
                 Stage::Plan(view) => {
@@ -573,8 +573,9 @@ fn observed(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
         }
         row.seen = Some(seen);
     }
-    if ran {
-        effects.extend(agent::history(model));
+    // A run of this console reads the log at its end; the history follows the log.
+    if ran && !model.is_running() {
+        effects.push(Effect::LoadLog);
     }
     model.dirty |= changed;
     if changed && !is_covered(model) {

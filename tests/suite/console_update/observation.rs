@@ -20,6 +20,17 @@ fn an_observation_that_tells_nothing_new_is_not_drawn() {
 }
 
 #[test]
+fn run_of_another_process_reads_the_log_again() {
+    let mut console = four();
+    let mut after = seen("bravo", State::Clean);
+    if let Some(last) = &mut after.last {
+        last.run = "0a0961c0".to_string();
+    }
+    assert_eq!(console.observe(vec![after.clone()]), [Effect::LoadLog]);
+    assert_eq!(console.observe(vec![after]), [], "it is known already");
+}
+
+#[test]
 fn an_older_generation_and_a_stranger_are_ignored() {
     let mut console = four();
     let mut old = seen("alpha", State::Tampered);
