@@ -57,7 +57,7 @@ impl Document for Keys {
 
 fn cells(row: &Row) -> Vec<Cell> {
     let keys = match row.listed.as_str() {
-        "" => "-".to_string(),
+        "" => "(none)".to_string(),
         keys => keys.to_string(),
     };
     let (role, mark) = match row.changed {

@@ -19,7 +19,7 @@ fn lists_the_keys_in_force() {
     assert_eq!(ran.err, "");
     let _ = ran
         .says("F5  Space r *")
-        .says("- *")
+        .says("(none) *")
         .says("(by default 7)")
         .says("3 commands changed by ");
     let json = site.run(["keys", "--json"]).code(0).json();
