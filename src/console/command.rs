@@ -195,7 +195,7 @@ table! {
     Overwrite     "undo-overwrite" "overwrite"  Act     &[Plan], ["o"], "Undo, and archive what the agent wrote since";
     KeepHidden    "keep-hidden"   "keep hidden" Act     &[Plan], ["h"], "Keep marked agents in the plan that the filter hides";
     DropHidden    "drop-hidden"   "drop hidden" Act     &[Plan], ["v"], "Take marked agents out of the plan that the filter hides";
-    Retry         "retry"         "retry failed" Act    &[Outcome], ["r"], "Plan a reset of the agents that failed";
+    Retry         "retry"         "retry"        Act    &[Outcome], ["r"], "Plan a reset of the agents that failed, were refused or were not started";
     EditBaseline  "edit"          "edit"        Act   &[Fleet, Agent], ["E"], "Edit the baseline of this agent in $VISUAL or $EDITOR";
     Answer        "answer"        ""            Act     &[Any], ["@"], "Answer what a host asks: a passphrase, a password, whether an unknown host key is right";
     Mark          "mark"          "mark"        Select  &[Fleet], ["Space"], "Mark or unmark the agent under the cursor";
@@ -292,7 +292,7 @@ pub fn opens_a_plan(command: Command) -> bool {
 }
 
 /// The commands that the screen offers: those that hold in its context. What only
-/// the demo has is not offered elsewhere.
+/// the demo has is not offered elsewhere, what a plan asks about hidden marks only there.
 pub fn offered(model: &Model) -> impl Iterator<Item = &'static Spec> {
     let demo = model.is_demo();
     let context = model.context();
@@ -306,10 +306,15 @@ pub fn offered(model: &Model) -> impl Iterator<Item = &'static Spec> {
                 .iter()
                 .any(|keys| keymap.meaning(context, keys) == meant)
     };
+    let hides = match &model.reset.stage {
+        Stage::Plan(view) => !view.hidden.is_empty(),
+        _ => false,
+    };
     TABLE.iter().filter(move |spec| {
+        let asks_of_hidden = matches!(spec.command, Command::KeepHidden | Command::DropHidden);
         let holds =
             spec.contexts.contains(&context) || (spec.contexts.contains(&Any) && reached(spec));
-        holds && (demo || spec.command != Command::HostAway)
+        holds && (demo || spec.command != Command::HostAway) && (hides || !asks_of_hidden)
     })
 }
 

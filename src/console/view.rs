@@ -245,7 +245,7 @@ fn fits_stage(command: Command, model: &Model) -> bool {
         return command == Command::Back;
     };
     match command {
-        Command::KeepHidden | Command::DropHidden => !view.hidden.is_empty(),
+        Command::KeepHidden | Command::DropHidden => true,
         _ if !view.hidden.is_empty() => command == Command::Back,
         Command::Confirm => view.form == Form::Key,
         Command::Append | Command::Overwrite => view.has_newer_notes(),

@@ -3,7 +3,7 @@
 use memory_shepherd::console::chooser;
 use memory_shepherd::console::command::{self, Command, TABLE};
 use memory_shepherd::console::keymap::{self, Code, Key, Keymap};
-use memory_shepherd::console::model::{Overlay, Screen, Sort, Tab};
+use memory_shepherd::console::model::{Overlay, Screen, Sort, Stage, Tab};
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::State;
 
@@ -216,6 +216,32 @@ fn filters_that_say_the_same_are_two_all_the_same() {
         panic!("no palette");
     };
     assert_eq!(chooser.cursor, Some(1), "the second is the last");
+}
+
+#[test]
+fn control_u_clears_what_is_searched_for() {
+    let mut console = four();
+    console.press(":");
+    console.type_line("sort nothing");
+    console.press("^u");
+    console.type_line("sort changed");
+    console.press("Enter");
+    assert_eq!(console.model.sort, Sort::Changed);
+}
+
+#[test]
+fn help_of_a_plan_offers_nothing_it_does_not_ask() {
+    let mut console = four();
+    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+    let asks = |console: &Console| {
+        let offered = command::offered(&console.model).map(|spec| spec.id);
+        offered.filter(|id| id.ends_with("-hidden")).count()
+    };
+    assert_eq!(asks(&console), 0);
+    if let Stage::Plan(view) = &mut console.model.reset.stage {
+        view.hidden = vec!["bravo".to_string()];
+    }
+    assert_eq!(asks(&console), 2);
 }
 
 #[test]
