@@ -364,6 +364,25 @@ fn agent_history() {
 }
 
 #[test]
+fn history_tells_the_whole_reason_of_a_refusal() {
+    let mut console = herd();
+    console.send(Msg::Resize(80, 24));
+    drifted(&mut console);
+    console.press("S-Tab");
+    let mut refused = history();
+    refused[0].record.what.note = Some(
+        "/srv/agents/code-reviewer/workspace/MEMORY.md is a directory, and no record says that \
+         a file ever stood there"
+            .to_string(),
+    );
+    console.send(Msg::History("code-reviewer".to_string(), Ok(refused)));
+    let shown = drawn(&console, "terminal");
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    let reason = "is a directory, and no record says that a file ever stood there";
+    assert!(words.contains(reason), "{shown}");
+}
+
+#[test]
 fn history_shows_the_scratch_that_was_counted() {
     let mut console = herd();
     drifted(&mut console);

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, FixedOffset};
 
-use super::super::{Canvas, cut, fit, size};
+use super::super::{Canvas, cut, fit, size, with_short_paths, wrap};
 use crate::console::command::Command;
 use crate::console::model::Model;
 use crate::console::theme::{Role, of_outcome};
@@ -213,20 +213,19 @@ pub(super) fn about(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     };
     let Some(past) = past else { return };
     let event = &past.record.what;
-    let mut parts = vec![format!(
+    // What went wrong comes first: it is what is read where the rest is cut.
+    let mut parts: Vec<String> = event.note.iter().cloned().collect();
+    parts.push(format!(
         "{} of run {} by {}",
         word(past),
         event.run,
         by(event)
-    )];
+    ));
     let entries = event
         .written()
         .map(|entry| entry.path.display().to_string());
     parts.extend(entries.take(1));
-    let note = note(past);
-    if !note.is_empty() {
-        parts.push(note);
-    }
+    parts.extend(relations(past));
     if history.opened.is_none() {
         parts.push(format!(
             "{} shows before and after",
@@ -234,7 +233,12 @@ pub(super) fn about(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         ));
     }
     let room = usize::from(canvas.width()).saturating_sub(2);
-    canvas.put(1, y, &cut(&parts.join(" · "), room), Role::Text);
+    // The row below is that of messages.
+    let rows = if model.message.is_some() { 1 } else { 2 };
+    let text = with_short_paths(&parts.join(" · "), room * rows);
+    for (line, y) in wrap(&text, room, rows).iter().zip(y..) {
+        canvas.put(1, y, line, Role::Text);
+    }
 }
 
 /// What the two sides of an opened run are.
@@ -276,6 +280,13 @@ fn by(event: &Event) -> String {
 }
 
 fn note(past: &Past) -> String {
+    let mut parts = relations(past);
+    parts.extend(past.record.what.note.clone());
+    parts.join(", ")
+}
+
+/// The runs that a record is related to, and what came late.
+fn relations(past: &Past) -> Vec<String> {
     let event = &past.record.what;
     let mut parts = Vec::new();
     parts.extend(
@@ -287,8 +298,7 @@ fn note(past: &Past) -> String {
     if !event.late.is_empty() {
         parts.push(format!("{} late", event.late.len()));
     }
-    parts.extend(event.note.clone());
-    parts.join(", ")
+    parts
 }
 
 /// Bytes of what stood there, if it was a file.
