@@ -537,11 +537,7 @@ impl Model {
                 .and_then(|seen| seen.content.as_ref())
                 .map_or(0, |c| c.size)
         };
-        let scratch = |row: &Row| {
-            row.last_read()
-                .and_then(|seen| seen.content.as_ref())
-                .map_or(0, |c| c.scratch_lines)
-        };
+        let scratch = |row: &Row| row.last_read().and_then(scratch_lines).unwrap_or(0);
         let changed = |row: &Row| {
             row.last_read()
                 .and_then(|seen| seen.content.as_ref())
@@ -740,4 +736,12 @@ pub fn age(now: DateTime<FixedOffset>, then: DateTime<FixedOffset>) -> String {
 /// The time of a file's last modification.
 pub fn modified(nanoseconds: i64, like: DateTime<FixedOffset>) -> DateTime<FixedOffset> {
     DateTime::from_timestamp_nanos(nanoseconds).with_timezone(like.offset())
+}
+
+/// Lines of scratch of a memory, if it was read and it is known where they begin: without
+/// a baseline that can be read it may not be.
+pub fn scratch_lines(seen: &Observation) -> Option<u64> {
+    let content = seen.content.as_ref()?;
+    let is_measured = content.boundary.is_some() || seen.baseline.is_some();
+    is_measured.then_some(content.scratch_lines)
 }

@@ -6,7 +6,7 @@ use chrono::{DateTime, FixedOffset};
 use rustix::fs::Stat;
 
 use crate::config::{Agent, Origin, Place};
-use crate::console::model::modified;
+use crate::console::model::{modified, scratch_lines};
 use crate::console::text::{Line, Tone};
 use crate::digest::Digest;
 use crate::durable;
@@ -176,13 +176,11 @@ fn content_of(content: &Content, detail: &Detail) -> Vec<Fact> {
     let size = format!("{bar} {share}%  {size} of {limit} bytes");
     let mut facts = vec![fact("size", size, tone)];
     facts.push(plain("lines", content.lines.to_string()));
-    facts.push(plain(
-        "scratch",
-        format!(
-            "{} lines, {} bytes",
-            content.scratch_lines, content.scratch_bytes
-        ),
-    ));
+    let unknown = || "cannot be told without the baseline".to_string();
+    let scratch = scratch_lines(seen).map_or_else(unknown, |lines| {
+        format!("{lines} lines, {} bytes", content.scratch_bytes)
+    });
+    facts.push(plain("scratch", scratch));
     facts.push(plain(
         "changed",
         time(modified(content.modified, seen.read)),
@@ -190,9 +188,12 @@ fn content_of(content: &Content, detail: &Detail) -> Vec<Fact> {
     facts.push(plain("sha256", content.sha256.to_string()));
     match &content.boundary {
         None => {
-            let none = match detail.cr_lf {
-                true => "ends with CR LF, so it is none: all of it counts as scratch",
-                false => "none: all of it counts as scratch",
+            let none = if scratch_lines(seen).is_none() {
+                "cannot be told without the baseline"
+            } else if detail.cr_lf {
+                "ends with CR LF, so it is none: all of it counts as scratch"
+            } else {
+                "none: all of it counts as scratch"
             };
             facts.push(fact("separator", none, Tone::Warn));
         }
@@ -260,6 +261,10 @@ pub(super) fn findings(detail: &Detail) -> Vec<(String, Tone)> {
         Some(_) => found.push(("the baseline has no separator".to_string(), Tone::Plain)),
         None if detail.cr_lf => {
             let why = "the separator line ends with CR LF, the baseline's with LF";
+            found.push((why.to_string(), Tone::Warn));
+        }
+        None if scratch_lines(&detail.observation).is_none() => {
+            let why = "where the scratch begins cannot be told without the baseline";
             found.push((why.to_string(), Tone::Warn));
         }
         None => found.push(("no separator".to_string(), Tone::Warn)),

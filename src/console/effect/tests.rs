@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::System;
+use crate::console::model::scratch_lines;
 use crate::engine::{Protection, Setup, Trigger};
 use crate::transport::fake::Fake;
 use crate::transport::{Folder, Object, Odd, Transport, TransportError, Transports};
@@ -283,6 +284,26 @@ fn a_separator_that_ends_with_cr_lf_is_told_wherever_none_is_found() {
     ] {
         assert!(told.contains("CR LF"), "{told}");
     }
+}
+
+#[test]
+fn missing_baseline_leaves_the_scratch_unknown() {
+    let root = tempfile::tempdir().unwrap();
+    let engine = engine_with(root.path(), BASELINE);
+    std::fs::remove_file(root.path().join("a.md")).unwrap();
+    let detail = engine.detail(engine.agent("a").unwrap());
+    let scratch = crate::console::text::scratch(&detail);
+    for told in [
+        fact(&engine, "scratch"),
+        fact(&engine, "separator"),
+        texts::findings(&detail),
+        String::from_utf8(scratch.lines[0].raw.clone()).unwrap(),
+    ] {
+        let told = told.to_lowercase();
+        assert!(told.contains("without the baseline"), "{told}");
+        assert!(!told.contains("no separator"), "{told}");
+    }
+    assert_eq!(scratch_lines(&detail.observation), None);
 }
 
 #[test]

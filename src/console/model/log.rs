@@ -134,6 +134,11 @@ pub enum LogRow<'a> {
 }
 
 impl LogScreen {
+    /// Whether a run took an undo back.
+    pub fn is_redo(&self, id: &str) -> bool {
+        self.runs.iter().any(|run| run.redo && run.run == id)
+    }
+
     /// Runs and messages together, the youngest first.
     pub fn rows(&self) -> Vec<LogRow<'_>> {
         let runs = self.runs.iter().map(LogRow::Run);

@@ -141,9 +141,12 @@ pub fn scratch(detail: &Detail) -> Prepared {
     let content = detail.observation.content.as_ref();
     let boundary = content.and_then(|content| content.boundary);
     if boundary.is_none() {
-        let why = match detail.cr_lf {
-            true => "No boundary, because lines end with CR LF; all of it may be scratch:",
-            false => "No separator, so all of it may be scratch:",
+        let why = if detail.operator_part.is_none() {
+            "Without the baseline it cannot be told where the scratch begins; the memory as it is:"
+        } else if detail.cr_lf {
+            "No boundary, because lines end with CR LF; all of it may be scratch:"
+        } else {
+            "No separator, so all of it may be scratch:"
         };
         lines.push(Line::note(Kind::Note, why));
         scratch = above;

@@ -8,7 +8,7 @@ use unicode_width::UnicodeWidthStr;
 use super::fleet::{fleet_name, share};
 use super::{Canvas, asked, count, cut, fit, message, shorten, size};
 use crate::console::command::Command;
-use crate::console::model::{Model, SIDES, Tab, Trouble, age, modified};
+use crate::console::model::{Model, SIDES, Tab, Trouble, age, modified, scratch_lines};
 use crate::console::theme::{Role, of_state};
 use crate::engine::{Observation, State};
 use crate::untrusted;
@@ -198,9 +198,9 @@ fn tabs(model: &Model, canvas: &mut Canvas<'_>, seen: Option<&Observation>) {
     let copied = row.filter(|_| model.agent.copied.is_some());
     let seen = copied.and_then(|row| row.last_read()).or(seen);
     let content = seen.and_then(|seen| seen.content.as_ref());
-    let scratch = match content {
-        Some(content) if canvas.width() < SIDES => format!("Scratch {}", content.scratch_lines),
-        Some(content) => format!("Scratch {}", count(content.scratch_lines, "line")),
+    let scratch = match seen.and_then(scratch_lines) {
+        Some(lines) if canvas.width() < SIDES => format!("Scratch {lines}"),
+        Some(lines) => format!("Scratch {}", count(lines, "line")),
         None => "Scratch".to_string(),
     };
     let mut x = 0;

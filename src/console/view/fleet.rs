@@ -3,16 +3,22 @@
 use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
-use super::{Canvas, clip, count, cut, fit, fit_start, shorten, size, split};
+use super::{Canvas, clip, count, cut, fit, fit_start, shorten, size, split, wrap};
 use crate::console::columns::{self, Column, Longest, Place};
 use crate::console::command::Command;
 use crate::console::filter;
-use crate::console::model::{Model, Row, Sort, Trouble, age, modified};
+use crate::console::model::{Model, Row, Sort, Trouble, age, modified, scratch_lines};
 use crate::console::theme::{Role, of_state};
-use crate::engine::{Observation, Outcome, State};
+use crate::engine::{LastRun, Observation, Outcome, State};
 use crate::untrusted;
 
 const PROGRAM: &str = "memory-shepherd  ";
+
+/// The most cells of a filter that is quoted.
+const FILTER: usize = 24;
+
+/// The most lines of a sentence that stands where the agents would be.
+const PARAGRAPH: usize = 4;
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     header(model, canvas);
@@ -31,16 +37,11 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     y += 1;
     let height = model.list_height();
     if model.rows.is_empty() {
-        canvas.foreign(
-            1,
-            y + 1,
-            format!(
-                "No agents in {}. See the example there, or run: memory-shepherd demo",
-                model.fleet.config
-            )
-            .as_bytes(),
-            Role::Text,
+        let text = format!(
+            "No agents in {}. See the example there, or run: memory-shepherd demo",
+            model.fleet.config
         );
+        paragraph(canvas, y + 1, &text, Role::Text);
     } else if model.order.is_empty() {
         let bad = model
             .rows
@@ -50,13 +51,13 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         let text = format!(
             "0 of {} match \"{}\" (Esc clears) - {bad} not-ok agents hidden",
             model.rows.len(),
-            model.filter
+            cut(&model.filter, FILTER)
         );
-        canvas.foreign(1, y + 1, text.as_bytes(), Role::Warn);
+        let below = paragraph(canvas, y + 1, &text, Role::Warn);
         if let Some(fault) = filter::faults(&model.filter).first() {
             let hint = fault.hint.as_deref().unwrap_or_default();
             let text = format!("{}; {hint}", fault.message);
-            canvas.foreign(1, y + 2, text.as_bytes(), Role::Warn);
+            paragraph(canvas, below, &text, Role::Warn);
         }
     }
     let shown = model.order.iter().skip(model.top).take(height);
@@ -68,6 +69,16 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let bottom = y + height as u16;
     canvas.rule(bottom);
     strip(model, canvas, bottom + 1);
+}
+
+/// Puts a sentence in as many lines as it needs, and returns the row below it.
+fn paragraph(canvas: &mut Canvas<'_>, y: u16, text: &str, role: Role) -> u16 {
+    let room = usize::from(canvas.width()) - 2;
+    let lines = wrap(&untrusted::line(text), room, PARAGRAPH);
+    for (line, y) in lines.iter().zip(y..) {
+        canvas.put(1, y, line, role);
+    }
+    y + lines.len() as u16
 }
 
 fn header(model: &Model, canvas: &mut Canvas<'_>) {
@@ -170,7 +181,7 @@ fn header(model: &Model, canvas: &mut Canvas<'_>) {
             true => (" (kept; Esc clears)", Role::Warn),
             false => ("", Role::Dim),
         };
-        parts.push((format!("filter: {}{kept}", cut(filter, 24)), role));
+        parts.push((format!("filter: {}{kept}", cut(filter, FILTER)), role));
     }
     if wide || model.sort != Sort::default() {
         let down = if model.reverse { ", reversed" } else { "" };
@@ -362,7 +373,7 @@ fn value(model: &Model, seen: &Observation, column: Column) -> String {
         Column::Host => Some(host_of(model, seen)),
         Column::Size => content.map(|content| size(content.size)),
         Column::Limit => content.map(|content| share(content.size, seen.limit)),
-        Column::Scratch => content.map(|content| content.scratch_lines.to_string()),
+        Column::Scratch => scratch_lines(seen).map(|lines| lines.to_string()),
         Column::Above => content
             .and_then(|content| content.boundary.as_ref())
             .map(|boundary| match boundary.drifted() {
@@ -372,11 +383,20 @@ fn value(model: &Model, seen: &Observation, column: Column) -> String {
         Column::Changed => content.map(|content| age(now, modified(content.modified, now))),
         Column::LastRun => {
             let last = seen.last.as_ref();
-            last.map(|last| format!("{} {}", clock(model, last.time), last.word()))
+            last.map(|last| format!("{} {}", clock(model, last.time), last_word(model, last)))
         }
         Column::State | Column::Agent | Column::Trend | Column::Why => None,
     };
     text.unwrap_or_else(|| "-".to_string())
+}
+
+/// How the last run of an agent ended, in a word. Only the log tells an undo from one
+/// that took an undo back.
+fn last_word(model: &Model, last: &LastRun) -> &'static str {
+    match last.word() {
+        "undone" if model.log.is_redo(&last.run) => "redone",
+        word => word,
+    }
 }
 
 /// Sizes as bars of eight heights, the largest the highest.
@@ -441,9 +461,8 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         if !whys.is_empty() && (trouble.is_none() || tall) {
             text.push_str(&format!("{gap}{}", whys.join("; ")));
         }
-    } else if let Some(content) = &seen.content {
-        let lines = count(content.scratch_lines, "scratch line");
-        text.push_str(&format!(": {lines}"));
+    } else if let Some(lines) = scratch_lines(seen) {
+        text.push_str(&format!(": {}", count(lines, "scratch line")));
     }
     if let Some(block) = seen
         .block

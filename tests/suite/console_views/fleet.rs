@@ -38,6 +38,36 @@ fn fleet_whose_filter_hides_all() {
 }
 
 #[test]
+fn states_are_all_named_where_a_filter_names_none() {
+    let mut console = herd();
+    console.send(Msg::Resize(80, 24));
+    console.press("/");
+    console.type_line("is:bogus");
+    console.press("Enter");
+    let shown = drawn(&console, "terminal");
+    assert!(shown.contains("marked"), "{shown}");
+}
+
+#[test]
+fn undo_that_was_taken_back_is_redone() {
+    let mut console = herd();
+    let mut redone = seen("docs-writer", State::Clean);
+    if let Some(last) = &mut redone.last {
+        (last.run, last.act) = ("0a0961c0".to_string(), Act::Undo);
+    }
+    console.observe(vec![redone]);
+    let mut redo = run("0a0961c0", 190, &[("docs-writer", Outcome::Ok)]);
+    redo.events[0].act = Act::Undo;
+    for (is_redo, word) in [(false, " undone"), (true, " redone")] {
+        redo.redo = is_redo;
+        console.send(Msg::Log(Ok(vec![redo.clone()])));
+        let shown = drawn(&console, "terminal");
+        let row = shown.lines().find(|row| row.contains("docs-writer"));
+        assert!(row.is_some_and(|row| row.contains(word)), "{shown}");
+    }
+}
+
+#[test]
 fn fleet_in_another_order() {
     picture("fleet_sorted", |console| {
         console.press("s n a m e Enter S");
