@@ -23,7 +23,7 @@ pub use hosts::{HostsScreen, Next, Trouble, next_try, trouble, word};
 pub use jobs::{Job, Jobs, PACE};
 pub use log::{Level, LogRow, LogScreen, Message, REDO, RUNS, RunSummary};
 pub use reset::{
-    Form, PlanView, Request, ResetScreen, ResultLine, ResultView, RunView, Stage, form,
+    Form, PlanView, Request, ResetScreen, ResultLine, ResultView, RunView, Stage, count_bad, form,
 };
 
 use super::command::{Command, Context};

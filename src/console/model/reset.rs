@@ -286,20 +286,25 @@ impl ResultView {
 
     /// How many were not brought to a good end: `1 failed, 2 refused`.
     pub fn bad(&self) -> String {
-        let count = |outcome: Outcome| self.lines.iter().filter(|it| it.outcome == outcome).count();
-        let bad = Outcome::BAD.map(|outcome| (count(outcome), outcome.counted().to_lowercase()));
-        let bad = bad.iter().filter(|(count, _)| *count > 0);
-        let bad: Vec<String> = bad.map(|(count, word)| format!("{count} {word}")).collect();
-        match bad.as_slice() {
-            [] => "0 failed".to_string(),
-            bad => bad.join(", "),
-        }
+        count_bad(self.lines.iter().map(|line| line.outcome))
     }
 
     /// Agents that were not brought to a good end.
     pub fn failed(&self) -> Vec<String> {
         let bad = self.lines.iter().filter(|line| line.outcome.is_bad());
         bad.map(|line| line.agent.clone()).collect()
+    }
+}
+
+/// How many outcomes are no good end: `1 failed, 2 refused`.
+pub fn count_bad(outcomes: impl Iterator<Item = Outcome> + Clone) -> String {
+    let count = |outcome| outcomes.clone().filter(|it| *it == outcome).count();
+    let bad = Outcome::BAD.map(|outcome| (count(outcome), outcome.counted().to_lowercase()));
+    let bad = bad.iter().filter(|(count, _)| *count > 0);
+    let bad: Vec<String> = bad.map(|(count, word)| format!("{count} {word}")).collect();
+    match bad.as_slice() {
+        [] => "0 failed".to_string(),
+        bad => bad.join(", "),
     }
 }
 

@@ -6,7 +6,7 @@ use super::fleet::{clock, fleet_name};
 use super::{Canvas, IGNORES_KEYS, clip, count, cut, fit, shorten, size, wrap};
 use crate::console::command::Command;
 use crate::console::model::{
-    Form, Model, PlanView, Request, ResultView, Row, RunView, SMALLEST, Stage, twin,
+    Form, Model, PlanView, Request, ResultView, Row, RunView, SMALLEST, Stage, count_bad, twin,
 };
 use crate::console::theme::{Role, of_outcome, of_state};
 use crate::engine::{
@@ -426,25 +426,24 @@ fn run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
         .map(|(outcome, _)| *outcome)
         .collect();
     let done = ended.len();
-    let bad = ended.into_iter().filter(|outcome| outcome.is_bad()).count();
+    let bad = ended.iter().filter(|outcome| outcome.is_bad()).count();
     let total = view.plan.steps.len().max(1);
     let seconds = (model.now.since.saturating_sub(view.began)).as_secs();
     let x = canvas.put(0, 0, &format!("{verb} running  "), Role::Title);
     let x = fleet_name(model, canvas, x, 0);
-    let bar = 20;
+    let text = format!(
+        "{done}/{total}  {} ok  {}  {seconds}s",
+        done - bad,
+        count_bad(ended.iter().copied())
+    );
+    // It gives way to the figures.
+    let room = usize::from(canvas.width().saturating_sub(x));
+    let bar = room.saturating_sub(text.width() + 2).min(20);
     let full = (done * bar / total).min(bar);
     let x = canvas.put(x, 0, &"█".repeat(full), Role::Good);
     let x = canvas.put(x, 0, &"░".repeat(bar - full), Role::Dim) + 2;
     let role = if bad > 0 { Role::Bad } else { Role::Text };
-    canvas.put(
-        x,
-        0,
-        &format!(
-            "{done}/{total}  {} ok  {bad} failed  {seconds}s",
-            done - bad
-        ),
-        role,
-    );
+    canvas.put(x, 0, &text, role);
     canvas.rule(1);
     let height = usize::from(canvas.area.height - RUN_FOOT - 2);
     // The agent in hand stays in sight.

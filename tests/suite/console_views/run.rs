@@ -56,6 +56,26 @@ fn run_in_progress() {
 }
 
 #[test]
+fn run_counts_refused_agents_apart_from_failed() {
+    let mut console = herd();
+    console.send(Msg::Resize(80, 24));
+    running(&mut console);
+    let ended = report(&[
+        ("docs-writer", Outcome::Failed, None),
+        ("monitor-bot", Outcome::Refused, None),
+    ]);
+    for done in ended.results {
+        console.send(Msg::Progress(Progress::Done(done)));
+    }
+    let shown = drawn(&console, "terminal");
+    let header = shown.lines().next().unwrap();
+    assert!(
+        header.ends_with("3/3  1 ok  1 failed, 1 refused  2s"),
+        "{header}"
+    );
+}
+
+#[test]
 fn result_of_a_run() {
     picture("result", |console| {
         ended(console);
