@@ -264,7 +264,7 @@ pub(super) fn findings(detail: &Detail) -> Vec<(String, Tone)> {
             found.push((why.to_string(), Tone::Warn));
         }
         None if scratch_lines(&detail.observation).is_none() => {
-            let why = "where the scratch begins cannot be told without the baseline";
+            let why = "scratch unknown without the baseline";
             found.push((why.to_string(), Tone::Warn));
         }
         None => found.push(("no separator".to_string(), Tone::Warn)),

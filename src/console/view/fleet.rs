@@ -49,9 +49,10 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             .filter(|row| !row.state().is_fine())
             .count();
         let text = format!(
-            "0 of {} match \"{}\" (Esc clears) - {bad} not-ok agents hidden",
+            "0 of {} match \"{}\" (Esc clears) - {} hidden",
             model.rows.len(),
-            cut(&model.filter, FILTER)
+            cut(&model.filter, FILTER),
+            count(bad as u64, "not-ok agent")
         );
         let below = paragraph(canvas, y + 1, &text, Role::Warn);
         if let Some(fault) = filter::faults(&model.filter).first() {
