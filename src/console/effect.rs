@@ -482,7 +482,12 @@ fn guarded(messages: Sender<Msg>, work: impl FnOnce() + Send + 'static) {
 }
 
 fn do_jobs(engine: &Engine, queue: &Receiver<Job>, messages: &Sender<Msg>) {
-    for job in queue {
+    let mut next = None;
+    while let Some(job) = next.take().or_else(|| queue.recv().ok()) {
+        if matches!(job, Job::LoadLog) {
+            // One answer does for all that wait.
+            next = queue.try_iter().find(|job| !matches!(job, Job::LoadLog));
+        }
         let message = match job {
             Job::ReadConfig(reader) => {
                 let path = &engine.config().path;
