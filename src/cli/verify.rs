@@ -131,8 +131,8 @@ impl Context<'_> {
         }
         if is_ledger {
             self.out.hint(
-                "then put the ledger back from a backup, or move .shepherd/ledger.jsonl and \
-                 reset.log away: the next run begins new ones",
+                "then put the ledger back from a backup, or move .shepherd/ledger.jsonl, reset.log \
+                 and reset.log.old away: the next run begins new ones",
             );
         }
         if is_baseline {

@@ -311,5 +311,5 @@ pub fn broken(path: &Path, line: u64, why: &str) -> Error {
         Kind::Integrity,
         format!("the ledger {} is broken at line {line}: {why}", path.display()),
     )
-    .hint("the command `verify` shows all of it; keep the file as evidence and move it away with reset.log, then a new ledger begins")
+    .hint("the command `verify` shows all of it; keep the file as evidence and move it away with reset.log and reset.log.old, then a new ledger begins")
 }
