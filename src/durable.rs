@@ -74,6 +74,21 @@ pub fn stat_unlinked(path: &Path) -> rustix::io::Result<Stat> {
     fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
+/// The same of what stands at a path, and the status of its directory, which is opened once.
+///
+/// # Errors
+/// As [`stat_unlinked`], of the directory.
+pub fn stat_unlinked_with_directory(
+    path: &Path,
+) -> rustix::io::Result<(rustix::io::Result<Stat>, Stat)> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(Errno::INVAL);
+    };
+    let parent = open_unlinked(parent, Walk::Kernel, OFlags::PATH)?;
+    let file = fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW);
+    Ok((file, fs::fstat(&parent)?))
+}
+
 /// Whether a directory stands at a path that leads through no link.
 pub fn is_unlinked_directory(path: &Path) -> bool {
     let stat = stat_unlinked(path);

@@ -76,6 +76,13 @@ impl FileSystems {
         self.of_by(&self.trusted(), path)
     }
 
+    /// The same for each of these, by one look at the mount points.
+    pub fn of_all(&self, paths: &[PathBuf]) -> Vec<Option<Arc<FileSystem>>> {
+        let trusted = self.trusted();
+        let systems = paths.iter().map(|path| self.of_by(&trusted, path));
+        systems.collect()
+    }
+
     fn of_by(&self, trusted: &Trusted, path: &Path) -> Option<Arc<FileSystem>> {
         let Trusted { table, devices } = trusted;
         let mut mounts = path.ancestors().filter_map(|point| table.get(point));

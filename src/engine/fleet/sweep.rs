@@ -57,13 +57,14 @@ struct OnSystem {
 /// Links are not followed, also above the memory: they may lead to a file system that
 /// hangs.
 fn on_system(memory: &Path) -> OnSystem {
-    let stamp = |path: &Path| {
-        let stat = durable::stat_unlinked(path);
-        stat.ok().map(|stat| Stamp::of(&stat))
-    };
+    let stats = durable::stat_unlinked_with_directory(memory);
+    let (memory, folder) = stats.map_or((None, None), |(file, directory)| {
+        (file.ok(), Some(directory))
+    });
+    let stamp = |stat| Stamp::of(&stat);
     OnSystem {
-        memory: stamp(memory),
-        folder: memory.parent().and_then(stamp),
+        memory: memory.map(stamp),
+        folder: folder.map(stamp),
     }
 }
 
@@ -168,9 +169,9 @@ impl Sweep {
         let systems = self.engine.file_systems();
         let mut found: Vec<Option<T>> = paths.iter().map(|_| None).collect();
         let mut bounded: BTreeMap<String, (Arc<FileSystem>, Vec<usize>)> = BTreeMap::new();
-        for (place, path) in paths.iter().enumerate() {
-            match systems.of(path) {
-                None => found[place] = Some(ask(path)),
+        for (place, system) in systems.of_all(&paths).into_iter().enumerate() {
+            match system {
+                None => found[place] = Some(ask(&paths[place])),
                 Some(system) => {
                     let group = bounded.entry(system.shown());
                     group.or_insert_with(|| (system, Vec::new())).1.push(place);
