@@ -77,9 +77,12 @@ impl FileSystems {
     }
 
     /// The same for each of these, by one look at the mount points.
-    pub fn of_all(&self, paths: &[PathBuf]) -> Vec<Option<Arc<FileSystem>>> {
+    pub fn of_all<'p>(
+        &self,
+        paths: impl IntoIterator<Item = &'p PathBuf>,
+    ) -> Vec<Option<Arc<FileSystem>>> {
         let trusted = self.trusted();
-        let systems = paths.iter().map(|path| self.of_by(&trusted, path));
+        let systems = paths.into_iter().map(|path| self.of_by(&trusted, path));
         systems.collect()
     }
 

@@ -72,7 +72,8 @@ enum Message {
     /// A worker is free again. There is no observation when looking at the
     /// agent failed for a fault in this program.
     Done(String, Option<Box<Observation>>, Duration),
-    Swept(Missed),
+    /// Nothing when the sweep came to nothing.
+    Swept(Option<Missed>),
     Stop,
 }
 
@@ -169,10 +170,8 @@ struct Watch {
     lanes: Lanes,
     watcher: Option<RecommendedWatcher>,
     watched: HashSet<PathBuf>,
-    /// Those of memories, in which agents plant what they like.
-    agents: HashSet<PathBuf>,
-    /// Folders on file systems that may hang, and did not when the last sweep asked.
-    answering: HashSet<PathBuf>,
+    /// Directories of memories, in which agents plant what they like.
+    memory_directories: HashSet<PathBuf>,
     /// Folders that should be watched, and what a touched name in them means.
     meaning: HashMap<PathBuf, Vec<Meaning>>,
     /// When an agent should be read next.
@@ -253,9 +252,10 @@ impl Watch {
             }
         });
         let now = engine.clock().instant();
-        let agents = engine.config().agents.iter();
-        let agents = agents.filter_map(|agent| agent.place.memory().parent());
-        let agents = agents.map(Path::to_path_buf).collect();
+        let here = engine.config().agents.iter();
+        let here = here.filter(|agent| agent.place.host().is_none());
+        let directories = here.filter_map(|agent| agent.place.memory().parent());
+        let memory_directories = directories.map(Path::to_path_buf).collect();
         let mut watch = Watch {
             meaning: meanings(&engine),
             engine,
@@ -266,8 +266,7 @@ impl Watch {
             lanes,
             watcher: None,
             watched: HashSet::new(),
-            agents,
-            answering: HashSet::new(),
+            memory_directories,
             due: HashMap::new(),
             running: HashSet::new(),
             not_before: HashMap::new(),
@@ -282,9 +281,11 @@ impl Watch {
             Ok(watcher) => watch.watcher = Some(watcher),
             Err(error) => watch.go_blind(&error),
         }
-        watch.watch_folders();
-        if !watch.bounded_folders().is_empty() {
-            // It finds out which of them can be watched.
+        let (trusted, others) = watch.by_trust();
+        let there = trusted.into_iter().filter(|path| watch.is_directory(path));
+        watch.watch_what_is_there(&there.collect());
+        if others {
+            // A sweep finds out which of them are there.
             watch.next_sweep = Some(now);
         }
         watch
@@ -329,18 +330,19 @@ impl Watch {
     /// Asks what changed, in a thread of its own: while a disk does not answer, the
     /// watcher and the workers go on.
     fn begin_sweep(&mut self) {
-        self.watch_folders();
         self.jobs.change(1);
         let (sweep, messages) = (Arc::clone(&self.sweep), self.messages.clone());
-        let bounded = self.bounded_folders();
+        let watched = self.meaning.keys();
+        let others = watched.filter(|path| !self.memory_directories.contains(*path));
+        let others = others.cloned().collect();
         let look = move || {
-            let missed = catch_unwind(AssertUnwindSafe(|| sweep.look(bounded)));
+            let missed = catch_unwind(AssertUnwindSafe(|| sweep.look(others)));
             // The watch may have ended.
-            let _ = messages.send(Message::Swept(missed.unwrap_or_default()));
+            let _ = messages.send(Message::Swept(missed.ok()));
         };
         if thread::Builder::new().spawn(look).is_err() {
             // No thread to be had: there may be one the next time.
-            let _ = self.messages.send(Message::Swept(Missed::default()));
+            let _ = self.messages.send(Message::Swept(None));
         }
     }
 
@@ -371,19 +373,17 @@ impl Watch {
                 // The folder of the locks may be as new as this lock: unwatched,
                 // nobody would say when it is let go.
                 let block = observation.block.as_ref();
-                if block.is_some_and(|block| block.kind == Kind::Busy) && self.watch_folders() {
-                    self.want(observation.agent.clone(), now);
+                if block.is_some_and(|block| block.kind == Kind::Busy) {
+                    let lock = lock::holder_path(self.engine.archive(), &observation.agent);
+                    if lock.parent().is_some_and(|locks| self.watch_again(locks)) {
+                        self.want(observation.agent.clone(), now);
+                    }
                 }
                 observed.push(*observation);
             }
             Message::Swept(missed) => {
-                self.answering = missed.answering.into_iter().collect();
-                self.watch_folders();
-                for name in missed.agents {
-                    self.want(name, now);
-                }
-                if missed.config {
-                    self.config_due = Some(now + CONFIG_PAUSE);
+                if let Some(missed) = missed {
+                    self.act_on(missed, now);
                 }
                 let every = match self.watched.len() == self.meaning.len() {
                     _ if self.blind => BLIND_SWEEP,
@@ -400,6 +400,16 @@ impl Watch {
         true
     }
 
+    fn act_on(&mut self, missed: Missed, now: Instant) {
+        self.watch_what_is_there(&missed.directories);
+        for name in missed.agents {
+            self.want(name, now);
+        }
+        if missed.config {
+            self.config_due = Some(now + CONFIG_PAUSE);
+        }
+    }
+
     fn touched(&mut self, path: &Path, now: Instant) {
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
             return;
@@ -407,7 +417,7 @@ impl Watch {
         if self.meaning.contains_key(path) {
             // The folder itself: when it went, so did the watch on it.
             self.watched.remove(path);
-            self.watch_folders();
+            self.watch_again(path);
             self.next_sweep = self.next_sweep.map(|next| next.min(now + MISSING_SWEEP));
         }
         // An event about the folder itself may mean anything in it.
@@ -478,55 +488,53 @@ impl Watch {
         }
     }
 
-    /// Watches folders that appeared since; whether there were any.
-    fn watch_folders(&mut self) -> bool {
+    /// Watches exactly those of the directories that are there.
+    fn watch_what_is_there(&mut self, there: &HashSet<PathBuf>) {
+        self.watched.retain(|path| there.contains(path));
+        let new = there.iter().filter(|path| !self.watched.contains(*path));
+        for path in new.cloned().collect::<Vec<_>>() {
+            self.watch(&path);
+        }
+    }
+
+    /// Watches a directory that may be new; whether it was not watched before. One on a
+    /// file system that may hang waits for the next sweep: nothing is asked of it here.
+    fn watch_again(&mut self, path: &Path) -> bool {
+        let is_trusted = self.engine.file_systems().of(path).is_none();
+        !self.watched.contains(path) && is_trusted && self.is_directory(path) && self.watch(path)
+    }
+
+    fn watch(&mut self, path: &Path) -> bool {
         let Some(watcher) = &mut self.watcher else {
             return false;
         };
-        let mut any = false;
-        let mut failure = None;
-        let systems = self.engine.file_systems();
-        for folder in self.meaning.keys() {
-            let bounded = systems.of(folder).is_some();
-            let answers = self.answering.contains(folder);
-            let is_there = match bounded {
-                true => answers,
-                // What a link of an agent's leads to may be on a file system that hangs.
-                false if self.agents.contains(folder) => durable::is_unlinked_directory(folder),
-                false => folder.is_dir(),
-            };
-            if self.watched.contains(folder) == is_there {
-                continue;
-            }
-            if !is_there {
-                self.watched.remove(folder);
-                continue;
-            }
-            match watcher.watch(folder, RecursiveMode::NonRecursive) {
-                Ok(()) => {
-                    self.watched.insert(folder.clone());
-                    any = true;
+        match watcher.watch(path, RecursiveMode::NonRecursive) {
+            Ok(()) => self.watched.insert(path.to_path_buf()),
+            Err(error) => {
+                if matches!(error.kind, notify::ErrorKind::MaxFilesWatch) {
+                    self.go_blind(&error);
                 }
-                Err(error) => {
-                    self.watched.remove(folder);
-                    if matches!(error.kind, notify::ErrorKind::MaxFilesWatch) {
-                        failure = Some(error);
-                    }
-                }
+                false
             }
         }
-        if let Some(error) = failure {
-            self.go_blind(&error);
-        }
-        any
     }
 
-    /// Those on file systems that may hang: nothing is asked of them on this thread.
-    fn bounded_folders(&self) -> Vec<PathBuf> {
-        let systems = self.engine.file_systems();
-        let folders = self.meaning.keys();
-        let bounded = folders.filter(|folder| systems.of(folder).is_some());
-        bounded.cloned().collect()
+    /// What a link of an agent's leads to may be on a file system that hangs.
+    fn is_directory(&self, path: &Path) -> bool {
+        match self.memory_directories.contains(path) {
+            true => durable::is_unlinked_directory(path),
+            false => path.is_dir(),
+        }
+    }
+
+    /// The directories on file systems that never hang, and whether there are others.
+    fn by_trust(&self) -> (Vec<PathBuf>, bool) {
+        let systems = self.engine.file_systems().of_all(self.meaning.keys());
+        let directories = self.meaning.keys().zip(systems);
+        let trusted = directories.filter(|(_, system)| system.is_none());
+        let trusted: Vec<PathBuf> = trusted.map(|(path, _)| path.clone()).collect();
+        let others = trusted.len() < self.meaning.len();
+        (trusted, others)
     }
 
     fn go_blind(&mut self, error: &notify::Error) {

@@ -2,7 +2,7 @@
 //! agent goes by; whose are what they were is not looked at again, so that an idle
 //! fleet of thousands costs next to nothing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -13,18 +13,17 @@ use crate::durable;
 use crate::engine::observe::{Block, FRESH};
 use crate::engine::{Engine, Observation, lock};
 use crate::error::Kind;
-use crate::file_systems::FileSystem;
+use crate::file_systems::BySystem;
 use crate::transport::Stamp;
 
 /// What changed unnoticed.
-#[derive(Default)]
 pub(super) struct Missed {
     /// Agents of this machine that should be looked at.
     pub agents: Vec<String>,
     /// Whether the configuration file is another.
     pub config: bool,
-    /// Folders on file systems that may hang which are there now.
-    pub answering: Vec<PathBuf>,
+    /// Which of the directories to watch are there.
+    pub directories: HashSet<PathBuf>,
 }
 
 /// What is known of the agents of this machine.
@@ -86,7 +85,7 @@ impl Sweep {
     pub(super) fn note(&self, agent: &Agent) {
         let engine = &self.engine;
         let seen = self.memories(&[agent]);
-        let trace = self.trace(agent, seen[0], self.common());
+        let trace = self.trace(agent, seen[0], self.baseline(agent), self.common());
         // Who holds a lock may be killed, which changes no file.
         let held = lock::holder(engine.archive(), &agent.name).is_some();
         let mut known = self.known();
@@ -110,14 +109,25 @@ impl Sweep {
         }
     }
 
-    /// Looks for what has changed since, and which of these folders are there.
-    pub(super) fn look(&self, folders: Vec<PathBuf>) -> Missed {
+    /// Looks for what has changed since, and which directories are there: those of
+    /// memories, and these others.
+    pub(super) fn look(&self, others: Vec<PathBuf>) -> Missed {
         let common = self.common();
         let here = self.engine.config().agents.iter();
         let here: Vec<&Agent> = here.filter(|agent| agent.place.host().is_none()).collect();
         let seen = self.memories(&here);
+        let there = here
+            .iter()
+            .zip(&seen)
+            .filter(|(_, seen)| seen.folder.is_some());
+        let there = there.filter_map(|(agent, _)| agent.place.memory().parent());
+        let mut directories: HashSet<PathBuf> = there.map(Path::to_path_buf).collect();
+        directories.extend(self.which_are_there(others));
+        let mut baselines = HashMap::new();
         let changed = here.iter().zip(seen).filter(|(agent, seen)| {
-            let trace = self.trace(agent, *seen, common);
+            let shared = baselines.entry(&agent.baseline);
+            let baseline = *shared.or_insert_with(|| self.baseline(agent));
+            let trace = self.trace(agent, *seen, baseline, common);
             self.known().get(&agent.name) != Some(&trace)
         });
         let agents = changed.map(|(agent, _)| agent.name.clone()).collect();
@@ -126,15 +136,15 @@ impl Sweep {
         Missed {
             agents,
             config: std::mem::replace(&mut *before, now) != now,
-            answering: self.answering(folders),
+            directories,
         }
     }
 
-    fn answering(&self, folders: Vec<PathBuf>) -> Vec<PathBuf> {
-        let there = self.on_systems(folders.clone(), durable::is_unlinked_directory);
-        let folders = folders.into_iter().zip(there);
-        let there = folders.filter(|(_, there)| there.unwrap_or_default());
-        there.map(|(folder, _)| folder).collect()
+    fn which_are_there(&self, directories: Vec<PathBuf>) -> impl Iterator<Item = PathBuf> {
+        let there = self.on_systems(directories.clone(), Path::is_dir);
+        let directories = directories.into_iter().zip(there);
+        let there = directories.filter(|(_, there)| there.unwrap_or_default());
+        there.map(|(path, _)| path)
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Trace>> {
@@ -168,17 +178,14 @@ impl Sweep {
     ) -> Vec<Option<T>> {
         let systems = self.engine.file_systems();
         let mut found: Vec<Option<T>> = paths.iter().map(|_| None).collect();
-        let mut bounded: BTreeMap<String, (Arc<FileSystem>, Vec<usize>)> = BTreeMap::new();
+        let mut groups = BySystem::default();
         for (place, system) in systems.of_all(&paths).into_iter().enumerate() {
-            match system {
-                None => found[place] = Some(ask(&paths[place])),
-                Some(system) => {
-                    let group = bounded.entry(system.shown());
-                    group.or_insert_with(|| (system, Vec::new())).1.push(place);
-                }
-            }
+            groups.add(system, place);
         }
-        for (system, places) in bounded.into_values() {
+        for place in groups.trusted {
+            found[place] = Some(ask(&paths[place]));
+        }
+        for (system, places) in groups.others {
             let own: Vec<PathBuf> = places.iter().map(|place| paths[*place].clone()).collect();
             let asked = system.call(move || own.iter().map(|path| ask(path)).collect::<Vec<T>>());
             for (place, answer) in places.into_iter().zip(asked.unwrap_or_default()) {
@@ -188,14 +195,23 @@ impl Sweep {
         found
     }
 
-    fn trace(&self, agent: &Agent, seen: OnSystem, common: Common) -> Trace {
-        let engine = &self.engine;
-        let baseline = engine.config().general.baseline_dir.join(&agent.baseline);
+    fn baseline(&self, agent: &Agent) -> Option<Stamp> {
+        let general = &self.engine.config().general;
+        stamp(&general.baseline_dir.join(&agent.baseline))
+    }
+
+    fn trace(
+        &self,
+        agent: &Agent,
+        seen: OnSystem,
+        baseline: Option<Stamp>,
+        common: Common,
+    ) -> Trace {
         Trace {
             memory: seen.memory,
             folder: seen.folder,
-            baseline: stamp(&baseline),
-            lock: stamp(&lock::holder_path(engine.archive(), &agent.name)),
+            baseline,
+            lock: stamp(&lock::holder_path(self.engine.archive(), &agent.name)),
             common,
         }
     }
