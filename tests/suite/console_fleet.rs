@@ -343,10 +343,11 @@ impl Console {
 /// The baseline of an agent, in which somebody has changed a rule.
 pub fn tampered(name: &str) -> BaselineChange {
     let sealed = "# Rules\n\n1. Never merge without approval.\n2. Report to #reviews.\n\n---\n";
+    let digest = Digest::of(sealed.as_bytes());
     let known = KnownVersion {
-        digest: Digest::of(sealed.as_bytes()),
+        digest,
         bytes: sealed.as_bytes().to_vec().into(),
-        path: "/var/lib/memory-shepherd/.shepherd/baselines/f024905b.md".into(),
+        path: format!("/var/lib/memory-shepherd/.shepherd/baselines/{digest}.md").into(),
         is_sealed: true,
     };
     let file = sealed.replace("without approval", "when in a hurry\u{200b}");
