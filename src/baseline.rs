@@ -47,16 +47,16 @@ impl Refusal {
 
 /// The baselines of a fleet, each read once: as long as a plan is made, or for a
 /// run, everybody gets the same, and agents that share one cost it once.
-pub struct Shelf<'c> {
+pub struct BaselineCache<'c> {
     config: &'c Config,
     seal: OnceCell<Result<Option<seal::Seal>>>,
     loaded: HashMap<(&'c str, &'c str), Result<Arc<Baseline>, Refusal>>,
 }
 
-impl<'c> Shelf<'c> {
+impl<'c> BaselineCache<'c> {
     /// Nothing is read yet.
-    pub fn new(config: &'c Config) -> Shelf<'c> {
-        Shelf {
+    pub fn new(config: &'c Config) -> BaselineCache<'c> {
+        BaselineCache {
             config,
             seal: OnceCell::new(),
             loaded: HashMap::new(),
@@ -185,7 +185,7 @@ pub fn inspect(config: &Config, agent: &Agent) -> Result<Inspected> {
     let path = general.baseline_dir.join(&agent.baseline);
     let bytes = read(&path)?;
     let baseline = Baseline::new(bytes.clone(), &agent.separator);
-    let shelf = Shelf::new(config);
+    let shelf = BaselineCache::new(config);
     let tampered = shelf.check_seal(agent, &baseline).err();
     let mut problems = Vec::new();
     let (size, least) = (bytes.len() as u64, general.min_baseline_size);

@@ -2,7 +2,7 @@
 //! the same methods of the [`Engine`] as the console and print through
 //! [`output`].
 //!
-//! The process environment comes in as a [`World`], so that nothing here reads
+//! The process environment comes in as a [`Environment`], so that nothing here reads
 //! it; what went wrong goes out as a [`Kind`], which alone decides the exit
 //! code.
 
@@ -27,7 +27,7 @@ use crossbeam_channel::unbounded;
 
 use crate::clock;
 use crate::config::{self, Config, Env};
-use crate::console::term::Abilities;
+use crate::console::term::TerminalFeatures;
 use crate::console::{self, kept, preferences};
 use crate::demo;
 use crate::digest::Digest;
@@ -37,9 +37,9 @@ use crate::invocation::Invocation;
 use crate::transport::Transports;
 use crate::transport::local::Local;
 use crate::transport::sftp::Everywhere;
-use crate::transport::sftp::askpass::Desk;
-use crate::transport::sftp::ssh::{Dial, Ssh};
-use output::{Color, Failure, Output, Settings};
+use crate::transport::sftp::askpass::PromptBroker;
+use crate::transport::sftp::ssh::{Connector, Ssh};
+use output::{Color, ErrorDocument, Output, Settings};
 
 /// The end of every help text: a contract with scripts and timers.
 const EXIT_CODES: &str = "\
@@ -56,7 +56,7 @@ With several, the first of 130, 4, 2, 6, 5, 3, 1 is the one.";
 
 /// What `main` resolved from the process environment.
 #[derive(Clone, Debug)]
-pub struct World {
+pub struct Environment {
     /// Folders, variables and the user id that decide which config is read.
     pub env: Env,
     /// The operator's user name, for the ledger.
@@ -64,7 +64,7 @@ pub struct World {
     /// Where temporary folders are made.
     pub temp: PathBuf,
     /// The editor, the pager and the clipboard.
-    pub outside: console::outside::Outside,
+    pub outside: console::outside::ExternalTools,
     /// Where sockets belong, if the user has such a folder.
     pub runtime: Option<PathBuf>,
     /// This program; ssh starts it to ask.
@@ -93,7 +93,7 @@ pub struct World {
     pub account: fn(u32) -> Option<Account>,
 }
 
-impl World {
+impl Environment {
     /// TERM names no terminal that can place a cursor.
     fn is_dumb(&self) -> bool {
         self.term.is_empty() || self.term == "dumb"
@@ -349,20 +349,20 @@ fn anchor(text: &str) -> Result<(u64, Digest), String> {
 }
 
 /// What a verb works with.
-struct Context<'a> {
-    world: &'a World,
+struct CommandContext<'a> {
+    world: &'a Environment,
     flag: Option<PathBuf>,
     /// The way to hosts.
-    dial: Arc<dyn Dial>,
+    dial: Arc<dyn Connector>,
     out: &'a mut Output,
 }
 
 /// How a verb ended: what its answer means for the exit code, if anything.
-type Ended = Result<Option<Kind>, Failure>;
+type CommandResult = Result<Option<Kind>, ErrorDocument>;
 
 /// Runs the command line and says what the most serious thing was that
 /// happened; nothing is success.
-pub fn run(arguments: impl IntoIterator<Item = OsString>, world: &World) -> Option<Kind> {
+pub fn run(arguments: impl IntoIterator<Item = OsString>, world: &Environment) -> Option<Kind> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let mut settings = Settings {
         plain: world.no_color || world.is_dumb(),
@@ -388,7 +388,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, world: &World) -> Opti
     settings.quiet = cli.global.quiet;
     settings.color = cli.global.color;
     let mut out = Output::new(settings);
-    let mut context = Context {
+    let mut context = CommandContext {
         world,
         flag: cli.global.config,
         dial: Arc::new(Ssh::new(Arc::new(clock::System))),
@@ -472,8 +472,13 @@ fn misuse(error: &clap::Error, settings: Settings) -> Option<Kind> {
     Some(printed.map_or_else(|error| error.kind(), |()| Kind::User))
 }
 
-impl Context<'_> {
-    fn run(&mut self, verb: Option<Verb>, agent: Option<String>, flags: &ConsoleFlags) -> Ended {
+impl CommandContext<'_> {
+    fn run(
+        &mut self,
+        verb: Option<Verb>,
+        agent: Option<String>,
+        flags: &ConsoleFlags,
+    ) -> CommandResult {
         if (verb.is_some() || agent.is_some()) && (flags.read_only || flags.theme.is_some()) {
             let message = "--read-only and --theme belong to the console";
             let error = Error::new(Kind::User, message);
@@ -494,7 +499,7 @@ impl Context<'_> {
         }
     }
 
-    fn verb(&mut self, verb: Verb) -> Ended {
+    fn verb(&mut self, verb: Verb) -> CommandResult {
         match verb {
             Verb::Status { agents, exit_code } => self.status(&agents, exit_code),
             Verb::Diff(args) => self.diff(&args),
@@ -519,7 +524,7 @@ impl Context<'_> {
 
     /// `memory-shepherd all` and `memory-shepherd AGENT`, as timers of the
     /// original tool call us.
-    fn original(&mut self, agent: String) -> Ended {
+    fn original(&mut self, agent: String) -> CommandResult {
         let all = agent == "all";
         let result = self.reset(&ResetArgs {
             agents: if all { Vec::new() } else { vec![agent.clone()] },
@@ -550,7 +555,7 @@ impl Context<'_> {
         terminal && !self.world.is_dumb() && !self.out.is_json()
     }
 
-    fn console(&mut self, flags: &ConsoleFlags) -> Ended {
+    fn console(&mut self, flags: &ConsoleFlags) -> CommandResult {
         let (config, notes) = self.config()?;
         let note = (!notes.is_empty()).then(|| notes.join("; "));
         self.open_console(config, flags, note, None)
@@ -562,13 +567,13 @@ impl Context<'_> {
         flags: &ConsoleFlags,
         note: Option<String>,
         host: Option<Arc<demo::host::Host>>,
-    ) -> Ended {
+    ) -> CommandResult {
         let world = self.world.clone();
         let (events, happened) = unbounded();
         let folders = world.runtime.iter().chain([&world.temp]).cloned();
-        let desk = Desk::new(world.program.clone(), folders.collect(), events);
+        let desk = PromptBroker::new(world.program.clone(), folders.collect(), events);
         let group = archive_group(&config, world.group)?;
-        let dial: Arc<dyn Dial> = match &host {
+        let dial: Arc<dyn Connector> = match &host {
             Some(host) => host.clone(),
             None => Arc::new(Ssh::new(Arc::new(clock::System)).asking(desk.clone())),
         };
@@ -587,18 +592,18 @@ impl Context<'_> {
         };
         let kept = match &host {
             Some(_) => None,
-            None => kept::Place::new(&world.env, &engine.config().path),
+            None => kept::ViewStateFile::new(&world.env, &engine.config().path),
         };
         let interrupted = console::run(console::Options {
             engine: Arc::new(engine),
             desk: (desk, happened),
             read_only: flags.read_only,
             theme: flags.theme.clone(),
-            abilities: Abilities::of(&self.world.term, &self.world.colorterm)
+            abilities: TerminalFeatures::of(&self.world.term, &self.world.colorterm)
                 .in_locale(self.world.locale.as_deref(), &self.world.term),
             no_color: self.out.no_color(),
             over_ssh: self.world.over_ssh,
-            preferences: preferences::place(&self.world.env),
+            preferences: preferences::path(&self.world.env),
             kept,
             env: self.world.env.clone(),
             outside: self.world.outside.clone(),
@@ -609,7 +614,12 @@ impl Context<'_> {
         Ok(interrupted.then_some(Kind::Interrupted))
     }
 
-    fn demo(&mut self, dir: Option<PathBuf>, agents: Option<u32>, flags: &ConsoleFlags) -> Ended {
+    fn demo(
+        &mut self,
+        dir: Option<PathBuf>,
+        agents: Option<u32>,
+        flags: &ConsoleFlags,
+    ) -> CommandResult {
         let dir = dir.map(|dir| self.world.env.cwd.join(dir));
         let count = agents.map(|agents| agents as usize);
         // Whoever interrupts this must not find half a fleet in a temporary
@@ -654,7 +664,7 @@ impl Context<'_> {
     }
 
     /// Finds and reads the config; its warnings go to standard error.
-    fn config(&mut self) -> Result<(Config, Vec<String>), Failure> {
+    fn config(&mut self) -> Result<(Config, Vec<String>), ErrorDocument> {
         let located = config::locate(self.flag.as_deref(), &self.world.env)?;
         for note in &located.notes {
             self.out.warning(note);
@@ -669,7 +679,7 @@ impl Context<'_> {
                     "the config {} has errors, so nothing runs with it",
                     located.path.display()
                 );
-                Err(Failure {
+                Err(ErrorDocument {
                     error: Error::new(Kind::Config, message),
                     diagnostics,
                 })
@@ -691,14 +701,14 @@ impl Context<'_> {
     }
 
     /// The engine of the config that was found.
-    fn open(&mut self) -> Result<Engine, Failure> {
+    fn open(&mut self) -> Result<Engine, ErrorDocument> {
         let (config, _) = self.config()?;
         Ok(self.engine(config)?)
     }
 }
 
 /// This machine, and hosts by this dial.
-fn everywhere(dial: Arc<dyn Dial>) -> Arc<dyn Transports> {
+fn everywhere(dial: Arc<dyn Connector>) -> Arc<dyn Transports> {
     let clock = Arc::new(clock::System);
     let here = Arc::new(Local::new(clock.clone()));
     Arc::new(Everywhere::new(here, dial, clock))

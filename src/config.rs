@@ -3,7 +3,7 @@
 //!
 //! A reset with half a config gives one agent another's identity, so every
 //! fault is found and all of them are shown at once ([`Problems`]), with file,
-//! line, text and what to do. One table ([`keys`]) says which keys exist, what
+//! line, text and what to do. One table (`keys`) says which keys exist, what
 //! they accept and default to; reading, did-you-mean, `config show` and the
 //! documentation all follow it. `main` resolves home, environment and current
 //! folder and passes them in as [`Env`].
@@ -28,11 +28,11 @@ use crate::durable;
 use crate::error::{self, Error, Kind, PathContext, Result};
 use crate::invocation::Invocation;
 
-use ini::Report;
-pub use ini::{Diagnostic, Level};
+use ini::Diagnostics;
+pub use ini::{Diagnostic, DiagnosticLevel};
 use keys::canonical;
 pub(crate) use keys::closest;
-pub use keys::{KeyDoc, Scope, keys};
+pub use keys::{KeyDoc, SectionKind, keys};
 use read::parse_partly;
 pub use read::{SAME_MEMORY_HINT, parse, same_memory};
 
@@ -230,7 +230,10 @@ impl fmt::Display for Problems {
 
 impl From<Problems> for Error {
     fn from(Problems(list): Problems) -> Error {
-        let errors = list.iter().filter(|it| it.level == Level::Error).count();
+        let errors = list
+            .iter()
+            .filter(|it| it.level == DiagnosticLevel::Error)
+            .count();
         let plural = if errors == 1 { "" } else { "s" };
         let file = list.first().map_or(Path::new(NAME), |it| &it.file);
         let message = format!("{}: {errors} error{plural}", file.display());
@@ -253,14 +256,14 @@ pub struct Config {
     pub agents: Vec<Agent>,
     /// What probably does not say what was meant.
     pub warnings: Vec<Diagnostic>,
-    entries: Vec<Entry>,
+    entries: Vec<BaselineEntry>,
     /// Where each agent is in `agents`.
     places: HashMap<String, usize>,
 }
 
 /// An effective value, as `config show` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Entry {
+pub struct BaselineEntry {
     /// `general`, or the agent.
     pub section: String,
     /// The key, under our name of it.
@@ -315,7 +318,7 @@ impl Config {
 
     /// The effective values: `[general]`, then the agents in the order of the
     /// file. Keys without a value are left out.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[BaselineEntry] {
         &self.entries
     }
 }
@@ -393,7 +396,7 @@ pub struct Agent {
     /// The section's name.
     pub name: String,
     /// Where its memory is.
-    pub place: Place,
+    pub place: MemoryLocation,
     /// The baseline's file name, relative to `baseline_dir` and inside it.
     pub baseline: String,
     /// Folder of its entries, relative to `archive_dir` and inside it.
@@ -412,7 +415,7 @@ pub struct Agent {
 
 /// Where an agent's memory is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum MemoryLocation {
     /// On this machine.
     Local {
         /// The memory, absolute.
@@ -479,20 +482,20 @@ impl Extension {
     }
 }
 
-impl Place {
+impl MemoryLocation {
     /// The host, for what is not on this machine.
     pub fn host(&self) -> Option<&Host> {
         match self {
-            Place::Local { .. } => None,
-            Place::Remote { host, .. } => Some(host),
+            MemoryLocation::Local { .. } => None,
+            MemoryLocation::Remote { host, .. } => Some(host),
         }
     }
 
     /// What the host may lack when the memory is replaced.
     pub fn accept_weaker(&self) -> &[Extension] {
         match self {
-            Place::Local { .. } => &[],
-            Place::Remote { accept_weaker, .. } => accept_weaker,
+            MemoryLocation::Local { .. } => &[],
+            MemoryLocation::Remote { accept_weaker, .. } => accept_weaker,
         }
     }
 
@@ -500,7 +503,7 @@ impl Place {
     pub fn accepts_in_place(&self) -> bool {
         matches!(
             self,
-            Place::Local {
+            MemoryLocation::Local {
                 accept_in_place: true,
                 ..
             }
@@ -512,8 +515,8 @@ impl Place {
     /// unless the path starts at their home.
     pub fn file(&self) -> (String, u16, &str, PathBuf) {
         match self {
-            Place::Local { memory, .. } => (String::new(), 0, "", memory.clone()),
-            Place::Remote { host, memory, .. } => {
+            MemoryLocation::Local { memory, .. } => (String::new(), 0, "", memory.clone()),
+            MemoryLocation::Remote { host, memory, .. } => {
                 let parts = memory.strip_prefix("~").unwrap_or(memory).components();
                 let path: PathBuf = parts.filter(|it| *it != Component::CurDir).collect();
                 let user = host.user.as_deref().filter(|_| path.is_relative());
@@ -529,7 +532,7 @@ impl Place {
 
     /// The memory, on whatever machine.
     pub fn memory(&self) -> &Path {
-        let (Place::Local { memory, .. } | Place::Remote { memory, .. }) = self;
+        let (MemoryLocation::Local { memory, .. } | MemoryLocation::Remote { memory, .. }) = self;
         memory
     }
 }
@@ -604,8 +607,8 @@ fn check(read: io::Result<Vec<u8>>, path: &Path, env: &Env) -> Examined {
         Ok(bytes) => bytes,
         Err(error) => {
             let message = format!("cannot read the config: {}", error::cause(&error));
-            let mut report = Report::new(&tidy(&env.cwd.join(path)));
-            report.add(Level::Error, None, message, None);
+            let mut report = Diagnostics::new(&tidy(&env.cwd.join(path)));
+            report.add(DiagnosticLevel::Error, None, message, None);
             return Examined {
                 config: None,
                 problems: report.finish(),
@@ -623,7 +626,7 @@ fn check(read: io::Result<Vec<u8>>, path: &Path, env: &Env) -> Examined {
 }
 
 fn usable(examined: Examined) -> std::result::Result<Config, Problems> {
-    let is_error = |it: &Diagnostic| it.level == Level::Error;
+    let is_error = |it: &Diagnostic| it.level == DiagnosticLevel::Error;
     match examined.config {
         Some(config) if !examined.problems.iter().any(is_error) => Ok(Config {
             warnings: examined.problems,

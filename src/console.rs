@@ -37,27 +37,28 @@ use crate::config::{Config, Env, Protect};
 use crate::demo::host::Host;
 use crate::engine::{Address, Engine};
 use crate::error::{Error, Kind, Result};
-use crate::transport::sftp::askpass::{self, Desk};
-use effect::{Brought, Going, Own, Runner, Worn, told};
+use crate::transport::sftp::askpass::{self, PromptBroker};
+use effect::{EffectRunner, Loaded, LoadedTheme, RunHandle, UserFiles, told};
 pub use effect::{Rebuild, findings, runs};
 use input::Input;
 use model::{
-    AgentScreen, Clip, Edit, FleetView, Handed, HostsScreen, Jobs, Level, LogScreen, Model, Moment,
-    Pending, ReadOnly, ResetScreen, Row, Screen, Sort,
+    AgentRow, AgentScreen, BackgroundJobs, ClipboardText, CopyOutcome, Edit, FleetView,
+    HostsScreen, LogScreen, MessageLevel, Model, Moment, PendingKeys, ReadOnly, ResetScreen,
+    Screen, Sort,
 };
-use outside::{Change, Gate, Guest, Outside};
+use outside::{ChildChange, ExternalTools, ForegroundChild, InputPause};
 use preferences::Preferences;
 use tempfile::NamedTempFile;
-use term::{Abilities, Pace};
+use term::{FrameRate, TerminalFeatures};
 use theme::{Theme, Themes};
 use update::hand::sentence;
 use update::{Effect, Msg, next_wake, update};
 
 /// How long background messages are taken in before the next look at the keys.
-const BACKGROUND: Duration = Duration::from_millis(4);
+const MAX_BACKGROUND_TIME: Duration = Duration::from_millis(4);
 
 /// How long who reads keys may take to stop.
-const COMING: Duration = Duration::from_secs(5);
+const READER_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How the console is started.
 pub struct Options {
@@ -72,20 +73,20 @@ pub struct Options {
     /// Started over SSH.
     pub over_ssh: bool,
     /// What the terminal can do.
-    pub abilities: Abilities,
+    pub abilities: TerminalFeatures,
     /// For reading a changed config.
     pub env: Env,
     /// The operator's preferences, if there is a place for them.
     pub preferences: Option<PathBuf>,
     /// Where it is kept how the fleet is looked at; nowhere for one that is gone
     /// tomorrow.
-    pub kept: Option<kept::Place>,
+    pub kept: Option<kept::ViewStateFile>,
     /// The editor, the pager and the clipboard.
-    pub outside: Outside,
+    pub outside: ExternalTools,
     /// Something to say first.
     pub note: Option<String>,
     /// Where hosts ask, and what happens there.
-    pub desk: (Desk, Receiver<askpass::Event>),
+    pub desk: (PromptBroker, Receiver<askpass::Event>),
     /// Makes an engine for a changed config.
     pub rebuild: Rebuild,
     /// The demo's host, which a key makes go away and come back.
@@ -95,7 +96,7 @@ pub struct Options {
 /// A model of a fleet nothing of which was read yet.
 pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
     let by_config = config.general.protect == Protect::ReadOnly;
-    let row = |agent: &crate::config::Agent| Row {
+    let row = |agent: &crate::config::Agent| AgentRow {
         name: agent.name.clone(),
         address: Address::of(&agent.place),
         seen: None,
@@ -134,12 +135,12 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
         },
         hosts: HostsScreen::default(),
         wanted: None,
-        jobs: Jobs::default(),
+        jobs: BackgroundJobs::default(),
         overlay: None,
         questions: Vec::new(),
         given_up: Default::default(),
         prompt: None,
-        pending: Pending::default(),
+        pending: PendingKeys::default(),
         preferences: Preferences::default(),
         preferences_error: None,
         kept: FleetView::default(),
@@ -180,7 +181,7 @@ pub fn run(options: Options) -> Result<bool> {
         None => Default::default(),
     };
     let folder = options.env.config_folder();
-    let folder = folder.map(|folder| folder.join(theme::FOLDER));
+    let folder = folder.map(|folder| folder.join(theme::THEMES_DIRECTORY));
     let themes = Themes::new(folder, options.abilities.depth);
     let chosen = Chosen {
         flag: options.theme,
@@ -190,12 +191,12 @@ pub fn run(options: Options) -> Result<bool> {
     let theme = themes.load(chosen.name(&preferences))?;
     let names = themes.names();
     let keeper = options.kept.map(|place| (place.read(), place));
-    let clock = Since::now(options.engine.shared_clock());
+    let clock = ConsoleClock::now(options.engine.shared_clock());
     // From here on nothing ends this before the terminal is given back, so all that
     // may take a while is done.
     let (typed, input) = unbounded();
     input::watch_signals(&typed)?;
-    let mut screen = term::Screen::enter(options.abilities)?;
+    let mut screen = term::TerminalScreen::enter(options.abilities)?;
     let mut model = first_model(config, clock.moment(), screen.size());
     model.word_marks = theme.word_marks();
     // Two sides cost twice the bytes for each line that is moved by.
@@ -204,27 +205,27 @@ pub fn run(options: Options) -> Result<bool> {
     model.read_only.forced = options.read_only;
     model.host_away = options.host.as_ref().map(|host| host.is_away());
     if let Some(note) = &options.note {
-        model.say(Level::Info, note.clone());
+        model.say(MessageLevel::Info, note.clone());
     }
     for warning in &config.warnings {
-        model.say(Level::Warn, warning.to_string().replace('\n', " "));
+        model.say(MessageLevel::Warn, warning.to_string().replace('\n', " "));
     }
     model.complain(&problems);
     model.preferences = preferences.clone();
     let loaded = (preferences, problems);
     match keeper.as_ref().map(|(view, _)| view) {
         Some(Ok(Some(view))) => model.look_again(view.clone()),
-        Some(Err(error)) => model.say(Level::Warn, kept::forgotten(error)),
+        Some(Err(error)) => model.say(MessageLevel::Warn, kept::forgotten(error)),
         Some(Ok(None)) | None => {}
     }
     let gate = input::read_terminal(typed);
-    let (runner, inbox) = Runner::start(
+    let (runner, inbox) = EffectRunner::start(
         options.engine,
         options.desk,
         options.env,
         options.rebuild,
         options.host,
-        Own {
+        UserFiles {
             preferences: options.preferences.map(|path| (path, loaded)),
             kept: keeper.map(|(_, place)| place),
         },
@@ -236,7 +237,7 @@ pub fn run(options: Options) -> Result<bool> {
         themes,
         chosen,
         runner,
-        pace: Pace::new(options.over_ssh),
+        pace: FrameRate::new(options.over_ssh),
         keyed: false,
         pages: 0,
         paging: None,
@@ -249,7 +250,7 @@ pub fn run(options: Options) -> Result<bool> {
     console
         .handle(vec![Effect::LoadLog], &mut screen)
         .map_err(|error| gone(&error))?;
-    let result = console.turn(&mut screen, &input, &inbox);
+    let result = console.event_loop(&mut screen, &input, &inbox);
     // The terminal goes back first: a run may still have an agent in hand.
     drop(console.lent.take());
     drop(screen);
@@ -259,7 +260,7 @@ pub fn run(options: Options) -> Result<bool> {
         .into_iter()
         .filter_map(|row| row.last_read().or(row.seen.as_ref()).cloned())
         .collect();
-    let wait = |run: &Going| wait_for_run(run, &input, &mut io::stderr());
+    let wait = |run: &RunHandle| wait_for_run(run, &input, &mut io::stderr());
     let waited = console.runner.end(inbox, &seen, wait);
     result.map_err(|error| gone(&error))?;
     Ok(console.interrupted || !waited)
@@ -289,12 +290,12 @@ fn gone(error: &io::Error) -> Error {
 }
 
 /// The time, and when the console began.
-struct Since(Arc<dyn Clock>, Instant);
+struct ConsoleClock(Arc<dyn Clock>, Instant);
 
-impl Since {
-    fn now(clock: Arc<dyn Clock>) -> Since {
+impl ConsoleClock {
+    fn now(clock: Arc<dyn Clock>) -> ConsoleClock {
         let began = clock.instant();
-        Since(clock, began)
+        ConsoleClock(clock, began)
     }
 
     fn moment(&self) -> Moment {
@@ -306,13 +307,13 @@ impl Since {
 }
 
 struct Console {
-    clock: Since,
+    clock: ConsoleClock,
     model: Model,
     theme: Theme,
     themes: Themes,
     chosen: Chosen,
-    runner: Runner,
-    pace: Pace,
+    runner: EffectRunner,
+    pace: FrameRate,
     /// A key waits for its frame.
     keyed: bool,
     /// How many texts were asked for, to tell one from another.
@@ -321,18 +322,18 @@ struct Console {
     paging: Option<u64>,
     /// Whether it was not the operator's key that ended it.
     interrupted: bool,
-    outside: Outside,
-    gate: Gate,
+    outside: ExternalTools,
+    gate: InputPause,
     /// What the terminal is about to be given away for, and how long it is waited
     /// for who reads keys.
     coming: Option<(Purpose, Duration)>,
     /// Who has the terminal meanwhile. Everything but the screen goes on.
-    lent: Option<Lent>,
+    lent: Option<ForegroundProgram>,
 }
 
 /// A program that has the terminal, and what for.
-struct Lent {
-    guest: Guest,
+struct ForegroundProgram {
+    guest: ForegroundChild,
     purpose: Purpose,
 }
 
@@ -355,9 +356,9 @@ impl Purpose {
 impl Console {
     /// The loop: keys first, then a little of what happened in the background,
     /// then a frame if something changed.
-    fn turn(
+    fn event_loop(
         &mut self,
-        screen: &mut term::Screen,
+        screen: &mut term::TerminalScreen,
         input: &Receiver<Input>,
         inbox: &Receiver<Msg>,
     ) -> io::Result<()> {
@@ -383,7 +384,7 @@ impl Console {
                 recv(closed) -> _ => self.give(screen)?,
                 recv(brought) -> brought => {
                     if let Ok(brought) = brought {
-                        self.bring(brought, screen);
+                        self.apply_loaded(brought, screen);
                     }
                 },
                 recv(news) -> event => {
@@ -426,9 +427,9 @@ impl Console {
         &mut self,
         first: Option<Msg>,
         inbox: &Receiver<Msg>,
-        screen: &mut term::Screen,
+        screen: &mut term::TerminalScreen,
     ) -> io::Result<bool> {
-        let end = self.moment().since + BACKGROUND;
+        let end = self.moment().since + MAX_BACKGROUND_TIME;
         let mut next = first;
         while let Some(msg) = next {
             if !self.take(msg, screen)? {
@@ -447,7 +448,11 @@ impl Console {
         inbox.try_recv().ok().or_else(news)
     }
 
-    fn take_input(&mut self, events: Vec<Input>, screen: &mut term::Screen) -> io::Result<bool> {
+    fn take_input(
+        &mut self,
+        events: Vec<Input>,
+        screen: &mut term::TerminalScreen,
+    ) -> io::Result<bool> {
         let mut keys = Vec::new();
         for event in events {
             let msg = match event {
@@ -497,8 +502,8 @@ impl Console {
     }
 
     /// Takes one message in; false when it is time to leave.
-    fn take(&mut self, msg: Msg, screen: &mut term::Screen) -> io::Result<bool> {
-        if let Some(msg) = self.runner.hear(msg) {
+    fn take(&mut self, msg: Msg, screen: &mut term::TerminalScreen) -> io::Result<bool> {
+        if let Some(msg) = self.runner.intercept(msg) {
             // A theme in them is one that there is. Another key takes nobody's
             // chosen theme off.
             if let Msg::Preferences(preferences) = &msg
@@ -514,7 +519,7 @@ impl Console {
         }
         // A run in progress keeps the config that it began with.
         let running = self.model.is_running();
-        let Some(msg) = (!running).then(|| self.runner.go_on()).flatten() else {
+        let Some(msg) = (!running).then(|| self.runner.adopt_config()).flatten() else {
             return Ok(true);
         };
         let worn = self.chosen.name(&self.model.preferences).to_string();
@@ -527,7 +532,11 @@ impl Console {
         self.handle(effects, screen)
     }
 
-    fn handle(&mut self, effects: Vec<Effect>, screen: &mut term::Screen) -> io::Result<bool> {
+    fn handle(
+        &mut self,
+        effects: Vec<Effect>,
+        screen: &mut term::TerminalScreen,
+    ) -> io::Result<bool> {
         let mut stay = true;
         for effect in effects {
             match effect {
@@ -559,10 +568,14 @@ impl Console {
         Ok(stay)
     }
 
-    fn copy_by_terminal(&mut self, clip: Clip, screen: &mut term::Screen) -> io::Result<()> {
+    fn copy_by_terminal(
+        &mut self,
+        clip: ClipboardText,
+        screen: &mut term::TerminalScreen,
+    ) -> io::Result<()> {
         let handed = match screen.copy(&clip.text, self.outside.multiplexer)? {
-            true => Handed::Terminal,
-            false => Handed::TooLong(term::CLIPBOARD),
+            true => CopyOutcome::Terminal,
+            false => CopyOutcome::TooLong(term::MAX_CLIPBOARD_BYTES),
         };
         self.tell(Msg::Copied(clip, handed));
         Ok(())
@@ -575,18 +588,18 @@ impl Console {
     }
 
     /// A theme or a text that was asked for.
-    fn bring(&mut self, brought: Brought, screen: &mut term::Screen) {
+    fn apply_loaded(&mut self, brought: Loaded, screen: &mut term::TerminalScreen) {
         match brought {
-            Brought::Theme(worn) => {
-                self.wear(worn);
+            Loaded::Theme(worn) => {
+                self.apply_theme(worn);
                 // Its ground may be another.
                 screen.forget();
                 self.model.dirty = true;
             }
-            Brought::Page(number, file) if self.paging == Some(number) => {
+            Loaded::Page(number, file) if self.paging == Some(number) => {
                 self.lend(file.map(Purpose::Read));
             }
-            Brought::Page(..) => {}
+            Loaded::Page(..) => {}
         }
     }
 
@@ -596,9 +609,9 @@ impl Console {
             Ok(_) if self.is_away() => {}
             Ok(purpose) => {
                 self.gate.close();
-                self.coming = Some((purpose, self.moment().since + COMING));
+                self.coming = Some((purpose, self.moment().since + READER_STOP_TIMEOUT));
             }
-            Err(error) => self.tell(Msg::Note(Level::Error, sentence(&error))),
+            Err(error) => self.tell(Msg::Note(MessageLevel::Error, sentence(&error))),
         }
     }
 
@@ -608,16 +621,16 @@ impl Console {
     }
 
     /// Nobody reads keys now.
-    fn give(&mut self, screen: &mut term::Screen) -> io::Result<()> {
+    fn give(&mut self, screen: &mut term::TerminalScreen) -> io::Result<()> {
         let Some((purpose, _)) = self.coming.take() else {
             return Ok(());
         };
         screen.lend();
         match self.start(&purpose) {
-            Ok(guest) => self.lent = Some(Lent { guest, purpose }),
+            Ok(guest) => self.lent = Some(ForegroundProgram { guest, purpose }),
             Err(error) => {
                 self.take_back(screen)?;
-                self.tell(Msg::Note(Level::Error, sentence(&error)));
+                self.tell(Msg::Note(MessageLevel::Error, sentence(&error)));
             }
         }
         Ok(())
@@ -629,21 +642,21 @@ impl Console {
         if self.coming.take_if(|(_, end)| *end <= now).is_some() {
             self.gate.open();
             let text = "half a key has come and is waited for: press it again";
-            self.tell(Msg::Note(Level::Warn, text.to_string()));
+            self.tell(Msg::Note(MessageLevel::Warn, text.to_string()));
         }
     }
 
-    fn start(&self, purpose: &Purpose) -> Result<Guest> {
+    fn start(&self, purpose: &Purpose) -> Result<ForegroundChild> {
         let what = purpose.program();
         match purpose {
             Purpose::Edit(edit) => {
-                Guest::start(what, &self.outside.editors()?, &edit.before.path, &[])
+                ForegroundChild::start(what, &self.outside.editors()?, &edit.before.path, &[])
             }
             Purpose::Read(file) => {
                 // Neither another program nor another file is opened from there,
                 // and a short text does not vanish at once.
                 let variables = [("LESSSECURE", "1"), ("LESS", "")];
-                Guest::start(what, &self.outside.pagers()?, file.path(), &variables)
+                ForegroundChild::start(what, &self.outside.pagers()?, file.path(), &variables)
             }
         }
     }
@@ -651,15 +664,15 @@ impl Console {
     /// The program that has the terminal was stopped, or has ended.
     fn guest_changed(
         &mut self,
-        change: Option<Change>,
-        screen: &mut term::Screen,
+        change: Option<ChildChange>,
+        screen: &mut term::TerminalScreen,
     ) -> io::Result<()> {
-        let Some(Lent { guest, purpose }) = self.lent.take() else {
+        let Some(ForegroundProgram { guest, purpose }) = self.lent.take() else {
             return Ok(());
         };
-        if change == Some(Change::Stopped) {
+        if change == Some(ChildChange::Stopped) {
             guest.stop_with_it()?;
-            self.lent = Some(Lent { guest, purpose });
+            self.lent = Some(ForegroundProgram { guest, purpose });
             return Ok(());
         }
         let ended = guest.ended();
@@ -671,7 +684,7 @@ impl Console {
         };
         if let Some(why) = why {
             let text = format!("the {}: {why}", purpose.program());
-            self.tell(Msg::Note(Level::Warn, text));
+            self.tell(Msg::Note(MessageLevel::Warn, text));
         }
         if let Purpose::Edit(edit) = purpose {
             self.runner.edited(edit);
@@ -680,7 +693,7 @@ impl Console {
     }
 
     /// Takes the terminal, and reads keys again.
-    fn take_back(&mut self, screen: &mut term::Screen) -> io::Result<()> {
+    fn take_back(&mut self, screen: &mut term::TerminalScreen) -> io::Result<()> {
         screen.resume()?;
         self.gate.open();
         let (columns, rows) = screen.size();
@@ -688,7 +701,7 @@ impl Console {
         Ok(())
     }
 
-    fn draw(&mut self, screen: &mut term::Screen) -> io::Result<()> {
+    fn draw(&mut self, screen: &mut term::TerminalScreen) -> io::Result<()> {
         let bytes = screen.draw(&self.model, &self.theme)?;
         self.model.dirty = false;
         self.keyed = false;
@@ -701,19 +714,20 @@ impl Console {
     }
 
     /// Wears another theme, read anew: who writes one wants to see what it became.
-    fn wear(&mut self, worn: Worn) {
+    fn apply_theme(&mut self, worn: LoadedTheme) {
         match worn.theme {
             Ok(theme) => {
                 self.model.word_marks = theme.word_marks();
                 self.theme = theme;
                 if worn.asked {
-                    self.model.say(Level::Info, format!("theme {}", worn.name));
+                    self.model
+                        .say(MessageLevel::Info, format!("theme {}", worn.name));
                 }
             }
             Err(told) if worn.asked => {
                 // The first is said last, and so stays on the screen.
                 for line in told.into_iter().rev() {
-                    self.model.say(Level::Error, line);
+                    self.model.say(MessageLevel::Error, line);
                 }
             }
             Err(_) => {}
@@ -728,7 +742,7 @@ impl Console {
 
 /// Waits for the end of a run, and says so where the screen was. False when the
 /// operator ends the wait.
-fn wait_for_run(run: &Going, input: &Receiver<Input>, out: &mut dyn Write) -> bool {
+fn wait_for_run(run: &RunHandle, input: &Receiver<Input>, out: &mut dyn Write) -> bool {
     let text = "a run finishes the agents that it has in hand; ^C leaves it at once, and \
                 the next run mends what it leaves half done";
     // The terminal may be gone; the run goes on all the same.

@@ -39,39 +39,39 @@ use std::time::{Duration, Instant};
 pub use baseline_change::{BaselineChange, FileOwner, KnownVersion};
 pub use contact::HostStatus;
 pub use fleet::{Fleet, FleetEvent};
-pub use judge::WINDOW;
-pub use ledger::{Act, Event, Outcome, Record, RecordRange, Standing, Trigger};
-pub use lock::{Lock as Held, Queue};
+pub use judge::MAX_WINDOW_BYTES;
+pub use ledger::{Event, FileState, Operation, Outcome, Record, RecordRange, Trigger};
+pub use lock::{Lock as Held, LockQueue};
 pub use observe::{Address, Block, Content, LastRun, Observation, Protection};
-pub use past::{Passed, Past, Side};
+pub use past::{Passed, RunDiff, RunDiffSide};
 pub use plan::{Action, Bound, Plan, READ_ONLY, Skipped, Step, UndoMode, UndoOf, UndoTarget};
 pub use reset::{AgentResult, Progress, Report, Stage, UNCLAIMED};
-pub use retention::{Kept, Retention};
+pub use retention::{EntryStatus, Retention};
 pub use state::State;
-pub use verify::{About, Chain, Finding, Tally, Verification, Verifying};
+pub use verify::{Chain, Finding, FindingSubject, Verification, VerifiedCounts, VerifyProgress};
 
 use crate::archive::{self, Archive, Written};
-use crate::baseline::{Shelf, Versions};
+use crate::baseline::{BaselineCache, Versions};
 use crate::clock::Clock;
-use crate::config::{Agent, Config, Place};
+use crate::config::{Agent, Config, MemoryLocation};
 use crate::digest::{Digest, Hasher};
 use crate::durable;
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::file_systems::FileSystems;
 use crate::transport::bounded::Bounded;
-use crate::transport::{Attributes, Folder, Object, Transport, TransportError, Transports};
-pub use crate::transport::{Contact, Reach, Setting};
-use ledger::{Backwards, History, Ledger};
+use crate::transport::{Attributes, Folder, MemoryObject, Transport, TransportError, Transports};
+pub use crate::transport::{ConnectionSetting, ConnectionStatus, Reachability};
+use ledger::{AgentHistory, Ledger, ReverseScan};
 use memory::{Baseline, Boundary, Rule};
-use observe::Cached;
-use sharing::Sharing;
+use observe::CachedContent;
+use sharing::SharedMemories;
 pub use weaker::in_place_cost;
 
 /// How many earlier versions of its baseline are tried on a memory.
-const EARLIER: usize = 8;
+const MAX_EARLIER_VERSIONS: usize = 8;
 
 /// What the fleet looked like, among the archive's own files.
-const REMEMBERED: &str = "fleet.json";
+const FLEET_FILE_NAME: &str = "fleet.json";
 
 /// What the engine is made of.
 pub struct Setup {
@@ -95,10 +95,10 @@ pub struct Engine {
     archive: Archive,
     versions: Versions,
     book: Mutex<Ledger>,
-    sharing: Mutex<Sharing>,
+    sharing: Mutex<SharedMemories>,
     /// Which of this machine's disks may hang.
     systems: Arc<FileSystems>,
-    cache: Mutex<HashMap<String, Cached>>,
+    cache: Mutex<HashMap<String, CachedContent>>,
     generation: AtomicU64,
     /// Until when runs wait for the locks of agents; none if they do not.
     lock_deadline: Option<Instant>,
@@ -112,7 +112,7 @@ pub struct Detail {
     /// The baseline version that the memory is measured against, if there is
     /// one: the bytes up to and including its separator line.
     pub operator_part: Option<Vec<u8>>,
-    /// The beginning of the memory, up to [`WINDOW`] bytes; empty when there is
+    /// The beginning of the memory, up to [`MAX_WINDOW_BYTES`] bytes; empty when there is
     /// none to read.
     pub memory: Vec<u8>,
     /// How many bytes follow that are not in `memory`.
@@ -179,7 +179,7 @@ impl Engine {
             systems,
             versions: Versions::new(&archive),
             book: Mutex::new(Ledger::new(&archive)),
-            sharing: Mutex::new(Sharing::of_config(&setup.config.agents)),
+            sharing: Mutex::new(SharedMemories::of_config(&setup.config.agents)),
             archive,
             setup,
             cache: Mutex::default(),
@@ -230,7 +230,7 @@ impl Engine {
     }
 
     /// The transport that an agent's memory is reached by.
-    fn transport(&self, place: &Place) -> Arc<dyn Transport> {
+    fn transport(&self, place: &MemoryLocation) -> Arc<dyn Transport> {
         match place.host() {
             None => {
                 let local = self.setup.transports.to(None);
@@ -273,12 +273,12 @@ impl Engine {
 
     /// The records of the ledger from the last one back, and where it ends. What the
     /// index covers is checked only as far as it is read.
-    fn ledger_back(&self) -> Result<(Backwards, ledger::Place)> {
+    fn ledger_back(&self) -> Result<(ReverseScan, ledger::LedgerPosition)> {
         self.book().backwards()
     }
 
     /// The record that ends at a place of the ledger.
-    fn record_at(&self, place: ledger::Place) -> Result<Record> {
+    fn record_at(&self, place: ledger::LedgerPosition) -> Result<Record> {
         ledger::record_at(&self.ledger_path(), place)
     }
 
@@ -316,7 +316,7 @@ impl Engine {
 
     /// An agent with the bytes that a person may want to read.
     pub fn detail(&self, agent: &Agent) -> Detail {
-        let shelf = Mutex::new(Shelf::new(self.config()));
+        let shelf = Mutex::new(BaselineCache::new(self.config()));
         let seen = self.see(agent, &shelf);
         let content = seen.observation.content.as_ref();
         let baseline = seen.baseline.as_deref();
@@ -377,12 +377,12 @@ impl Engine {
         let text = serde_json::to_vec(seen)
             .map_err(|error| Error::new(Kind::Internal, format!("cannot write states: {error}")))?;
         self.archive
-            .replace_own(&self.archive.own(REMEMBERED), &text)
+            .replace_own(&self.archive.own(FLEET_FILE_NAME), &text)
     }
 
     /// What the fleet looked like the last time; nothing when that is not known.
     pub fn remembered(&self) -> Vec<Observation> {
-        let text = durable::read_own(&self.archive.own(REMEMBERED)).unwrap_or_default();
+        let text = durable::read_own(&self.archive.own(FLEET_FILE_NAME)).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
@@ -394,7 +394,7 @@ impl Engine {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn cached(&self, agent: &str) -> Option<Cached> {
+    fn cached(&self, agent: &str) -> Option<CachedContent> {
         self.cache
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -402,12 +402,12 @@ impl Engine {
             .cloned()
     }
 
-    fn cache(&self, agent: &str, cached: Cached) {
+    fn cache(&self, agent: &str, cached: CachedContent) {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         cache.insert(agent.to_string(), cached);
     }
 
-    fn history(&self, agent: &str) -> Result<History> {
+    fn history(&self, agent: &str) -> Result<AgentHistory> {
         self.book().history(agent)
     }
 
@@ -417,7 +417,7 @@ impl Engine {
     fn earlier(
         &self,
         agent: &Agent,
-        history: &History,
+        history: &AgentHistory,
         current: Option<&Arc<Baseline>>,
     ) -> Vec<Arc<Baseline>> {
         let version = |digest: &Digest| match current {
@@ -433,7 +433,7 @@ impl Engine {
     }
 
     /// What stands at the name of an agent's memory now.
-    fn object(&self, place: &Place) -> Result<Object, TransportError> {
+    fn object(&self, place: &MemoryLocation) -> Result<MemoryObject, TransportError> {
         match self.transport(place).probe(&[place.memory()]).pop() {
             Some(answer) => answer,
             None => Err(Error::new(Kind::Internal, "a probe was not answered").into()),

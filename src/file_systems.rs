@@ -222,7 +222,7 @@ impl<T> BySystem<T> {
     }
 }
 
-type Job = Box<dyn FnOnce() + Send>;
+type FileSystemJob = Box<dyn FnOnce() + Send>;
 
 /// A file system, or several that a path crosses one after the other, that may hang.
 pub struct FileSystem {
@@ -230,7 +230,7 @@ pub struct FileSystem {
     limit: Duration,
     clock: Arc<dyn Clock>,
     /// Takes a job only while a thread waits for one.
-    jobs: (Sender<Job>, Receiver<Job>),
+    jobs: (Sender<FileSystemJob>, Receiver<FileSystemJob>),
     /// Calls that were given up and have not returned.
     abandoned: Mutex<usize>,
 }
@@ -277,15 +277,15 @@ impl FileSystem {
     }
 
     /// Begins a call that reports through channels of the caller's own; what comes
-    /// from it is awaited with [`Call::receive`].
+    /// from it is awaited with [`FileSystemCall::receive`].
     ///
     /// # Errors
     /// As [`FileSystem::call`], of earlier calls.
-    pub fn start(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) -> Result<Call> {
+    pub fn start(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) -> Result<FileSystemCall> {
         if *self.abandoned() > 0 {
             return Err(self.hangs());
         }
-        let state = Arc::new(Mutex::new(Progress::Running));
+        let state = Arc::new(Mutex::new(CallProgress::Running));
         let returned = Returned {
             system: Arc::clone(self),
             state: Arc::clone(&state),
@@ -294,7 +294,7 @@ impl FileSystem {
             let _returned = returned;
             job();
         }))?;
-        Ok(Call {
+        Ok(FileSystemCall {
             system: Arc::clone(self),
             state,
             began: self.clock.instant(),
@@ -315,7 +315,7 @@ impl FileSystem {
     /// # Errors
     /// When no thread can be started. The caller must not do the job itself: it may hang,
     /// and it may wait for the caller.
-    fn spawn(&self, job: Job) -> Result<()> {
+    fn spawn(&self, job: FileSystemJob) -> Result<()> {
         let Err(refused) = self.jobs.0.try_send(job) else {
             return Ok(());
         };
@@ -360,22 +360,22 @@ impl FileSystem {
 
 /// How far a call has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Progress {
+enum CallProgress {
     Running,
     Abandoned,
     Returned,
 }
 
 /// A call that was begun.
-pub struct Call {
+pub struct FileSystemCall {
     system: Arc<FileSystem>,
-    state: Arc<Mutex<Progress>>,
+    state: Arc<Mutex<CallProgress>>,
     began: Instant,
     /// Moved between the threads so far.
     bytes: AtomicU64,
 }
 
-impl Call {
+impl FileSystemCall {
     /// Waits for the next thing that the call reports.
     ///
     /// # Errors
@@ -400,7 +400,7 @@ impl Call {
     /// Hands something to the call, which has to take it within the limit.
     ///
     /// # Errors
-    /// As [`Call::receive`].
+    /// As [`FileSystemCall::receive`].
     pub fn send<T>(&self, channel: &Sender<T>, value: T) -> Result<()> {
         let sent = channel.send_timeout(value, self.patience());
         self.outcome(sent.map_err(|error| match error.is_timeout() {
@@ -411,15 +411,15 @@ impl Call {
 
     /// Whether the call was given up and has not returned yet.
     pub fn is_abandoned(&self) -> bool {
-        *self.state() == Progress::Abandoned
+        *self.state() == CallProgress::Abandoned
     }
 
     fn outcome<T>(&self, received: Result<T, RecvTimeoutError>) -> Result<T> {
         received.map_err(|error| match error {
             RecvTimeoutError::Timeout => {
                 let mut state = self.state();
-                if *state == Progress::Running {
-                    *state = Progress::Abandoned;
+                if *state == CallProgress::Running {
+                    *state = CallProgress::Abandoned;
                     *self.system.abandoned() += 1;
                 }
                 self.system.hangs()
@@ -431,7 +431,7 @@ impl Call {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, Progress> {
+    fn state(&self) -> MutexGuard<'_, CallProgress> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -439,13 +439,13 @@ impl Call {
 /// Takes note that a call returned, however it did.
 struct Returned {
     system: Arc<FileSystem>,
-    state: Arc<Mutex<Progress>>,
+    state: Arc<Mutex<CallProgress>>,
 }
 
 impl Drop for Returned {
     fn drop(&mut self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if std::mem::replace(&mut *state, Progress::Returned) == Progress::Abandoned {
+        if std::mem::replace(&mut *state, CallProgress::Returned) == CallProgress::Abandoned {
             *self.system.abandoned() -= 1;
         }
     }

@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use memory_shepherd::cli::{self, Account, World};
+use memory_shepherd::cli::{self, Account, Environment};
 use memory_shepherd::config::Env;
-use memory_shepherd::console::outside::Outside;
+use memory_shepherd::console::outside::ExternalTools;
 use memory_shepherd::transport::sftp::askpass;
 use uzers::{get_effective_uid, get_effective_username, get_group_by_name, get_user_by_uid};
 
@@ -28,14 +28,14 @@ fn main() -> ExitCode {
     failed.map_or(ExitCode::SUCCESS, |kind| kind.exit_code().into())
 }
 
-fn world() -> World {
+fn world() -> Environment {
     let path = |name| env::var_os(name).map(PathBuf::from);
     let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].map(env::var_os).into_iter();
     let locale = locale.flatten().find(|value| !value.is_empty());
     let uid = get_effective_uid();
     let user = get_effective_username().map(|user| user.to_string_lossy().into_owned());
-    World {
+    Environment {
         env: Env {
             // A folder that has gone leaves relative paths without a meaning.
             cwd: env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
@@ -47,7 +47,7 @@ fn world() -> World {
         },
         user: user.unwrap_or_else(|| uid.to_string()),
         temp: env::temp_dir(),
-        outside: Outside::found(env::temp_dir(), |name| env::var_os(name)),
+        outside: ExternalTools::found(env::temp_dir(), |name| env::var_os(name)),
         runtime: path("XDG_RUNTIME_DIR").filter(|folder| folder.is_absolute()),
         program: env::current_exe().unwrap_or_else(|_| "memory-shepherd".into()),
         no_color: set("NO_COLOR"),

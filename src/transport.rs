@@ -24,7 +24,7 @@ use crate::digest::{Digest, Hasher};
 pub use crate::durable::Unsynced;
 use crate::error::{Error, Kind};
 use crate::file_systems::FileSystem;
-pub use contact::{Ability, Contact, Reach, Setting};
+pub use contact::{ConnectionSetting, ConnectionStatus, Reachability, ServerFeature};
 
 /// Receives the bytes of a file in order. An error it returns ends the read and
 /// comes back unchanged.
@@ -38,9 +38,9 @@ pub type Reader<'a> = &'a dyn Fn(Sink<'_>) -> Result<File, TransportError>;
 pub trait Transport: Send + Sync {
     /// Looks at many memories at once, cheaply: no content is read. One answer
     /// for each path, in order; one path's trouble is not another's. A probe
-    /// that fails is never reported as [`Object::Absent`]: that is the answer
+    /// that fails is never reported as [`MemoryObject::Absent`]: that is the answer
     /// only when the folder exists and lacks the name.
-    fn probe(&self, memories: &[&Path]) -> Vec<Result<Object, TransportError>>;
+    fn probe(&self, memories: &[&Path]) -> Vec<Result<MemoryObject, TransportError>>;
 
     /// Opens the folder of a memory. Everything that is done through the answer
     /// happens in this very folder, whatever is swapped into its path
@@ -74,7 +74,7 @@ pub trait Transport: Send + Sync {
 
     /// How the way there stands, without asking anybody; none where there is no
     /// way that could be cut.
-    fn contact(&self) -> Option<Contact> {
+    fn contact(&self) -> Option<ConnectionStatus> {
         None
     }
 
@@ -90,18 +90,18 @@ pub trait Transport: Send + Sync {
     ///
     /// # Errors
     /// Why there is no connection.
-    fn approach(&self) -> Result<(), TransportError> {
+    fn ensure_connected(&self) -> Result<(), TransportError> {
         Ok(())
     }
 
-    /// Ends a pause: the next [`Transport::approach`] tries at once.
-    fn hurry(&self) {}
+    /// Ends a pause: the next [`Transport::ensure_connected`] tries at once.
+    fn retry_now(&self) {}
 
     /// What the setup of the way there comes to, name by name. Runs a program.
     ///
     /// # Errors
     /// Why that is not known.
-    fn settings(&self) -> Result<Vec<Setting>, TransportError> {
+    fn settings(&self) -> Result<Vec<ConnectionSetting>, TransportError> {
         Ok(Vec::new())
     }
 }
@@ -124,9 +124,9 @@ pub trait Transports: Send + Sync {
 }
 
 /// One transport for everything.
-pub struct Only(pub Arc<dyn Transport>);
+pub struct SingleTransport(pub Arc<dyn Transport>);
 
-impl Transports for Only {
+impl Transports for SingleTransport {
     fn to(&self, _: Option<&Host>) -> Arc<dyn Transport> {
         Arc::clone(&self.0)
     }
@@ -153,12 +153,12 @@ pub trait Folder: Send {
     fn identity(&self) -> Result<Option<u64>, TransportError>;
 
     /// What stands at the memory's name. Links are looked at, not followed.
-    fn look(&self) -> Result<Object, TransportError>;
+    fn look(&self) -> Result<MemoryObject, TransportError>;
 
     /// What a [`Folder::swap`] would meet, as far as that can be told without
     /// trying: for plans, which promise nothing by it.
-    fn outlook(&self) -> Outlook {
-        Outlook::Clear
+    fn outlook(&self) -> SwapForecast {
+        SwapForecast::Clear
     }
 
     /// What the other side lacks that a swap relies on. Each makes it promise less,
@@ -171,7 +171,7 @@ pub trait Folder: Send {
     /// read: the stamp is the one after the last byte. One that grows as fast as
     /// it is read is left at twice its first size or 64 MiB beyond it; what
     /// follows is found when the displaced file is settled. Refuses what claims
-    /// more than 16 GiB, and anything but a regular file that [`Object::File`]
+    /// more than 16 GiB, and anything but a regular file that [`MemoryObject::File`]
     /// stands for; never blocks on a FIFO.
     /// The answer has the extended attributes, up to 64 KiB of names and values:
     /// beyond it the largest of the agent's own (`user.*`) are left out.
@@ -183,7 +183,7 @@ pub trait Folder: Send {
     /// another file.
     fn unread(&self) -> Result<File, TransportError> {
         match self.look()? {
-            Object::File(file) => Ok(file),
+            MemoryObject::File(file) => Ok(file),
             _ => {
                 let error = Error::new(Kind::Conflict, "the memory was replaced meanwhile");
                 Err(TransportError::new(Cause::Moved, error))
@@ -309,7 +309,7 @@ pub trait Folder: Send {
 
     /// Removes an object without bytes if it is still the same one. Returns false where
     /// something else stands at `name`, which stays.
-    fn remove_odd(&self, name: &str, odd: &Odd) -> Result<bool, TransportError>;
+    fn remove_odd(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError>;
 
     /// Returns why writers cannot be detected in this directory, whatever rights this
     /// process has; none where it depends on the rights alone.
@@ -356,7 +356,7 @@ pub(crate) fn read_begins_with<F: Folder + ?Sized>(
     content: Digest,
     size: u64,
 ) -> Result<bool, TransportError> {
-    if !matches!(folder.look()?, Object::File(_)) {
+    if !matches!(folder.look()?, MemoryObject::File(_)) {
         return Ok(false);
     }
     let (mut hasher, mut left) = (Hasher::default(), size);
@@ -375,13 +375,13 @@ pub(crate) fn read_begins_with<F: Folder + ?Sized>(
 
 /// What stands at a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Object {
+pub enum MemoryObject {
     /// Nothing, in a folder that exists and could be searched.
     Absent,
     /// A regular file that may be read.
     File(File),
     /// Something that is never read: it is described and displaced.
-    Odd(Odd),
+    Odd(SpecialFile),
 }
 
 /// A regular file.
@@ -486,7 +486,7 @@ impl Attributes {
 /// What stands at a memory's name when it is not a file that may be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Odd {
+pub enum SpecialFile {
     /// A symbolic link, with its target.
     Symlink(Vec<u8>),
     /// A folder.
@@ -506,37 +506,37 @@ pub enum Odd {
 
 /// As part of a sentence; the target of a link is as it is on the disk, for the
 /// sinks to make visible.
-impl Odd {
+impl SpecialFile {
     /// Says what stands in place of a memory, and what a reset does with it.
     pub fn in_place_of_memory(&self) -> String {
         let then = match self {
-            Odd::Directory | Odd::ForeignLink(_) => "keeps it beside the memory",
-            Odd::Leased => "archives it when the lease is over",
+            SpecialFile::Directory | SpecialFile::ForeignLink(_) => "keeps it beside the memory",
+            SpecialFile::Leased => "archives it when the lease is over",
             _ => "describes and removes it",
         };
         format!("{self} stands in its place; a reset {then}")
     }
 }
 
-impl fmt::Display for Odd {
+impl fmt::Display for SpecialFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Odd::Symlink(target) => {
+            SpecialFile::Symlink(target) => {
                 write!(f, "a symbolic link to {}", String::from_utf8_lossy(target))
             }
-            Odd::Directory => f.write_str("a directory"),
-            Odd::Fifo => f.write_str("a named pipe"),
-            Odd::Device => f.write_str("a device"),
-            Odd::Socket => f.write_str("a socket"),
-            Odd::ForeignLink(uid) => write!(f, "a hard link to a file of user {uid}"),
-            Odd::Leased => f.write_str("a file on which somebody has a lease"),
+            SpecialFile::Directory => f.write_str("a directory"),
+            SpecialFile::Fifo => f.write_str("a named pipe"),
+            SpecialFile::Device => f.write_str("a device"),
+            SpecialFile::Socket => f.write_str("a socket"),
+            SpecialFile::ForeignLink(uid) => write!(f, "a hard link to a file of user {uid}"),
+            SpecialFile::Leased => f.write_str("a file on which somebody has a lease"),
         }
     }
 }
 
 /// What a swap would meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outlook {
+pub enum SwapForecast {
     /// Nothing that is known of.
     Clear,
     /// The memory is a mount point of its own: [`Method::InPlace`].
@@ -588,10 +588,10 @@ pub enum Settled {
     /// It still stands there and is never read: a symlink, pipe, socket or device, which
     /// holds no bytes but the target of the link. The caller describes it and then calls
     /// [`Folder::remove_odd`].
-    Odd(Odd),
+    Odd(SpecialFile),
     /// It stays under its name, because no entry holds its content: a directory, or a
     /// file that must not be read.
-    Kept(Odd),
+    Kept(SpecialFile),
 }
 
 /// Why a transport failed, as far as the engine acts on it.

@@ -6,21 +6,21 @@ use std::path::PathBuf;
 use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
-use super::output::{Document, Page, Role, cell, count, figure};
-use super::{ArchiveVerb, Context, Ended};
+use super::output::{Document, OutputRole, Printer, cell, count, figure};
+use super::{ArchiveVerb, CommandContext, CommandResult};
 use crate::archive::EntryKind;
-use crate::engine::Kept;
+use crate::engine::EntryStatus;
 
 /// What `archive list` answers.
 #[derive(Serialize)]
-struct List {
+struct EntryList {
     archive: PathBuf,
-    entries: Vec<Item>,
+    entries: Vec<EntryItem>,
 }
 
 /// An entry, and what keeps it.
 #[derive(Serialize)]
-struct Item {
+struct EntryItem {
     path: String,
     kind: EntryKind,
     /// The local time in its name.
@@ -32,11 +32,11 @@ struct Item {
     needed: bool,
 }
 
-impl Item {
-    fn new(kept: &Kept, zone: FixedOffset) -> Item {
+impl EntryItem {
+    fn new(kept: &EntryStatus, zone: FixedOffset) -> EntryItem {
         let entry = &kept.entry;
         let modified = DateTime::from_timestamp(entry.modified, 0);
-        Item {
+        EntryItem {
             path: entry.path.display().to_string(),
             kind: entry.kind,
             stamp: entry.stamp.format("%Y-%m-%d_%H%M").to_string(),
@@ -49,17 +49,17 @@ impl Item {
     }
 }
 
-impl Document for List {
-    fn text(&self, page: &mut Page<'_>) -> io::Result<()> {
+impl Document for EntryList {
+    fn text(&self, page: &mut Printer<'_>) -> io::Result<()> {
         if self.entries.is_empty() {
             return page.plain("the archive has no such entries");
         }
         let mut rows = vec![vec![
-            cell(Role::Head, "STAMP"),
-            cell(Role::Head, "KIND"),
-            figure(Role::Head, "BYTES"),
-            cell(Role::Head, "ENTRY"),
-            cell(Role::Head, "KEPT"),
+            cell(OutputRole::Head, "STAMP"),
+            cell(OutputRole::Head, "KIND"),
+            figure(OutputRole::Head, "BYTES"),
+            cell(OutputRole::Head, "ENTRY"),
+            cell(OutputRole::Head, "KEPT"),
         ]];
         for item in &self.entries {
             let why = [
@@ -69,11 +69,11 @@ impl Document for List {
             ];
             let why: Vec<&str> = why.iter().filter(|it| it.0).map(|it| it.1).collect();
             rows.push(vec![
-                cell(Role::Plain, &item.stamp),
-                cell(Role::Plain, word(item.kind)),
-                figure(Role::Plain, item.size.to_string()),
-                cell(Role::Plain, &item.path),
-                cell(Role::Dim, why.join(", ")),
+                cell(OutputRole::Plain, &item.stamp),
+                cell(OutputRole::Plain, word(item.kind)),
+                figure(OutputRole::Plain, item.size.to_string()),
+                cell(OutputRole::Plain, &item.path),
+                cell(OutputRole::Dim, why.join(", ")),
             ]);
         }
         page.table(&rows)?;
@@ -106,7 +106,7 @@ struct Pinned {
 }
 
 impl Document for Pinned {
-    fn text(&self, page: &mut Page<'_>) -> io::Result<()> {
+    fn text(&self, page: &mut Printer<'_>) -> io::Result<()> {
         let word = if self.pinned { "pinned" } else { "unpinned" };
         for path in &self.changed {
             page.plain(format!("{word} {}", path.display()))?;
@@ -118,16 +118,16 @@ impl Document for Pinned {
     }
 }
 
-impl Context<'_> {
-    pub(super) fn archive(&mut self, verb: &ArchiveVerb) -> Ended {
+impl CommandContext<'_> {
+    pub(super) fn archive(&mut self, verb: &ArchiveVerb) -> CommandResult {
         let engine = self.open()?;
         let (entries, pinned) = match verb {
             ArchiveVerb::List { agents } => {
                 let kept = engine.entries(agents)?;
                 let zone = *engine.clock().now().offset();
-                let list = List {
+                let list = EntryList {
                     archive: engine.archive().root().to_path_buf(),
-                    entries: kept.iter().map(|kept| Item::new(kept, zone)).collect(),
+                    entries: kept.iter().map(|kept| EntryItem::new(kept, zone)).collect(),
                 };
                 self.out.document(&list)?;
                 return Ok(None);

@@ -4,9 +4,11 @@ use std::io;
 
 use serde::Serialize;
 
-use super::output::{Document, Page, Role, count};
-use super::{Context, Ended};
-use crate::config::{self, Agent, Diagnostic, Entry, Level, Origin, Place};
+use super::output::{Document, OutputRole, Printer, count};
+use super::{CommandContext, CommandResult};
+use crate::config::{
+    self, Agent, BaselineEntry, Diagnostic, DiagnosticLevel, MemoryLocation, Origin,
+};
 use crate::engine::Engine;
 use crate::error::Kind;
 
@@ -21,7 +23,7 @@ struct Check {
 }
 
 impl Document for Check {
-    fn text(&self, page: &mut Page<'_>) -> io::Result<()> {
+    fn text(&self, page: &mut Printer<'_>) -> io::Result<()> {
         for diagnostic in &self.diagnostics {
             page.diagnostic(diagnostic)?;
         }
@@ -29,8 +31,8 @@ impl Document for Check {
             .agents
             .map_or(String::new(), |number| count(number, "agent") + ", ");
         let role = match self.errors {
-            0 => Role::Good,
-            _ => Role::Bad,
+            0 => OutputRole::Good,
+            _ => OutputRole::Bad,
         };
         let found = format!(
             "{agents}{}, {}",
@@ -38,8 +40,8 @@ impl Document for Check {
             count(self.warnings, "warning")
         );
         page.line(&[
-            (Role::Head, &self.config),
-            (Role::Plain, ": "),
+            (OutputRole::Head, &self.config),
+            (OutputRole::Plain, ": "),
             (role, &found),
         ])
     }
@@ -49,25 +51,25 @@ impl Document for Check {
 #[derive(Serialize)]
 struct Show {
     config: String,
-    values: Vec<Entry>,
+    values: Vec<BaselineEntry>,
 }
 
 impl Document for Show {
-    fn text(&self, page: &mut Page<'_>) -> io::Result<()> {
-        page.line(&[(Role::Dim, "# "), (Role::Dim, &self.config)])?;
+    fn text(&self, page: &mut Printer<'_>) -> io::Result<()> {
+        page.line(&[(OutputRole::Dim, "# "), (OutputRole::Dim, &self.config)])?;
         let mut section = "";
         for entry in &self.values {
             if entry.section != section {
                 section = &entry.section;
                 page.plain("")?;
-                page.line(&[(Role::Head, &format!("[{section}]"))])?;
+                page.line(&[(OutputRole::Head, &format!("[{section}]"))])?;
             }
             let origin = match entry.origin {
                 Origin::Default => "  # default".to_string(),
                 Origin::Line(line) => format!("  # line {line}"),
             };
             let pair = format!("{}={}", entry.key, entry.value);
-            page.line(&[(Role::Plain, &pair), (Role::Dim, &origin)])?;
+            page.line(&[(OutputRole::Plain, &pair), (OutputRole::Dim, &origin)])?;
         }
         Ok(())
     }
@@ -80,11 +82,11 @@ fn memory_errors(engine: &Engine) -> Vec<Diagnostic> {
     let config = engine.config();
     let diagnostic = |agent: &Agent, message: String, hint: Option<String>| {
         let key = match agent.place {
-            Place::Local { .. } => "memory_file",
-            Place::Remote { .. } => "remote_memory",
+            MemoryLocation::Local { .. } => "memory_file",
+            MemoryLocation::Remote { .. } => "remote_memory",
         };
         Diagnostic {
-            level: Level::Error,
+            level: DiagnosticLevel::Error,
             file: config.path.clone(),
             line: match config.origin(&agent.name, key) {
                 Origin::Line(line) => Some(line),
@@ -111,14 +113,14 @@ fn memory_errors(engine: &Engine) -> Vec<Diagnostic> {
     found
 }
 
-impl Context<'_> {
-    pub(super) fn config_check(&mut self) -> Ended {
+impl CommandContext<'_> {
+    pub(super) fn config_check(&mut self) -> CommandResult {
         let located = config::locate(self.flag.as_deref(), &self.world.env)?;
         for note in &located.notes {
             self.out.warning(note);
         }
         let config::Examined { config, problems } = config::examine(&located.path, &self.world.env);
-        let is_error = |it: &Diagnostic| it.level == Level::Error;
+        let is_error = |it: &Diagnostic| it.level == DiagnosticLevel::Error;
         let agents = config.as_ref().map(|config| config.agents.len());
         let agents = agents.filter(|_| !problems.iter().any(is_error));
         // A group that this machine lacks keeps commands from running, not this.
@@ -133,15 +135,15 @@ impl Context<'_> {
         let check = Check {
             config: located.path.display().to_string(),
             agents,
-            errors: count(Level::Error),
-            warnings: count(Level::Warning),
+            errors: count(DiagnosticLevel::Error),
+            warnings: count(DiagnosticLevel::Warning),
             diagnostics,
         };
         self.out.document(&check)?;
         Ok((check.errors > 0).then_some(Kind::Config))
     }
 
-    pub(super) fn config_show(&mut self) -> Ended {
+    pub(super) fn config_show(&mut self) -> CommandResult {
         let (config, _) = self.config()?;
         self.out.document(&Show {
             config: config.path.display().to_string(),

@@ -10,14 +10,14 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
-use super::output::{Document, Page, Role, count};
-use super::{Context, Ended};
+use super::output::{Document, OutputRole, Printer, count};
+use super::{CommandContext, CommandResult};
 use crate::archive::{self, EntryKind};
-use crate::baseline::Shelf;
+use crate::baseline::BaselineCache;
 use crate::config::Agent;
 use crate::diff::{self, Diff, DiffLine, Op};
 use crate::digest::Digest;
-use crate::engine::{Block, Detail, Engine, WINDOW};
+use crate::engine::{Block, Detail, Engine, MAX_WINDOW_BYTES};
 use crate::error::{Error, Kind, Result};
 use crate::untrusted::View;
 
@@ -49,14 +49,14 @@ pub struct Args {
 }
 
 /// One of the two texts.
-struct Side {
+struct DiffSide {
     name: String,
     bytes: Vec<u8>,
 }
 
 /// What `diff` answers.
 #[derive(Serialize)]
-struct Answer {
+struct DiffDocument {
     agent: String,
     old: Text,
     new: Text,
@@ -72,7 +72,7 @@ struct Answer {
     #[serde(skip_serializing_if = "Option::is_none")]
     baseline: Option<BaselineFile>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    hunks: Option<Vec<Hunk>>,
+    hunks: Option<Vec<DiffHunk>>,
     #[serde(skip)]
     diff: Diff,
 }
@@ -106,12 +106,12 @@ struct Above {
 }
 
 #[derive(Serialize)]
-struct Hunk {
-    lines: Vec<Line>,
+struct DiffHunk {
+    lines: Vec<HunkLine>,
 }
 
 #[derive(Serialize)]
-struct Line {
+struct HunkLine {
     op: &'static str,
     old: Option<usize>,
     new: Option<usize>,
@@ -123,11 +123,11 @@ struct Line {
     no_newline: bool,
 }
 
-impl From<&DiffLine> for Line {
-    fn from(line: &DiffLine) -> Line {
+impl From<&DiffLine> for HunkLine {
+    fn from(line: &DiffLine) -> HunkLine {
         let valid = std::str::from_utf8(&line.text).is_ok();
         let hex = || line.text.iter().map(|byte| format!("{byte:02x}")).collect();
-        Line {
+        HunkLine {
             op: match line.op {
                 Op::Equal => "equal",
                 Op::Delete => "delete",
@@ -142,8 +142,8 @@ impl From<&DiffLine> for Line {
     }
 }
 
-impl Document for Answer {
-    fn text(&self, page: &mut Page<'_>) -> io::Result<()> {
+impl Document for DiffDocument {
+    fn text(&self, page: &mut Printer<'_>) -> io::Result<()> {
         if self.hunks.is_none() {
             return self.stat(page);
         }
@@ -154,20 +154,26 @@ impl Document for Answer {
         if self.diff.is_empty() {
             return Ok(());
         }
-        page.line(&[(Role::Head, "--- "), (Role::Head, &self.old.name)])?;
-        page.line(&[(Role::Head, "+++ "), (Role::Head, &self.new.name)])?;
+        page.line(&[
+            (OutputRole::Head, "--- "),
+            (OutputRole::Head, &self.old.name),
+        ])?;
+        page.line(&[
+            (OutputRole::Head, "+++ "),
+            (OutputRole::Head, &self.new.name),
+        ])?;
         for hunk in self.diff.hunks(CONTEXT) {
             let lines = self.diff.lines.get(hunk.lines).unwrap_or_default();
-            page.line(&[(Role::Ours, &extent(lines))])?;
+            page.line(&[(OutputRole::Ours, &extent(lines))])?;
             for line in lines {
                 let (role, sign) = match line.op {
-                    Op::Equal => (Role::Plain, " "),
-                    Op::Delete => (Role::Removed, "-"),
-                    Op::Insert => (Role::Added, "+"),
+                    Op::Equal => (OutputRole::Plain, " "),
+                    Op::Delete => (OutputRole::Removed, "-"),
+                    Op::Insert => (OutputRole::Added, "+"),
                 };
                 page.foreign(role, sign, &line.text, View::DIFF)?;
                 if line.no_newline {
-                    page.line(&[(Role::Ours, "\\ No newline at end of file")])?;
+                    page.line(&[(OutputRole::Ours, "\\ No newline at end of file")])?;
                 }
             }
         }
@@ -175,15 +181,15 @@ impl Document for Answer {
     }
 }
 
-impl Answer {
+impl DiffDocument {
     /// The difference of two texts.
-    fn new(args: &Args, engine: &Engine, old: &Side, new: &Side) -> Answer {
+    fn new(args: &Args, engine: &Engine, old: &DiffSide, new: &DiffSide) -> DiffDocument {
         let deadline = engine.clock().instant() + TIME;
         let diff = diff::lines(&old.bytes, &new.bytes, Some(deadline));
-        let hunks = diff.hunks(CONTEXT).into_iter().map(|hunk| Hunk {
-            lines: diff.lines[hunk.lines].iter().map(Line::from).collect(),
+        let hunks = diff.hunks(CONTEXT).into_iter().map(|hunk| DiffHunk {
+            lines: diff.lines[hunk.lines].iter().map(HunkLine::from).collect(),
         });
-        Answer {
+        DiffDocument {
             agent: args.agent.clone(),
             hunks: (!args.stat).then(|| hunks.collect()),
             old: old.text(),
@@ -199,13 +205,13 @@ impl Answer {
         }
     }
 
-    fn stat(&self, page: &mut Page<'_>) -> io::Result<()> {
+    fn stat(&self, page: &mut Printer<'_>) -> io::Result<()> {
         let counts = |added: usize, removed: usize| {
             let (added, removed) = (format!("+{added}"), format!("-{removed}"));
             [
-                (Role::Added, added),
-                (Role::Plain, " ".to_string()),
-                (Role::Removed, removed),
+                (OutputRole::Added, added),
+                (OutputRole::Plain, " ".to_string()),
+                (OutputRole::Removed, removed),
             ]
         };
         let all = counts(self.added, self.removed);
@@ -213,13 +219,16 @@ impl Answer {
         let above = above.map(|above| counts(above.added, above.removed));
         let lines = count(self.scratch_lines as usize, "line");
         let scratch = format!("{lines}, {} bytes", self.scratch_bytes);
-        let mut pieces = vec![(Role::Head, self.agent.as_str()), (Role::Plain, ": ")];
+        let mut pieces = vec![
+            (OutputRole::Head, self.agent.as_str()),
+            (OutputRole::Plain, ": "),
+        ];
         pieces.extend(all.iter().map(|(role, text)| (*role, text.as_str())));
         if let Some(above) = &above {
-            pieces.push((Role::Plain, "; above the boundary "));
+            pieces.push((OutputRole::Plain, "; above the boundary "));
             pieces.extend(above.iter().map(|(role, text)| (*role, text.as_str())));
-            pieces.push((Role::Plain, "; scratch "));
-            pieces.push((Role::Plain, &scratch));
+            pieces.push((OutputRole::Plain, "; scratch "));
+            pieces.push((OutputRole::Plain, &scratch));
         }
         page.line(&pieces)
     }
@@ -239,8 +248,8 @@ fn extent(lines: &[DiffLine]) -> String {
     )
 }
 
-impl Context<'_> {
-    pub(super) fn diff(&mut self, args: &Args) -> Ended {
+impl CommandContext<'_> {
+    pub(super) fn diff(&mut self, args: &Args) -> CommandResult {
         let engine = self.open()?;
         let agent = engine.agent(&args.agent)?;
         if args.baseline {
@@ -264,7 +273,7 @@ impl Context<'_> {
         }
         if detail.more > 0 {
             self.out.warning(&format!(
-                "only the first {WINDOW} bytes of {} are compared, {} more are not",
+                "only the first {MAX_WINDOW_BYTES} bytes of {} are compared, {} more are not",
                 agent.name, detail.more
             ));
         }
@@ -278,7 +287,7 @@ impl Context<'_> {
         }
         let content = detail.observation.content.as_ref();
         let above = content.and_then(|content| content.boundary);
-        let answer = Answer {
+        let answer = DiffDocument {
             above: above.map(|above| Above {
                 added: above.added,
                 removed: above.removed,
@@ -286,19 +295,19 @@ impl Context<'_> {
             scratch_lines: content.map_or(0, |content| content.scratch_lines),
             scratch_bytes: content.map_or(0, |content| content.scratch_bytes),
             not_compared: detail.more,
-            ..Answer::new(args, &engine, &old, &new)
+            ..DiffDocument::new(args, &engine, &old, &new)
         };
         self.answer(args, &answer)
     }
 
-    fn answer(&mut self, args: &Args, answer: &Answer) -> Ended {
+    fn answer(&mut self, args: &Args, answer: &DiffDocument) -> CommandResult {
         self.out.document(answer)?;
         let differs = !answer.diff.is_empty() || answer.not_compared > 0;
         Ok((args.exit_code && differs).then_some(Kind::Partial))
     }
 
     /// The baseline file against the last version of it that is known.
-    fn baseline_diff(&mut self, args: &Args, engine: &Engine, agent: &Agent) -> Ended {
+    fn baseline_diff(&mut self, args: &Args, engine: &Engine, agent: &Agent) -> CommandResult {
         let change = engine.baseline_change(agent);
         let file = change.file.clone()?;
         for note in change.notes() {
@@ -313,16 +322,16 @@ impl Context<'_> {
                 .hint("versions are kept from the first reset on; compare it with your own copy")
                 .into());
         };
-        let old = Side {
+        let old = DiffSide {
             name: known.path.display().to_string(),
             bytes: known.bytes.to_vec(),
         };
-        let new = Side {
+        let new = DiffSide {
             name: change.path.display().to_string(),
             bytes: file,
         };
         let owner = change.owner;
-        let answer = Answer {
+        let answer = DiffDocument {
             baseline: Some(BaselineFile {
                 sealed: known.is_sealed,
                 uid: owner.map(|owner| owner.uid),
@@ -333,7 +342,7 @@ impl Context<'_> {
                 refused: change.refused,
                 agents: change.agents,
             }),
-            ..Answer::new(args, engine, &old, &new)
+            ..DiffDocument::new(args, engine, &old, &new)
         };
         self.answer(args, &answer)
     }
@@ -343,11 +352,11 @@ impl Context<'_> {
         engine: &Engine,
         agent: &Agent,
         detail: &Detail,
-    ) -> Result<(Side, Side)> {
+    ) -> Result<(DiffSide, DiffSide)> {
         let general = &engine.config().general;
         let path = general.baseline_dir.join(&agent.baseline);
-        let old = match Shelf::new(engine.config()).load(agent) {
-            Ok(baseline) => Side {
+        let old = match BaselineCache::new(engine.config()).load(agent) {
+            Ok(baseline) => DiffSide {
                 name: path.display().to_string(),
                 bytes: baseline.bytes().to_vec(),
             },
@@ -359,7 +368,7 @@ impl Context<'_> {
                         refusal.error()
                     ));
                     self.out.hints(refusal.error().hints());
-                    Side {
+                    DiffSide {
                         name: format!("{} (as pushed last)", path.display()),
                         bytes: part.clone(),
                     }
@@ -371,7 +380,7 @@ impl Context<'_> {
     }
 }
 
-impl Side {
+impl DiffSide {
     fn text(&self) -> Text {
         Text {
             name: self.name.clone(),
@@ -381,8 +390,8 @@ impl Side {
     }
 }
 
-fn memory(agent: &Agent, bytes: Vec<u8>) -> Side {
-    Side {
+fn memory(agent: &Agent, bytes: Vec<u8>) -> DiffSide {
+    DiffSide {
         name: agent.place.memory().display().to_string(),
         bytes,
     }
@@ -394,7 +403,7 @@ fn entry_against_memory(
     agent: &Agent,
     detail: &Detail,
     wanted: &str,
-) -> Result<(Side, Side)> {
+) -> Result<(DiffSide, DiffSide)> {
     let archive = engine.archive();
     let entries = archive.list(Path::new(&agent.archive_subdir))?;
     let is_it = |path: &Path| {
@@ -413,7 +422,7 @@ fn entry_against_memory(
     let mut bytes = Vec::new();
     let read = archive
         .open(&entry.path)?
-        .take(WINDOW as u64)
+        .take(MAX_WINDOW_BYTES as u64)
         .read_to_end(&mut bytes);
     read.map_err(|error| Error::io("read", &path, &error))?;
     let mut now = detail.memory.clone();
@@ -424,5 +433,5 @@ fn entry_against_memory(
         now = detail.parts().1.to_vec();
     }
     let name = path.display().to_string();
-    Ok((Side { name, bytes }, memory(agent, now)))
+    Ok((DiffSide { name, bytes }, memory(agent, now)))
 }

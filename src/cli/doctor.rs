@@ -22,13 +22,13 @@ use rustix::fs::{Access, FileType};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use super::output::{Document, Page, Role, count};
-use super::{Cli, Context, Ended, World};
+use super::output::{Document, OutputRole, Printer, count};
+use super::{Cli, CommandContext, CommandResult, Environment};
 use crate::archive::OWN;
 use crate::baseline::seal::{self, Seal};
-use crate::baseline::{Refusal, Shelf};
+use crate::baseline::{BaselineCache, Refusal};
 use crate::clock;
-use crate::config::{self, Agent, Config, Diagnostic, Env, Place, Problems, RequireSeal};
+use crate::config::{self, Agent, Config, Diagnostic, Env, MemoryLocation, Problems, RequireSeal};
 use crate::console::command::TABLE;
 use crate::console::preferences;
 use crate::durable;
@@ -36,12 +36,12 @@ use crate::engine::{self, Engine};
 use crate::error::{self, Error, Kind};
 use crate::file_systems::{FileSystem, FileSystems};
 use crate::transport::local::Local;
-use crate::transport::{Method, Outlook, Transport};
+use crate::transport::{Method, SwapForecast, Transport};
 
 /// How a check came out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Level {
+enum CheckLevel {
     Ok,
     Warn,
     Fail,
@@ -49,8 +49,8 @@ enum Level {
 
 /// One line of the report.
 #[derive(Serialize)]
-struct Check {
-    level: Level,
+struct DoctorCheck {
+    level: CheckLevel,
     text: String,
     hint: Option<String>,
     /// What a failure means for the exit code.
@@ -60,30 +60,30 @@ struct Check {
 
 /// What `doctor` answers.
 #[derive(Default, Serialize)]
-struct Report {
-    checks: Vec<Check>,
+struct DoctorReport {
+    checks: Vec<DoctorCheck>,
 }
 
-impl Report {
-    fn add(&mut self, level: Level, text: impl Into<String>, hint: &str) {
-        self.checks.push(Check {
+impl DoctorReport {
+    fn add(&mut self, level: CheckLevel, text: impl Into<String>, hint: &str) {
+        self.checks.push(DoctorCheck {
             level,
             text: text.into(),
             hint: (!hint.is_empty()).then(|| hint.to_string()),
-            kind: (level == Level::Fail).then_some(Kind::Partial),
+            kind: (level == CheckLevel::Fail).then_some(Kind::Partial),
         });
     }
 
     fn ok(&mut self, text: impl Into<String>) {
-        self.add(Level::Ok, text, "");
+        self.add(CheckLevel::Ok, text, "");
     }
 
     fn warn(&mut self, text: impl Into<String>, hint: &str) {
-        self.add(Level::Warn, text, hint);
+        self.add(CheckLevel::Warn, text, hint);
     }
 
     fn fail(&mut self, text: impl Into<String>, hint: &str) {
-        self.add(Level::Fail, text, hint);
+        self.add(CheckLevel::Fail, text, hint);
     }
 
     /// A host, or a memory on one, that cannot be reached or read.
@@ -118,38 +118,43 @@ impl Report {
         let text = format!("{file}{line}: {}", it.message);
         let hint = it.hint.as_deref().unwrap_or("");
         match it.level {
-            config::Level::Warning => self.warn(text, hint),
-            config::Level::Error => self.error(&Error::new(Kind::Config, text).hint(hint)),
+            config::DiagnosticLevel::Warning => self.warn(text, hint),
+            config::DiagnosticLevel::Error => {
+                self.error(&Error::new(Kind::Config, text).hint(hint))
+            }
         }
     }
 }
 
-impl Document for Report {
-    fn text(&self, page: &mut Page<'_>) -> io::Result<()> {
+impl Document for DoctorReport {
+    fn text(&self, page: &mut Printer<'_>) -> io::Result<()> {
         for check in &self.checks {
             let (role, word) = match check.level {
-                Level::Ok => (Role::Good, "ok    "),
-                Level::Warn => (Role::Warn, "warn  "),
-                Level::Fail => (Role::Bad, "FAIL  "),
+                CheckLevel::Ok => (OutputRole::Good, "ok    "),
+                CheckLevel::Warn => (OutputRole::Warn, "warn  "),
+                CheckLevel::Fail => (OutputRole::Bad, "FAIL  "),
             };
-            page.line(&[(role, word), (Role::Plain, &check.text)])?;
+            page.line(&[(role, word), (OutputRole::Plain, &check.text)])?;
             if let Some(hint) = check.hint.as_ref().filter(|hint| !hint.is_empty()) {
-                page.line(&[(Role::Ours, "      hint: "), (Role::Plain, hint)])?;
+                page.line(&[
+                    (OutputRole::Ours, "      hint: "),
+                    (OutputRole::Plain, hint),
+                ])?;
             }
         }
         let number = |level| self.checks.iter().filter(|it| it.level == level).count();
         page.plain(format!(
             "{} ok, {}, {}",
-            number(Level::Ok),
-            count(number(Level::Warn), "warning"),
-            count(number(Level::Fail), "failure")
+            number(CheckLevel::Ok),
+            count(number(CheckLevel::Warn), "warning"),
+            count(number(CheckLevel::Fail), "failure")
         ))
     }
 }
 
-impl Context<'_> {
-    pub(super) fn doctor(&mut self) -> Ended {
-        let mut report = Report::default();
+impl CommandContext<'_> {
+    pub(super) fn doctor(&mut self) -> CommandResult {
+        let mut report = DoctorReport::default();
         self.about_us(&mut report);
         about_preferences(&mut report, &self.world.env);
         if let Some(config) = self.about_the_config(&mut report) {
@@ -187,7 +192,7 @@ impl Context<'_> {
         Ok(kinds.reduce(Kind::worst))
     }
 
-    fn about_us(&self, report: &mut Report) {
+    fn about_us(&self, report: &mut DoctorReport) {
         let kernel = rustix::system::uname();
         report.ok(format!(
             "memory-shepherd {} on {} {} {}, as {} (uid {})",
@@ -201,7 +206,7 @@ impl Context<'_> {
     }
 
     /// The config, if it can be used.
-    fn about_the_config(&mut self, report: &mut Report) -> Option<Config> {
+    fn about_the_config(&mut self, report: &mut DoctorReport) -> Option<Config> {
         let located = match config::locate(self.flag.as_deref(), &self.world.env) {
             Ok(located) => located,
             Err(error) => {
@@ -237,13 +242,13 @@ impl Context<'_> {
 }
 
 /// The operator's own keys, columns and filters.
-fn about_preferences(report: &mut Report, env: &Env) {
-    let Some(path) = preferences::place(env) else {
+fn about_preferences(report: &mut DoctorReport, env: &Env) {
+    let Some(path) = preferences::path(env) else {
         return;
     };
     let (preferences, problems) = preferences::load(&path);
     for problem in &problems {
-        report.diagnostic(preferences::NAME, problem);
+        report.diagnostic(preferences::PREFERENCES_FILE_NAME, problem);
     }
     if problems.is_empty() && path.exists() {
         let keymap = &preferences.keymap;
@@ -255,7 +260,7 @@ fn about_preferences(report: &mut Report, env: &Env) {
 }
 
 /// Agents whose names mean something else on the command line.
-fn about_names(report: &mut Report, config: &Config) {
+fn about_names(report: &mut DoctorReport, config: &Config) {
     let cli = Cli::command();
     let verbs: Vec<&str> = cli.get_subcommands().map(clap::Command::get_name).collect();
     let taken = |name: &str| verbs.contains(&name) || name == "all" || name == "help";
@@ -287,7 +292,7 @@ fn owner(meta: &fs::Metadata) -> String {
     )
 }
 
-fn about_folders(report: &mut Report, config: &Config) {
+fn about_folders(report: &mut DoctorReport, config: &Config) {
     let general = &config.general;
     for (key, folder) in [
         ("baseline_dir", &general.baseline_dir),
@@ -354,7 +359,7 @@ fn unwritable(folder: &Path, rights: &str) -> Option<(String, String)> {
 }
 
 /// A configured path is walked without following links.
-fn link(report: &mut Report, what: &str, path: &Path) -> bool {
+fn link(report: &mut DoctorReport, what: &str, path: &Path) -> bool {
     let Some(real) = durable::without_first_link(path) else {
         return false;
     };
@@ -367,14 +372,14 @@ fn link(report: &mut Report, what: &str, path: &Path) -> bool {
 
 fn local(agent: &Agent) -> Option<&Path> {
     match &agent.place {
-        Place::Local { memory, .. } => Some(memory),
-        Place::Remote { .. } => None,
+        MemoryLocation::Local { memory, .. } => Some(memory),
+        MemoryLocation::Remote { .. } => None,
     }
 }
 
 /// Asks the file system of each memory of this machine for an answer. Returns the config
 /// without the agents on those that give none: nothing else is asked of them.
-fn about_file_systems(report: &mut Report, config: &Config) -> Config {
+fn about_file_systems(report: &mut DoctorReport, config: &Config) -> Config {
     let general = &config.general;
     let limit = Duration::from_secs(general.local_timeout.into());
     let systems = FileSystems::new(&general.archive_dir, limit, Arc::new(clock::System));
@@ -416,7 +421,7 @@ fn about_file_systems(report: &mut Report, config: &Config) -> Config {
     config.with_agents(|agent| !silent.contains(&agent.name.as_str()))
 }
 
-fn about_agents(report: &mut Report, config: &Config, transport: &dyn Transport) {
+fn about_agents(report: &mut DoctorReport, config: &Config, transport: &dyn Transport) {
     let mut well = 0;
     let mut in_place = 0;
     for agent in &config.agents {
@@ -427,11 +432,11 @@ fn about_agents(report: &mut Report, config: &Config, transport: &dyn Transport)
         };
         let folder = memory.parent().unwrap_or(memory);
         let opened = transport.open(memory);
-        let outlook = opened.map_or(Outlook::Clear, |folder| folder.outlook());
+        let outlook = opened.map_or(SwapForecast::Clear, |folder| folder.outlook());
         let cost = engine::in_place_cost(agent, &outlook);
         in_place += usize::from(matches!(cost, Ok(Some(_))));
         let refused = match outlook {
-            Outlook::Refused(error) => Some(error),
+            SwapForecast::Refused(error) => Some(error),
             _ => cost.err(),
         };
         // What a link leads to is not looked at: an agent may have made it.
@@ -493,7 +498,7 @@ fn about_agents(report: &mut Report, config: &Config, transport: &dyn Transport)
 /// Memories that are hard links to one file. A reset gives each a file of its own, so
 /// none is refused; until then each agent writes into the other's memory, or into its
 /// baseline.
-fn about_hard_links(report: &mut Report, config: &Config) {
+fn about_hard_links(report: &mut DoctorReport, config: &Config) {
     let linked = |path: &Path| {
         let stat = durable::stat_unlinked(path).ok()?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
@@ -533,7 +538,7 @@ fn about_hard_links(report: &mut Report, config: &Config) {
     }
 }
 
-fn about_baselines(report: &mut Report, config: &Config) {
+fn about_baselines(report: &mut DoctorReport, config: &Config) {
     let general = &config.general;
     let place = general.baseline_dir.join(seal::FILE);
     match (general.require_seal, Seal::read(&general.baseline_dir)) {
@@ -549,7 +554,7 @@ fn about_baselines(report: &mut Report, config: &Config) {
         (_, Err(error)) => report.error(&error),
     }
     let mut good = 0;
-    let mut shelf = Shelf::new(config);
+    let mut shelf = BaselineCache::new(config);
     for agent in &config.agents {
         match shelf.load(agent) {
             Ok(_) => good += 1,
@@ -566,7 +571,12 @@ fn about_baselines(report: &mut Report, config: &Config) {
     }
 }
 
-fn about_the_archive(report: &mut Report, engine: &Engine, agents: &[Agent], world: &World) {
+fn about_the_archive(
+    report: &mut DoctorReport,
+    engine: &Engine,
+    agents: &[Agent],
+    world: &Environment,
+) {
     let own = Path::new(OWN);
     let directories = ["locks", "tx", "baselines"].map(|name| own.join(name));
     let entries = agents
@@ -633,7 +643,7 @@ fn about_the_archive(report: &mut Report, engine: &Engine, agents: &[Agent], wor
 
 /// Directories of entries that cannot be read: no reset of their agents can archive
 /// anything.
-fn about_entries(report: &mut Report, engine: &Engine) {
+fn about_entries(report: &mut DoctorReport, engine: &Engine) {
     let agents = engine.config().agents.iter();
     let directories: BTreeSet<&str> = agents.map(|it| it.archive_subdir.as_str()).collect();
     for directory in directories {
@@ -644,7 +654,7 @@ fn about_entries(report: &mut Report, engine: &Engine) {
 }
 
 /// Lines of the pins that retention cannot go by.
-fn about_pins(report: &mut Report, engine: &Engine) {
+fn about_pins(report: &mut DoctorReport, engine: &Engine) {
     match engine.pin_faults() {
         Ok(faults) => {
             for fault in faults {
@@ -664,7 +674,7 @@ fn about_pins(report: &mut Report, engine: &Engine) {
 
 /// A record that is of a time that has not come yet: this clock is wrong, or that of the
 /// run was.
-fn about_the_clock(report: &mut Report, engine: &Engine) {
+fn about_the_clock(report: &mut DoctorReport, engine: &Engine) {
     if let Ok(Some((seq, time))) = engine.record_of_the_future() {
         let ahead = (time - engine.clock().now()).num_hours();
         let ahead = match ahead / 24 {
@@ -684,7 +694,7 @@ fn about_the_clock(report: &mut Report, engine: &Engine) {
 }
 
 /// Records that an interrupted run left, or that a run has just now.
-fn about_transactions(report: &mut Report, engine: &Engine) {
+fn about_transactions(report: &mut DoctorReport, engine: &Engine) {
     let folder = engine.archive().own("tx");
     let list = match fs::read_dir(&folder) {
         Ok(list) => list,

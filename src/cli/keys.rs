@@ -4,8 +4,8 @@ use std::io;
 
 use serde::Serialize;
 
-use super::output::{Cell, Document, Page, Role, cell, count};
-use super::{Context, Ended};
+use super::output::{Cell, Document, OutputRole, Printer, cell, count};
+use super::{CommandContext, CommandResult};
 use crate::config::Diagnostic;
 use crate::console::command::{self, Category, TABLE};
 use crate::console::preferences;
@@ -16,13 +16,13 @@ use crate::error::Kind;
 struct Keys {
     /// The operator's own file, whether it is there or not.
     file: Option<String>,
-    keys: Vec<Row>,
+    keys: Vec<KeyRow>,
     diagnostics: Vec<Diagnostic>,
 }
 
 /// One command.
 #[derive(Serialize)]
-struct Row {
+struct KeyRow {
     id: &'static str,
     #[serde(serialize_with = "word")]
     category: Category,
@@ -40,9 +40,9 @@ fn word<S: serde::Serializer>(category: &Category, serializer: S) -> Result<S::O
 }
 
 impl Document for Keys {
-    fn text(&self, page: &mut Page<'_>) -> io::Result<()> {
+    fn text(&self, page: &mut Printer<'_>) -> io::Result<()> {
         let head = ["KEYS", "WHERE", "COMMAND", "WHAT IT DOES"];
-        let head = head.map(|word| cell(Role::Head, word));
+        let head = head.map(|word| cell(OutputRole::Head, word));
         let mut rows: Vec<Vec<Cell>> = vec![head.into_iter().collect()];
         rows.extend(self.keys.iter().map(cells));
         page.table(&rows)?;
@@ -55,14 +55,14 @@ impl Document for Keys {
     }
 }
 
-fn cells(row: &Row) -> Vec<Cell> {
+fn cells(row: &KeyRow) -> Vec<Cell> {
     let keys = match row.listed.as_str() {
         "" => "(none)".to_string(),
         keys => keys.to_string(),
     };
     let (role, mark) = match row.changed {
-        true => (Role::Warn, " *"),
-        false => (Role::Ours, ""),
+        true => (OutputRole::Warn, " *"),
+        false => (OutputRole::Ours, ""),
     };
     let mut title = row.title.to_string();
     if row.changed {
@@ -70,23 +70,23 @@ fn cells(row: &Row) -> Vec<Cell> {
     }
     vec![
         cell(role, keys + mark),
-        cell(Role::Dim, row.contexts.join(" ")),
-        cell(Role::Plain, row.id),
-        cell(Role::Plain, title),
+        cell(OutputRole::Dim, row.contexts.join(" ")),
+        cell(OutputRole::Plain, row.id),
+        cell(OutputRole::Plain, title),
     ]
 }
 
-impl Context<'_> {
-    pub(super) fn keys(&mut self) -> Ended {
-        let path = preferences::place(&self.world.env);
+impl CommandContext<'_> {
+    pub(super) fn keys(&mut self) -> CommandResult {
+        let path = preferences::path(&self.world.env);
         let (preferences, diagnostics) = match &path {
             Some(path) => preferences::load(path),
             None => Default::default(),
         };
         let keymap = &preferences.keymap;
-        let mut keys: Vec<Row> = TABLE
+        let mut keys: Vec<KeyRow> = TABLE
             .iter()
-            .map(|spec| Row {
+            .map(|spec| KeyRow {
                 id: spec.id,
                 category: spec.category,
                 contexts: command::places(spec),

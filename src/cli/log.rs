@@ -5,18 +5,18 @@ use std::io;
 use serde::ser::{self, SerializeSeq};
 use serde::{Serialize, Serializer};
 
-use super::output::{Cell, Document, Page, Role, Widths, cell, figure};
+use super::output::{Cell, Document, OutputRole, Printer, Widths, cell, figure};
 use super::status::outcome_role;
-use super::{Context, Ended};
+use super::{CommandContext, CommandResult};
 use crate::digest::Digest;
-use crate::engine::{Record, RecordRange, Standing};
+use crate::engine::{FileState, Record, RecordRange};
 use crate::error::{Error, Kind};
 
 /// What `log` answers.
 #[derive(Serialize)]
 struct Log<'r> {
     ledger: String,
-    head: Head,
+    head: LedgerHead,
     records: Rows<'r>,
 }
 
@@ -49,13 +49,13 @@ impl Serialize for Rows<'_> {
 
 /// The ledger's last record: what a note of it should say.
 #[derive(Serialize)]
-pub(super) struct Head {
+pub(super) struct LedgerHead {
     pub(super) seq: u64,
     pub(super) sha256: Digest,
 }
 
 impl Document for Log<'_> {
-    fn text(&self, page: &mut Page<'_>) -> io::Result<()> {
+    fn text(&self, page: &mut Printer<'_>) -> io::Result<()> {
         let Rows { range, widths } = &self.records;
         if widths.is_empty() {
             return page.plain("the ledger has no such records yet");
@@ -81,8 +81,8 @@ fn titles() -> Vec<Cell> {
         "TIME", "RUN", "ACT", "AGENT", "OUTCOME", "LINES", "ENTRY", "NOTE",
     ];
     let title = |word| match word {
-        "LINES" => figure(Role::Head, word),
-        _ => cell(Role::Head, word),
+        "LINES" => figure(OutputRole::Head, word),
+        _ => cell(OutputRole::Head, word),
     };
     head.map(title).into_iter().collect()
 }
@@ -90,8 +90,8 @@ fn titles() -> Vec<Cell> {
 fn cells(record: &Record) -> Vec<Cell> {
     let event = &record.what;
     // Of the memory: what an entry holds of them depends on its kind.
-    let lines = |standing: &Option<Standing>| match standing {
-        Some(Standing::File { lines, .. }) => lines.to_string(),
+    let lines = |standing: &Option<FileState>| match standing {
+        Some(FileState::File { lines, .. }) => lines.to_string(),
         _ => "-".to_string(),
     };
     let lines = match (lines(&event.before), lines(&event.after)) {
@@ -108,21 +108,21 @@ fn cells(record: &Record) -> Vec<Cell> {
         .collect();
     vec![
         cell(
-            Role::Plain,
+            OutputRole::Plain,
             record.time.format("%Y-%m-%d %H:%M:%S").to_string(),
         ),
-        cell(Role::Ours, &event.run),
-        cell(Role::Plain, event.act.word()),
-        cell(Role::Plain, &event.agent),
+        cell(OutputRole::Ours, &event.run),
+        cell(OutputRole::Plain, event.act.word()),
+        cell(OutputRole::Plain, &event.agent),
         cell(outcome_role(event.outcome), event.outcome.word()),
-        figure(Role::Plain, lines),
-        cell(Role::Plain, entry),
-        cell(Role::Plain, note.join("; ")),
+        figure(OutputRole::Plain, lines),
+        cell(OutputRole::Plain, entry),
+        cell(OutputRole::Plain, note.join("; ")),
     ]
 }
 
-impl Context<'_> {
-    pub(super) fn log(&mut self, count: Option<usize>, agent: Option<&str>) -> Ended {
+impl CommandContext<'_> {
+    pub(super) fn log(&mut self, count: Option<usize>, agent: Option<&str>) -> CommandResult {
         let engine = self.open()?;
         let range = engine.records(agent, count)?;
         // Before anything is printed it is known that all of it can be read.
@@ -141,7 +141,7 @@ impl Context<'_> {
         let (seq, sha256) = range.head();
         self.out.document(&Log {
             ledger: engine.ledger_path().display().to_string(),
-            head: Head { seq, sha256 },
+            head: LedgerHead { seq, sha256 },
             records: Rows { range, widths },
         })?;
         Ok(None)

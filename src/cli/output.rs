@@ -14,7 +14,7 @@ use serde::Serialize;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use crate::config::{Diagnostic, Level};
+use crate::config::{Diagnostic, DiagnosticLevel};
 use crate::error::{self, Error, Kind};
 use crate::untrusted::{self, View};
 
@@ -35,7 +35,7 @@ pub enum Color {
 
 /// What a piece of text is, for its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum OutputRole {
     /// Ordinary text.
     Plain,
     /// Less important than the rest.
@@ -58,19 +58,19 @@ pub enum Role {
     Mark,
 }
 
-impl Role {
+impl OutputRole {
     /// The parameters of the escape sequence.
     fn code(self) -> &'static str {
         match self {
-            Role::Plain => "",
-            Role::Dim => "2",
-            Role::Head => "1",
-            Role::Good | Role::Added => "32",
-            Role::Warn => "33",
-            Role::Bad => "1;31",
-            Role::Removed => "31",
-            Role::Ours => "36",
-            Role::Mark => "7",
+            OutputRole::Plain => "",
+            OutputRole::Dim => "2",
+            OutputRole::Head => "1",
+            OutputRole::Good | OutputRole::Added => "32",
+            OutputRole::Warn => "33",
+            OutputRole::Bad => "1;31",
+            OutputRole::Removed => "31",
+            OutputRole::Ours => "36",
+            OutputRole::Mark => "7",
         }
     }
 }
@@ -81,21 +81,21 @@ pub trait Document: Serialize {
     ///
     /// # Errors
     /// Of the writer.
-    fn text(&self, page: &mut Page<'_>) -> io::Result<()>;
+    fn text(&self, page: &mut Printer<'_>) -> io::Result<()>;
 }
 
 /// Why a verb could not answer.
 #[derive(Debug)]
-pub struct Failure {
+pub struct ErrorDocument {
     /// What decides the exit code.
     pub error: Error,
     /// What is wrong with the config, if that is the reason.
     pub diagnostics: Vec<Diagnostic>,
 }
 
-impl From<Error> for Failure {
-    fn from(error: Error) -> Failure {
-        Failure {
+impl From<Error> for ErrorDocument {
+    fn from(error: Error) -> ErrorDocument {
+        ErrorDocument {
             error,
             diagnostics: Vec::new(),
         }
@@ -115,7 +115,7 @@ const BUFFER: usize = 64 * 1024;
 
 /// An error as a JSON document.
 #[derive(Serialize)]
-struct Trouble<'a> {
+struct WriteFailure<'a> {
     error: TroubleBody<'a>,
 }
 
@@ -270,7 +270,7 @@ impl Output {
         let (exact, color) = (!self.out.terminal && !self.out.color, self.out.color);
         let width = self.settings.columns.filter(|_| self.out.terminal);
         let mut to = BufWriter::with_capacity(BUFFER, &mut self.out);
-        let mut page = Page {
+        let mut page = Printer {
             to: &mut to,
             exact,
             color,
@@ -324,25 +324,25 @@ impl Output {
     /// Something worth knowing beside the answer; not with `-q`.
     pub fn note(&mut self, text: &str) {
         if !self.settings.quiet {
-            self.aside(Role::Ours, "note", text);
+            self.aside(OutputRole::Ours, "note", text);
         }
     }
 
     /// Something that is probably not as it was meant; not with `-q`.
     pub fn warning(&mut self, text: &str) {
         if !self.settings.quiet {
-            self.aside(Role::Warn, "warning", text);
+            self.aside(OutputRole::Warn, "warning", text);
         }
     }
 
     /// What went wrong for one agent while the verb went on.
     pub fn trouble(&mut self, text: &str) {
-        self.aside(Role::Bad, "error", text);
+        self.aside(OutputRole::Bad, "error", text);
     }
 
     /// What can be done about it.
     pub fn hint(&mut self, text: &str) {
-        self.aside(Role::Ours, "hint", text);
+        self.aside(OutputRole::Ours, "hint", text);
     }
 
     /// What can be done about several things, each hint once.
@@ -357,7 +357,7 @@ impl Output {
     }
 
     /// A line on standard error: "label: text".
-    fn aside(&mut self, role: Role, label: &str, text: &str) {
+    fn aside(&mut self, role: OutputRole, label: &str, text: &str) {
         let color = self.err.color;
         let line = format!(
             "{}: {}\n",
@@ -371,10 +371,10 @@ impl Output {
     /// What is wrong with the config, on standard error.
     pub fn diagnostics(&mut self, list: &[Diagnostic]) {
         let quiet = self.settings.quiet;
-        let shown = |it: &&Diagnostic| !quiet || it.level == Level::Error;
+        let shown = |it: &&Diagnostic| !quiet || it.level == DiagnosticLevel::Error;
         for diagnostic in list.iter().filter(shown) {
             let mut bytes = Vec::new();
-            let mut page = Page {
+            let mut page = Printer {
                 to: &mut bytes,
                 exact: false,
                 color: self.err.color,
@@ -388,7 +388,7 @@ impl Output {
 
     /// Why the verb could not answer: on standard error, and with `--json` as
     /// the document, too.
-    pub fn failure(&mut self, failure: &Failure) {
+    pub fn failure(&mut self, failure: &ErrorDocument) {
         let error = &failure.error;
         self.diagnostics(&failure.diagnostics);
         for detail in error.details() {
@@ -400,7 +400,7 @@ impl Output {
             self.hint(hint);
         }
         if self.settings.json {
-            let document = Trouble {
+            let document = WriteFailure {
                 error: TroubleBody {
                     kind: error.kind(),
                     message: error.message(),
@@ -435,7 +435,7 @@ fn revealed(line: &[u8]) -> String {
 }
 
 /// The text, between escape codes if `color` is set. It must be safe already.
-fn painted(role: Role, text: &str, color: bool) -> String {
+fn painted(role: OutputRole, text: &str, color: bool) -> String {
     match role.code() {
         "" => text.to_string(),
         _ if !color || text.is_empty() => text.to_string(),
@@ -454,13 +454,13 @@ pub fn count(number: usize, what: &str) -> String {
 
 /// A cell of a table.
 pub struct Cell {
-    role: Role,
+    role: OutputRole,
     text: String,
     right: bool,
 }
 
 /// A cell with text at its left side. Whatever is in it is made visible.
-pub fn cell(role: Role, text: impl AsRef<str>) -> Cell {
+pub fn cell(role: OutputRole, text: impl AsRef<str>) -> Cell {
     Cell {
         role,
         text: untrusted::line(text.as_ref()),
@@ -469,7 +469,7 @@ pub fn cell(role: Role, text: impl AsRef<str>) -> Cell {
 }
 
 /// The same with the text at its right side, for figures.
-pub fn figure(role: Role, text: impl AsRef<str>) -> Cell {
+pub fn figure(role: OutputRole, text: impl AsRef<str>) -> Cell {
     Cell {
         right: true,
         ..cell(role, text)
@@ -551,7 +551,7 @@ fn fit(widths: &[usize], expendable: &[usize], width: usize) -> (Vec<usize>, usi
 }
 
 /// Text for people on its way out.
-pub struct Page<'a> {
+pub struct Printer<'a> {
     to: &'a mut dyn Write,
     exact: bool,
     color: bool,
@@ -559,14 +559,14 @@ pub struct Page<'a> {
     width: Option<usize>,
 }
 
-impl Page<'_> {
+impl Printer<'_> {
     /// Whether exact bytes are wanted, because nobody looks at them here: into
     /// a pipe or a file, without colours.
     pub fn wants_bytes(&self) -> bool {
         self.exact
     }
 
-    /// Exact bytes, where [`Page::wants_bytes`].
+    /// Exact bytes, where [`Printer::wants_bytes`].
     ///
     /// # Errors
     /// Of the writer.
@@ -581,7 +581,7 @@ impl Page<'_> {
     ///
     /// # Errors
     /// Of the writer.
-    pub fn line(&mut self, pieces: &[(Role, &str)]) -> io::Result<()> {
+    pub fn line(&mut self, pieces: &[(OutputRole, &str)]) -> io::Result<()> {
         for (role, text) in pieces {
             let text = painted(*role, &untrusted::line(text), self.color);
             self.to.write_all(text.as_bytes())?;
@@ -594,7 +594,7 @@ impl Page<'_> {
     /// # Errors
     /// Of the writer.
     pub fn plain(&mut self, text: impl AsRef<str>) -> io::Result<()> {
-        self.line(&[(Role::Plain, text.as_ref())])
+        self.line(&[(OutputRole::Plain, text.as_ref())])
     }
 
     /// A line of a diff: a sign of ours, and the agent's bytes with marks that
@@ -602,10 +602,16 @@ impl Page<'_> {
     ///
     /// # Errors
     /// Of the writer.
-    pub fn foreign(&mut self, role: Role, sign: &str, bytes: &[u8], view: View) -> io::Result<()> {
+    pub fn foreign(
+        &mut self,
+        role: OutputRole,
+        sign: &str,
+        bytes: &[u8],
+        view: View,
+    ) -> io::Result<()> {
         let mut text = painted(role, sign, self.color);
         for token in untrusted::reveal(bytes, view) {
-            let role = if token.mark { Role::Mark } else { role };
+            let role = if token.mark { OutputRole::Mark } else { role };
             text.push_str(&painted(role, &token.text, self.color));
         }
         text.push('\n');
@@ -677,21 +683,21 @@ impl Page<'_> {
             place.push_str(&format!(":{line}"));
         }
         let (role, level) = match it.level {
-            Level::Error => (Role::Bad, "error"),
-            Level::Warning => (Role::Warn, "warning"),
+            DiagnosticLevel::Error => (OutputRole::Bad, "error"),
+            DiagnosticLevel::Warning => (OutputRole::Warn, "warning"),
         };
         self.line(&[
-            (Role::Head, &place),
-            (Role::Plain, ": "),
+            (OutputRole::Head, &place),
+            (OutputRole::Plain, ": "),
             (role, level),
-            (Role::Plain, ": "),
-            (Role::Plain, &it.message),
+            (OutputRole::Plain, ": "),
+            (OutputRole::Plain, &it.message),
         ])?;
         if !it.text.is_empty() {
-            self.line(&[(Role::Plain, "    "), (Role::Dim, &it.text)])?;
+            self.line(&[(OutputRole::Plain, "    "), (OutputRole::Dim, &it.text)])?;
         }
         match &it.hint {
-            Some(hint) => self.line(&[(Role::Ours, "    hint: "), (Role::Plain, hint)]),
+            Some(hint) => self.line(&[(OutputRole::Ours, "    hint: "), (OutputRole::Plain, hint)]),
             None => Ok(()),
         }
     }
@@ -701,9 +707,9 @@ impl Page<'_> {
 mod tests {
     use super::*;
 
-    fn page(color: bool, write: impl Fn(&mut Page<'_>)) -> String {
+    fn page(color: bool, write: impl Fn(&mut Printer<'_>)) -> String {
         let mut bytes = Vec::new();
-        write(&mut Page {
+        write(&mut Printer {
             to: &mut bytes,
             exact: false,
             color,
@@ -737,7 +743,7 @@ mod tests {
 
     #[test]
     fn cut_text_is_marked_and_never_too_wide() {
-        let cut = |text: &str, room| cell(Role::Plain, text).cut(room).text;
+        let cut = |text: &str, room| cell(OutputRole::Plain, text).cut(room).text;
         assert_eq!(cut("baseline", 8), "baseline");
         assert_eq!(cut("baseline", 7), "baseli…");
         assert_eq!(cut("日本語", 4), "日…");
@@ -750,24 +756,24 @@ mod tests {
         let text = page(false, |page| {
             let rows = [
                 vec![
-                    cell(Role::Head, "a"),
-                    figure(Role::Head, "n"),
-                    cell(Role::Head, "z"),
+                    cell(OutputRole::Head, "a"),
+                    figure(OutputRole::Head, "n"),
+                    cell(OutputRole::Head, "z"),
                 ],
                 vec![
-                    cell(Role::Plain, "日本"),
-                    figure(Role::Plain, "1"),
-                    cell(Role::Plain, "x"),
+                    cell(OutputRole::Plain, "日本"),
+                    figure(OutputRole::Plain, "1"),
+                    cell(OutputRole::Plain, "x"),
                 ],
                 vec![
-                    cell(Role::Plain, "é"),
-                    figure(Role::Plain, "100"),
-                    cell(Role::Plain, ""),
+                    cell(OutputRole::Plain, "é"),
+                    figure(OutputRole::Plain, "100"),
+                    cell(OutputRole::Plain, ""),
                 ],
                 vec![
-                    cell(Role::Plain, ""),
-                    figure(Role::Plain, ""),
-                    cell(Role::Plain, "y"),
+                    cell(OutputRole::Plain, ""),
+                    figure(OutputRole::Plain, ""),
+                    cell(OutputRole::Plain, "y"),
                 ],
             ];
             page.table(&rows).unwrap();
@@ -783,8 +789,9 @@ mod tests {
         for color in [false, true] {
             let text = page(color, |page| {
                 page.plain("\x1b]0;owned\x07").unwrap();
-                page.table(&[vec![cell(Role::Plain, "\u{202E}x")]]).unwrap();
-                page.foreign(Role::Added, "+", b"\x1b[2J", View::DIFF)
+                page.table(&[vec![cell(OutputRole::Plain, "\u{202E}x")]])
+                    .unwrap();
+                page.foreign(OutputRole::Added, "+", b"\x1b[2J", View::DIFF)
                     .unwrap();
             });
             assert!(

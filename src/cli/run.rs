@@ -11,14 +11,14 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use super::archive::entries;
-use super::log::Head;
-use super::output::{Document, Page, Role, cell, count};
+use super::log::LedgerHead;
+use super::output::{Document, OutputRole, Printer, cell, count};
 use super::status::state_role;
-use super::{Context, Ended, ResetArgs, UndoArgs};
+use super::{CommandContext, CommandResult, ResetArgs, UndoArgs};
 use crate::archive::EntryKind;
 use crate::engine::{
-    Act, Action, AgentResult, Engine, Outcome, Plan, Progress, Queue, Report, State, Step,
-    UndoMode, UndoTarget,
+    Action, AgentResult, Engine, LockQueue, Operation, Outcome, Plan, Progress, Report, State,
+    Step, UndoMode, UndoTarget,
 };
 use crate::error::{Error, Kind, Result};
 
@@ -29,36 +29,36 @@ struct DryRun {
 }
 
 impl Document for DryRun {
-    fn text(&self, page: &mut Page<'_>) -> io::Result<()> {
+    fn text(&self, page: &mut Printer<'_>) -> io::Result<()> {
         let plan = &self.plan;
         let mut rows = Vec::new();
         for step in &plan.steps {
             rows.push(vec![
                 cell(state_role(step.state), step.state.word()),
-                cell(Role::Head, &step.agent),
-                cell(Role::Plain, archives(step)),
-                cell(Role::Plain, installs(step)),
-                cell(Role::Dim, step.notes.join("; ")),
+                cell(OutputRole::Head, &step.agent),
+                cell(OutputRole::Plain, archives(step)),
+                cell(OutputRole::Plain, installs(step)),
+                cell(OutputRole::Dim, step.notes.join("; ")),
             ]);
         }
         page.table(&rows)?;
         for text in plan.weaker() {
-            page.line(&[(Role::Warn, "weaker: "), (Role::Plain, text)])?;
+            page.line(&[(OutputRole::Warn, "weaker: "), (OutputRole::Plain, text)])?;
         }
         let rows: Vec<_> = plan
             .skipped
             .iter()
             .map(|skipped| {
                 let (role, word) = match (skipped.kind, skipped.state) {
-                    (None, _) => (Role::Dim, "nothing to do"),
-                    (Some(_), State::Unreach) => (Role::Bad, "unreachable"),
-                    (Some(_), _) => (Role::Bad, "refused"),
+                    (None, _) => (OutputRole::Dim, "nothing to do"),
+                    (Some(_), State::Unreach) => (OutputRole::Bad, "unreachable"),
+                    (Some(_), _) => (OutputRole::Bad, "refused"),
                 };
                 vec![
                     cell(state_role(skipped.state), skipped.state.word()),
-                    cell(Role::Head, &skipped.agent),
+                    cell(OutputRole::Head, &skipped.agent),
                     cell(role, word),
-                    cell(Role::Plain, &skipped.why),
+                    cell(OutputRole::Plain, &skipped.why),
                 ]
             })
             .collect();
@@ -66,17 +66,23 @@ impl Document for DryRun {
         if let Some(retention) = &plan.retention {
             for entry in &retention.entries {
                 let path = entry.display().to_string();
-                page.line(&[(Role::Plain, "then deletes "), (Role::Plain, &path)])?;
+                page.line(&[
+                    (OutputRole::Plain, "then deletes "),
+                    (OutputRole::Plain, &path),
+                ])?;
             }
             for note in &retention.notes {
-                page.line(&[(Role::Warn, "note: "), (Role::Plain, note)])?;
+                page.line(&[(OutputRole::Warn, "note: "), (OutputRole::Plain, note)])?;
             }
             if let Some(block) = &retention.blocked {
-                page.line(&[(Role::Warn, "retention: "), (Role::Plain, &block.why)])?;
+                page.line(&[
+                    (OutputRole::Warn, "retention: "),
+                    (OutputRole::Plain, &block.why),
+                ])?;
             }
         }
         let would = match plan.act {
-            Act::Undo => "would be put back",
+            Operation::Undo => "would be put back",
             _ => "would be reset",
         };
         let retired = plan.retention.as_ref().map_or(0, |it| it.entries.len());
@@ -89,7 +95,7 @@ impl Document for DryRun {
             count(plan.steps.len(), "agent"),
             plan.skipped.len()
         ))?;
-        page.line(&[(Role::Plain, "plan "), (Role::Ours, &plan.hash)])
+        page.line(&[(OutputRole::Plain, "plan "), (OutputRole::Ours, &plan.hash)])
     }
 }
 
@@ -138,7 +144,7 @@ struct Trouble<'a> {
 #[derive(Serialize)]
 struct Ran<'a> {
     run: &'a str,
-    act: Act,
+    act: Operation,
     /// None when nobody asked what would be done.
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<&'a str>,
@@ -147,12 +153,12 @@ struct Ran<'a> {
     /// What went wrong beside the agents.
     trouble: Vec<Trouble<'a>>,
     notes: &'a [String],
-    head: Option<Head>,
+    head: Option<LedgerHead>,
     duration_ms: u64,
 }
 
 impl Document for Ran<'_> {
-    fn text(&self, _: &mut Page<'_>) -> io::Result<()> {
+    fn text(&self, _: &mut Printer<'_>) -> io::Result<()> {
         Ok(())
     }
 }
@@ -169,8 +175,8 @@ fn check_hash(plan: &Plan, hash: Option<&str>) -> Result<()> {
     }
 }
 
-impl Context<'_> {
-    pub(super) fn reset(&mut self, args: &ResetArgs) -> Ended {
+impl CommandContext<'_> {
+    pub(super) fn reset(&mut self, args: &ResetArgs) -> CommandResult {
         let patience = lock_patience(args.dry_run, args.wait);
         let engine = self.open()?.with_lock_patience(patience);
         // To whoever looks at the exit code only, that would be a reset.
@@ -207,7 +213,7 @@ impl Context<'_> {
         self.apply(&engine, &plan, looks)
     }
 
-    pub(super) fn undo(&mut self, args: &UndoArgs) -> Ended {
+    pub(super) fn undo(&mut self, args: &UndoArgs) -> CommandResult {
         let patience = lock_patience(args.dry_run, args.wait);
         let engine = self.open()?.with_lock_patience(patience);
         let target = match &args.run {
@@ -224,7 +230,7 @@ impl Context<'_> {
         self.apply(&engine, &plan, args.plan.is_some())
     }
 
-    fn dry_run(&mut self, plan: Plan) -> Ended {
+    fn dry_run(&mut self, plan: Plan) -> CommandResult {
         let skipped = plan.skipped.iter().filter_map(|skipped| skipped.kind);
         // A real run finds these out when it comes to them.
         let refused = plan.steps.iter().filter(|step| refuses(step));
@@ -244,7 +250,7 @@ impl Context<'_> {
         Ok(kind)
     }
 
-    fn apply(&mut self, engine: &Engine, plan: &Plan, bound: bool) -> Ended {
+    fn apply(&mut self, engine: &Engine, plan: &Plan, bound: bool) -> CommandResult {
         let cancel = listen_for_end()?;
         let out = &mut *self.out;
         let report = engine.apply(plan, bound, &cancel, &mut |progress| {
@@ -272,7 +278,7 @@ impl Context<'_> {
                 retired: retired.map(|path| path.display().to_string()).collect(),
                 trouble: trouble.collect(),
                 notes: &report.notes,
-                head: report.head.map(|(seq, sha256)| Head { seq, sha256 }),
+                head: report.head.map(|(seq, sha256)| LedgerHead { seq, sha256 }),
                 duration_ms: report.duration_ms,
             })?;
         }
@@ -311,7 +317,7 @@ impl Context<'_> {
 
 /// A plan, made anew once nobody holds a lock of its agents, or the engine waits no
 /// longer. Whoever waits as well comes next when the queue is dropped.
-fn waited(engine: &Engine, plan: impl Fn() -> Result<Plan>) -> Result<(Plan, Option<Queue>)> {
+fn waited(engine: &Engine, plan: impl Fn() -> Result<Plan>) -> Result<(Plan, Option<LockQueue>)> {
     let first = plan()?;
     if !engine.waits_for_locks() {
         return Ok((first, None));

@@ -5,8 +5,8 @@ use std::io;
 use chrono::{DateTime, FixedOffset, TimeZone};
 use serde::Serialize;
 
-use super::output::{Cell, Document, Page, Role, cell, count, figure};
-use super::{Context, Ended};
+use super::output::{Cell, Document, OutputRole, Printer, cell, count, figure};
+use super::{CommandContext, CommandResult};
 use crate::digest::Digest;
 use crate::engine::memory::Boundary;
 use crate::engine::{Block, LastRun, Observation, Outcome, Protection, State};
@@ -20,7 +20,7 @@ struct Status {
     fleet: String,
     tag: Option<String>,
     time: DateTime<FixedOffset>,
-    agents: Vec<Row>,
+    agents: Vec<StatusRow>,
     ledger_error: Option<String>,
     /// What that means for the exit code.
     #[serde(skip)]
@@ -29,7 +29,7 @@ struct Status {
 
 /// One agent.
 #[derive(Serialize)]
-struct Row {
+struct StatusRow {
     agent: String,
     host: String,
     state: State,
@@ -39,7 +39,7 @@ struct Row {
     blocked: Option<Block>,
     protect: Protection,
     limit: u64,
-    memory: Option<Memory>,
+    memory: Option<MemoryStatus>,
     baseline: Option<Digest>,
     last: Option<LastRun>,
     #[serde(skip)]
@@ -48,7 +48,7 @@ struct Row {
 
 /// What was found in the memory.
 #[derive(Serialize)]
-struct Memory {
+struct MemoryStatus {
     size: u64,
     lines: u64,
     sha256: Digest,
@@ -59,13 +59,13 @@ struct Memory {
     hidden: Hidden,
 }
 
-impl Row {
-    fn new(seen: Observation) -> Row {
+impl StatusRow {
+    fn new(seen: Observation) -> StatusRow {
         let zone = *seen.read.offset();
         let read = seen.was_read();
-        Row {
+        StatusRow {
             read,
-            memory: seen.content.map(|content| Memory {
+            memory: seen.content.map(|content| MemoryStatus {
                 size: content.size,
                 lines: content.lines,
                 sha256: content.sha256,
@@ -125,34 +125,38 @@ impl Row {
     fn cells(&self, now: DateTime<FixedOffset>, ledger_broken: bool) -> Vec<Cell> {
         let mut row = vec![
             cell(state_role(self.state), self.state.word()),
-            cell(Role::Plain, &self.agent),
-            cell(Role::Plain, &self.host),
+            cell(OutputRole::Plain, &self.agent),
+            cell(OutputRole::Plain, &self.host),
         ];
         match &self.memory {
             Some(memory) => {
                 let percent = memory.size.saturating_mul(100) / self.limit.max(1);
                 let over = memory.size > self.limit;
-                let role = if over { Role::Bad } else { Role::Plain };
-                row.push(figure(Role::Plain, size(memory.size)));
+                let role = if over {
+                    OutputRole::Bad
+                } else {
+                    OutputRole::Plain
+                };
+                row.push(figure(OutputRole::Plain, size(memory.size)));
                 row.push(figure(role, format!("{percent}%")));
-                row.push(figure(Role::Plain, memory.scratch_lines.to_string()));
+                row.push(figure(OutputRole::Plain, memory.scratch_lines.to_string()));
                 row.push(match memory.boundary {
                     Some(boundary) if boundary.drifted() => figure(
-                        Role::Bad,
+                        OutputRole::Bad,
                         format!("+{} -{}", boundary.added, boundary.removed),
                     ),
-                    Some(_) => figure(Role::Plain, "0"),
-                    None => figure(Role::Dim, "-"),
+                    Some(_) => figure(OutputRole::Plain, "0"),
+                    None => figure(OutputRole::Dim, "-"),
                 });
-                row.push(figure(Role::Plain, age(memory.changed, now)));
+                row.push(figure(OutputRole::Plain, age(memory.changed, now)));
             }
-            None => row.extend((0..5).map(|_| figure(Role::Dim, "-"))),
+            None => row.extend((0..5).map(|_| figure(OutputRole::Dim, "-"))),
         }
         row.push(match &self.last {
             Some(last) => cell(outcome_role(last.outcome), last_run(last, now)),
-            None => cell(Role::Dim, if ledger_broken { "?" } else { "-" }),
+            None => cell(OutputRole::Dim, if ledger_broken { "?" } else { "-" }),
         });
-        row.push(cell(Role::Plain, &self.why));
+        row.push(cell(OutputRole::Plain, &self.why));
         row
     }
 }
@@ -179,7 +183,7 @@ impl Status {
 }
 
 impl Document for Status {
-    fn text(&self, page: &mut Page<'_>) -> io::Result<()> {
+    fn text(&self, page: &mut Printer<'_>) -> io::Result<()> {
         let head = [
             ("STATE", false),
             ("AGENT", false),
@@ -193,8 +197,8 @@ impl Document for Status {
             ("WHY", false),
         ];
         let title = |(word, right)| match right {
-            true => figure(Role::Head, word),
-            false => cell(Role::Head, word),
+            true => figure(OutputRole::Head, word),
+            false => cell(OutputRole::Head, word),
         };
         let mut rows = vec![head.map(title).into_iter().collect()];
         let broken = self.ledger_error.is_some();
@@ -217,8 +221,8 @@ impl Document for Status {
     }
 }
 
-impl Context<'_> {
-    pub(super) fn status(&mut self, names: &[String], by_state: bool) -> Ended {
+impl CommandContext<'_> {
+    pub(super) fn status(&mut self, names: &[String], by_state: bool) -> CommandResult {
         let engine = self.open()?;
         let config = engine.config();
         for name in names {
@@ -234,7 +238,7 @@ impl Context<'_> {
             fleet: config.general.fleet_name.clone(),
             tag: config.general.fleet_tag.clone(),
             time: engine.clock().now(),
-            agents: seen.into_iter().map(Row::new).collect(),
+            agents: seen.into_iter().map(StatusRow::new).collect(),
             ledger_kind: ledger_error.is_some().then(|| {
                 let error = engine.ledger_head().err();
                 error.map_or(Kind::Host, |error| error.kind())
@@ -245,36 +249,37 @@ impl Context<'_> {
         if let Some(error) = &status.ledger_error {
             self.out.trouble(&format!("LAST is not known: {error}"));
         }
-        for trouble in status.agents.iter().filter_map(Row::trouble) {
+        for trouble in status.agents.iter().filter_map(StatusRow::trouble) {
             self.out.trouble(&trouble);
         }
-        self.out.hints(status.agents.iter().flat_map(Row::hints));
+        self.out
+            .hints(status.agents.iter().flat_map(StatusRow::hints));
         Ok(status.kind(by_state))
     }
 }
 
 /// The colour of a state.
-pub(super) fn state_role(state: State) -> Role {
+pub(super) fn state_role(state: State) -> OutputRole {
     match state {
         State::Tampered
         | State::HostKey
         | State::Drifted
         | State::NoSep
         | State::Unreach
-        | State::Error => Role::Bad,
-        State::Missing | State::Oversize | State::Busy => Role::Warn,
-        State::Scratch => Role::Plain,
-        State::Clean => Role::Good,
-        State::Loading => Role::Dim,
+        | State::Error => OutputRole::Bad,
+        State::Missing | State::Oversize | State::Busy => OutputRole::Warn,
+        State::Scratch => OutputRole::Plain,
+        State::Clean => OutputRole::Good,
+        State::Loading => OutputRole::Dim,
     }
 }
 
 /// The colour of an outcome.
-pub(super) fn outcome_role(outcome: Outcome) -> Role {
+pub(super) fn outcome_role(outcome: Outcome) -> OutputRole {
     match outcome {
-        Outcome::Ok | Outcome::Unchanged => Role::Plain,
-        Outcome::Failed | Outcome::Refused => Role::Bad,
-        Outcome::NotStarted => Role::Warn,
+        Outcome::Ok | Outcome::Unchanged => OutputRole::Plain,
+        Outcome::Failed | Outcome::Refused => OutputRole::Bad,
+        Outcome::NotStarted => OutputRole::Warn,
     }
 }
 

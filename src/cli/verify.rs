@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::output::{Cell, Document, Page, Role, cell, count};
-use super::{Context, Ended};
+use super::output::{Cell, Document, OutputRole, Printer, cell, count};
+use super::{CommandContext, CommandResult};
 use crate::digest::Digest;
-use crate::engine::{About, Verification, Verifying};
+use crate::engine::{FindingSubject, Verification, VerifyProgress};
 
 /// How often it is said how far it is.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -22,11 +22,11 @@ struct Verified {
 }
 
 impl Document for Verified {
-    fn text(&self, page: &mut Page<'_>) -> io::Result<()> {
+    fn text(&self, page: &mut Printer<'_>) -> io::Result<()> {
         let Verified { found, .. } = self;
         let (ledger, tally) = (&found.ledger, &found.tally);
         let mut rows = vec![self.row(
-            About::Ledger,
+            FindingSubject::Ledger,
             "ledger",
             match ledger.seq {
                 0 => "no records yet".to_string(),
@@ -40,37 +40,40 @@ impl Document for Verified {
         )];
         if found.anchor.is_some() {
             let what = "the noted head is in the ledger".to_string();
-            rows.push(self.row(About::Anchor, "anchor", what));
+            rows.push(self.row(FindingSubject::Anchor, "anchor", what));
         }
         if found.logged.is_some() {
             let what = "the heads in reset.log are in the ledger".to_string();
-            rows.push(self.row(About::Log, "log", what));
+            rows.push(self.row(FindingSubject::Log, "log", what));
         }
         let mut entries = format!("{} checked, {} bytes", tally.entries, tally.bytes);
         if tally.retired > 0 {
             entries.push_str(&format!(", {} deleted by retention", tally.retired));
         }
-        rows.push(self.row(About::Entry, "entries", entries));
+        rows.push(self.row(FindingSubject::Entry, "entries", entries));
         let versions = format!(
             "{} checked",
             count(tally.versions as usize, "baseline version")
         );
-        rows.push(self.row(About::Version, "versions", versions));
+        rows.push(self.row(FindingSubject::Version, "versions", versions));
         let baselines = match (tally.sealed, tally.unsealed) {
             (0, 0) => "none to check".to_string(),
             (0, _) => format!("{} without a seal", tally.unsealed),
             (_, _) => format!("{} match the seal", tally.sealed),
         };
-        rows.push(self.row(About::Baseline, "baselines", baselines));
+        rows.push(self.row(FindingSubject::Baseline, "baselines", baselines));
         page.table(&rows)?;
         for finding in &found.findings {
-            page.line(&[(Role::Bad, "FAIL  "), (Role::Plain, &finding.what)])?;
+            page.line(&[
+                (OutputRole::Bad, "FAIL  "),
+                (OutputRole::Plain, &finding.what),
+            ])?;
         }
         if found.more > 0 {
             page.plain(format!("and {} more", found.more))?;
         }
         for note in &found.notes {
-            page.line(&[(Role::Ours, "note  "), (Role::Plain, note)])?;
+            page.line(&[(OutputRole::Ours, "note  "), (OutputRole::Plain, note)])?;
         }
         Ok(())
     }
@@ -78,25 +81,25 @@ impl Document for Verified {
 
 impl Verified {
     /// A part with its word; what is said of it holds only if nothing is wrong.
-    fn row(&self, about: About, name: &str, what: String) -> Vec<Cell> {
+    fn row(&self, about: FindingSubject, name: &str, what: String) -> Vec<Cell> {
         let wrong = self.found.findings.iter().filter(|it| it.about == about);
         match wrong.count() {
             0 => vec![
-                cell(Role::Good, "ok"),
-                cell(Role::Head, name),
-                cell(Role::Plain, what),
+                cell(OutputRole::Good, "ok"),
+                cell(OutputRole::Head, name),
+                cell(OutputRole::Plain, what),
             ],
             number => vec![
-                cell(Role::Bad, "FAIL"),
-                cell(Role::Head, name),
-                cell(Role::Plain, count(number, "finding")),
+                cell(OutputRole::Bad, "FAIL"),
+                cell(OutputRole::Head, name),
+                cell(OutputRole::Plain, count(number, "finding")),
             ],
         }
     }
 }
 
-impl Context<'_> {
-    pub(super) fn verify(&mut self, anchor: Option<(u64, Digest)>) -> Ended {
+impl CommandContext<'_> {
+    pub(super) fn verify(&mut self, anchor: Option<(u64, Digest)>) -> CommandResult {
         let engine = self.open()?;
         let out = &mut *self.out;
         let steps = out.shows_steps();
@@ -106,18 +109,23 @@ impl Context<'_> {
             if steps && now - told >= PAUSE {
                 told = now;
                 out.step(&match step {
-                    Verifying::Ledger(lines) => format!("ledger: {lines} records"),
-                    Verifying::Entries(number, of) => format!("entries: {number} of {of}"),
+                    VerifyProgress::Ledger(lines) => format!("ledger: {lines} records"),
+                    VerifyProgress::Entries(number, of) => format!("entries: {number} of {of}"),
                 });
             }
         });
         out.step("");
         let found = found?;
         let kind = found.kind();
-        let has = |about: &[About]| found.findings.iter().any(|it| about.contains(&it.about));
-        let is_ledger = has(&[About::Ledger, About::Anchor, About::Log]);
-        let is_archive = is_ledger || has(&[About::Entry, About::Version]);
-        let is_baseline = has(&[About::Baseline]);
+        let has =
+            |about: &[FindingSubject]| found.findings.iter().any(|it| about.contains(&it.about));
+        let is_ledger = has(&[
+            FindingSubject::Ledger,
+            FindingSubject::Anchor,
+            FindingSubject::Log,
+        ]);
+        let is_archive = is_ledger || has(&[FindingSubject::Entry, FindingSubject::Version]);
+        let is_baseline = has(&[FindingSubject::Baseline]);
         let diff = engine.command_line("diff --baseline AGENT");
         self.out.document(&Verified {
             ok: kind.is_none(),

@@ -16,7 +16,7 @@ use serde::{Serialize, Serializer};
 /// How bad a [`Diagnostic`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Level {
+pub enum DiagnosticLevel {
     /// Nothing runs with this config.
     Error,
     /// The config is used, but probably does not say what was meant.
@@ -27,7 +27,7 @@ pub enum Level {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
     /// Whether the config can be used at all.
-    pub level: Level,
+    pub level: DiagnosticLevel,
     /// The config file.
     #[serde(serialize_with = "lossy")]
     pub file: PathBuf,
@@ -50,8 +50,8 @@ impl Diagnostic {
     /// Where, and what.
     fn head(&self) -> String {
         let level = match self.level {
-            Level::Error => "error",
-            Level::Warning => "warning",
+            DiagnosticLevel::Error => "error",
+            DiagnosticLevel::Warning => "warning",
         };
         let line = self.line.map_or(String::new(), |line| format!(":{line}"));
         let file = self.file.display();
@@ -87,14 +87,14 @@ pub(super) struct Spot {
 
 /// One line that means something.
 #[derive(Debug)]
-pub(super) struct Item {
+pub(super) struct IniItem {
     pub(super) spot: Spot,
-    pub(super) kind: Kind,
+    pub(super) kind: IniItemKind,
 }
 
 /// What a line is.
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(super) enum IniItemKind {
     /// `[name]`. A header that could not be read is one too (`broken`), with
     /// the name it seems to have: otherwise the keys below it would be blamed
     /// on the section before.
@@ -108,7 +108,7 @@ pub(super) enum Kind {
 
 /// Collects diagnostics of one file.
 #[derive(Debug)]
-pub(super) struct Report {
+pub(super) struct Diagnostics {
     file: PathBuf,
     list: Vec<Diagnostic>,
     errors: usize,
@@ -119,9 +119,9 @@ pub(super) struct Report {
 /// file wants to see the start of what is wrong with it, not a million lines.
 const KEPT: usize = 1000;
 
-impl Report {
-    pub(super) fn new(file: &Path) -> Report {
-        Report {
+impl Diagnostics {
+    pub(super) fn new(file: &Path) -> Diagnostics {
+        Diagnostics {
             file: file.to_path_buf(),
             list: Vec::new(),
             errors: 0,
@@ -137,8 +137,8 @@ impl Report {
     pub(super) fn finish(mut self) -> Vec<Diagnostic> {
         self.list.sort_by_key(|diagnostic| diagnostic.line);
         for (level, count, name) in [
-            (Level::Error, self.errors, "errors"),
-            (Level::Warning, self.warnings, "warnings"),
+            (DiagnosticLevel::Error, self.errors, "errors"),
+            (DiagnosticLevel::Warning, self.warnings, "warnings"),
         ] {
             if count > KEPT {
                 let message = format!("{} more {name} are not shown", count - KEPT);
@@ -150,14 +150,14 @@ impl Report {
 
     pub(super) fn add(
         &mut self,
-        level: Level,
+        level: DiagnosticLevel,
         spot: Option<&Spot>,
         message: impl Into<String>,
         hint: Option<String>,
     ) {
         let count = match level {
-            Level::Error => &mut self.errors,
-            Level::Warning => &mut self.warnings,
+            DiagnosticLevel::Error => &mut self.errors,
+            DiagnosticLevel::Warning => &mut self.warnings,
         };
         *count += 1;
         if *count <= KEPT {
@@ -165,7 +165,13 @@ impl Report {
         }
     }
 
-    fn push(&mut self, level: Level, spot: Option<&Spot>, message: String, hint: Option<String>) {
+    fn push(
+        &mut self,
+        level: DiagnosticLevel,
+        spot: Option<&Spot>,
+        message: String,
+        hint: Option<String>,
+    ) {
         self.list.push(Diagnostic {
             level,
             file: self.file.clone(),
@@ -177,11 +183,11 @@ impl Report {
     }
 
     pub(super) fn error(&mut self, spot: &Spot, message: impl Into<String>, hint: Option<String>) {
-        self.add(Level::Error, Some(spot), message, hint);
+        self.add(DiagnosticLevel::Error, Some(spot), message, hint);
     }
 
     pub(super) fn warn(&mut self, spot: &Spot, message: impl Into<String>, hint: Option<String>) {
-        self.add(Level::Warning, Some(spot), message, hint);
+        self.add(DiagnosticLevel::Warning, Some(spot), message, hint);
     }
 }
 
@@ -189,11 +195,11 @@ impl Report {
 const TEXT_MAX: usize = 200;
 
 /// Reads the lines of a config.
-pub(super) fn read(bytes: &[u8], report: &mut Report) -> Vec<Item> {
+pub(super) fn read(bytes: &[u8], report: &mut Diagnostics) -> Vec<IniItem> {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         let hint = "save it as UTF-8".to_string();
         report.add(
-            Level::Error,
+            DiagnosticLevel::Error,
             None,
             "the file is UTF-16, not UTF-8",
             Some(hint),
@@ -208,7 +214,7 @@ pub(super) fn read(bytes: &[u8], report: &mut Report) -> Vec<Item> {
 }
 
 /// Reads one line, trimmed of ASCII white space (and so of the CR of CRLF).
-fn read_line(line: &[u8], number: usize, report: &mut Report) -> Option<Item> {
+fn read_line(line: &[u8], number: usize, report: &mut Diagnostics) -> Option<IniItem> {
     let spot = Spot {
         line: number,
         text: excerpt(&String::from_utf8_lossy(line)),
@@ -238,11 +244,11 @@ fn read_line(line: &[u8], number: usize, report: &mut Report) -> Option<Item> {
             lost(&String::from_utf8_lossy(kept))
         }
     };
-    Some(Item { spot, kind })
+    Some(IniItem { spot, kind })
 }
 
 /// Parses one line without its comment: the only place that calls rust-ini.
-fn parse_line(text: &str, spot: &Spot, report: &mut Report) -> Kind {
+fn parse_line(text: &str, spot: &Spot, report: &mut Diagnostics) -> IniItemKind {
     if text.contains('\r') {
         let hint = "end every line with a line feed".to_string();
         report.error(spot, "a carriage return stands inside the line", Some(hint));
@@ -267,13 +273,13 @@ fn parse_line(text: &str, spot: &Spot, report: &mut Report) -> Kind {
         let mut pairs = parsed.iter().flat_map(|(_, pairs)| pairs.iter());
         match (sections.next(), pairs.next()) {
             (Some(name), None) => {
-                return Kind::Section {
+                return IniItemKind::Section {
                     name: name.to_string(),
                     broken: false,
                 };
             }
             (None, Some((key, value))) => {
-                return Kind::Pair {
+                return IniItemKind::Pair {
                     key: key.to_string(),
                     value: value.to_string(),
                 };
@@ -302,9 +308,9 @@ fn parse_line(text: &str, spot: &Spot, report: &mut Report) -> Kind {
 }
 
 /// What a line that cannot be read seems to be.
-fn lost(text: &str) -> Kind {
+fn lost(text: &str) -> IniItemKind {
     match text.strip_prefix('[') {
-        Some(rest) => Kind::Section {
+        Some(rest) => IniItemKind::Section {
             name: rest
                 .split([']', '=', '\r'])
                 .next()
@@ -315,7 +321,7 @@ fn lost(text: &str) -> Kind {
         },
         None => {
             let end = |c: char| matches!(c, '=' | ':') || c.is_whitespace();
-            Kind::Lost {
+            IniItemKind::Lost {
                 key: text.split(end).next().unwrap_or(text).to_string(),
             }
         }

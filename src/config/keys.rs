@@ -8,7 +8,7 @@ use super::{Extension, IN_PLACE, tidy};
 
 /// Where a key may stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum SectionKind {
     /// In `[general]`.
     General,
     /// In the section of any agent.
@@ -19,16 +19,16 @@ pub enum Scope {
     Remote,
 }
 
-impl Scope {
+impl SectionKind {
     /// Whether a key of this scope has a meaning in a section of `place`.
-    pub(super) fn covers(self, place: Scope) -> bool {
-        self == place || (self == Scope::Agent && place != Scope::General)
+    pub(super) fn covers(self, place: SectionKind) -> bool {
+        self == place || (self == SectionKind::Agent && place != SectionKind::General)
     }
 }
 
 /// What a value must look like.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Shape {
+pub(super) enum ValueShape {
     Text,
     /// Goes into the arguments of `ssh` and the like.
     Word,
@@ -73,7 +73,7 @@ const SUFFIXES: &[(Unit, &[&str], u64)] = &[
 #[derive(Clone, Copy, Debug)]
 pub struct KeyDoc {
     /// Where it may stand.
-    pub scope: Scope,
+    pub scope: SectionKind,
     /// Its name.
     pub key: &'static str,
     /// Whether an agent cannot do without it.
@@ -83,21 +83,21 @@ pub struct KeyDoc {
     pub default: &'static str,
     /// What it is, in a line.
     pub doc: &'static str,
-    pub(super) shape: Shape,
+    pub(super) shape: ValueShape,
 }
 
 impl KeyDoc {
     /// Whether the key may stand in a section of that kind: `[general]`, or an
     /// agent of whatever place.
-    pub(super) fn stands_with(&self, scope: Scope) -> bool {
-        (self.scope == Scope::General) == (scope == Scope::General)
+    pub(super) fn stands_with(&self, scope: SectionKind) -> bool {
+        (self.scope == SectionKind::General) == (scope == SectionKind::General)
     }
 }
 
 const fn key(
-    scope: Scope,
+    scope: SectionKind,
     key: &'static str,
-    shape: Shape,
+    shape: ValueShape,
     default: &'static str,
     doc: &'static str,
 ) -> KeyDoc {
@@ -112,7 +112,12 @@ const fn key(
     }
 }
 
-const fn required(scope: Scope, key: &'static str, shape: Shape, doc: &'static str) -> KeyDoc {
+const fn required(
+    scope: SectionKind,
+    key: &'static str,
+    shape: ValueShape,
+    doc: &'static str,
+) -> KeyDoc {
     KeyDoc {
         scope,
         key,
@@ -123,53 +128,53 @@ const fn required(scope: Scope, key: &'static str, shape: Shape, doc: &'static s
     }
 }
 
-const BYTES: Shape = Shape::Number(1, 1 << 40, Unit::Bytes);
-const POLL: Shape = Shape::Number(1, 86_400, Unit::Seconds);
-const TIMEOUT: Shape = Shape::Number(1, 3_600, Unit::Seconds);
-const PROTECT: Shape = Shape::Choice(&["none", "typed", "readonly"]);
-const WEAKER: Shape = Shape::Words(&[
+const BYTES: ValueShape = ValueShape::Number(1, 1 << 40, Unit::Bytes);
+const POLL: ValueShape = ValueShape::Number(1, 86_400, Unit::Seconds);
+const TIMEOUT: ValueShape = ValueShape::Number(1, 3_600, Unit::Seconds);
+const PROTECT: ValueShape = ValueShape::Choice(&["none", "typed", "readonly"]);
+const WEAKER: ValueShape = ValueShape::Words(&[
     Extension::PosixRename.word(),
     Extension::Hardlink.word(),
     Extension::Fsync.word(),
     IN_PLACE,
 ]);
-const SEAL: Shape = Shape::Choice(&["if-present", "always", "signed", "never"]);
+const SEAL: ValueShape = ValueShape::Choice(&["if-present", "always", "signed", "never"]);
 
 /// Every key there is, in the order of `config show`.
 #[rustfmt::skip]
 pub(super) const KEYS: &[KeyDoc] = &[
-    key(Scope::General, "baseline_dir", Shape::Folder, "./baselines", "directory of the baselines"),
-    key(Scope::General, "archive_dir", Shape::Folder, "./archives", "directory of the archive"),
-    key(Scope::General, "max_memory_size", BYTES, "16384", "bytes; a larger memory is OVERSIZE"),
-    key(Scope::General, "min_baseline_size", Shape::Number(0, 1 << 40, Unit::Bytes), "1000", "bytes; a smaller baseline is never pushed"),
-    key(Scope::General, "archive_retention_days", Shape::Number(1, 36_500, Unit::Days), "30", "days after which an entry is deleted"),
-    key(Scope::General, "separator", Shape::Separator, "---", "the line between baseline and scratch, compared literally"),
-    key(Scope::General, "fleet_name", Shape::Text, "", "typed to confirm a plan of the whole fleet; default: the config file's stem"),
-    key(Scope::General, "fleet_tag", Shape::Text, "", "a mark such as PROD in the header of every screen"),
-    key(Scope::General, "protect", PROTECT, "none", "typed: confirmed on screen by typing the agent's name; readonly: resets are refused"),
-    key(Scope::General, "require_seal", SEAL, "if-present", "what a seal must be like for a baseline to be pushed"),
-    key(Scope::General, "seal_signers", Shape::File, "", "an OpenSSH allowed-signers file outside the agents' reach"),
-    key(Scope::General, "local_timeout", TIMEOUT, "30", "seconds until a file system of this machine counts as not answering"),
-    key(Scope::General, "remote_timeout", TIMEOUT, "15", "seconds until a remote host counts as not answering"),
-    key(Scope::General, "remote_poll", POLL, "10", "seconds between two looks at a remote memory"),
-    key(Scope::General, "archive_mode", Shape::Mode, "0600", "permission bits of entries; 0640 when archive_group is set"),
-    key(Scope::General, "archive_group", Shape::Word, "", "the group whose members may read the archive"),
-    key(Scope::General, "theme", Shape::Text, "terminal", "the theme of the screens"),
-    required(Scope::Local, "memory_file", Shape::File, "the agent's memory; on another machine: remote_host and remote_memory"),
-    required(Scope::Agent, "baseline", Shape::Baseline, "the baseline's file name inside baseline_dir"),
-    key(Scope::Agent, "archive_subdir", Shape::Subdir, "", "directory inside archive_dir; default: the agent's name"),
-    required(Scope::Remote, "remote_host", Shape::Host, "the host that remote_memory is on, or a Host alias of the SSH config"),
-    key(Scope::Remote, "remote_user", Shape::Word, "", "the SSH user"),
-    required(Scope::Remote, "remote_memory", Shape::RemoteFile, "the agent's memory on remote_host"),
-    key(Scope::Remote, "remote_port", Shape::Number(1, 65_535, Unit::Port), "", "the SSH port"),
-    key(Scope::Remote, "identity_file", Shape::File, "", "the private key for SSH"),
-    key(Scope::Agent, "protect", PROTECT, "", "as in [general], for this agent"),
-    key(Scope::Agent, "max_memory_size", BYTES, "", "as in [general], for this agent"),
-    key(Scope::Agent, "separator", Shape::Separator, "", "as in [general], for this agent"),
-    key(Scope::Agent, "every", Shape::Text, "", "how often the agent's timer runs, such as 3h"),
-    key(Scope::Remote, "remote_poll", POLL, "", "as in [general], for this agent"),
-    key(Scope::Remote, "remote_timeout", TIMEOUT, "", "as in [general], for this agent's host: of several the longest holds"),
-    key(Scope::Agent, "accept_weaker", WEAKER, "", "weaker promises: what its host's SFTP server may lack, such as fsync; in-place for a memory that is a mount point"),
+    key(SectionKind::General, "baseline_dir", ValueShape::Folder, "./baselines", "directory of the baselines"),
+    key(SectionKind::General, "archive_dir", ValueShape::Folder, "./archives", "directory of the archive"),
+    key(SectionKind::General, "max_memory_size", BYTES, "16384", "bytes; a larger memory is OVERSIZE"),
+    key(SectionKind::General, "min_baseline_size", ValueShape::Number(0, 1 << 40, Unit::Bytes), "1000", "bytes; a smaller baseline is never pushed"),
+    key(SectionKind::General, "archive_retention_days", ValueShape::Number(1, 36_500, Unit::Days), "30", "days after which an entry is deleted"),
+    key(SectionKind::General, "separator", ValueShape::Separator, "---", "the line between baseline and scratch, compared literally"),
+    key(SectionKind::General, "fleet_name", ValueShape::Text, "", "typed to confirm a plan of the whole fleet; default: the config file's stem"),
+    key(SectionKind::General, "fleet_tag", ValueShape::Text, "", "a mark such as PROD in the header of every screen"),
+    key(SectionKind::General, "protect", PROTECT, "none", "typed: confirmed on screen by typing the agent's name; readonly: resets are refused"),
+    key(SectionKind::General, "require_seal", SEAL, "if-present", "what a seal must be like for a baseline to be pushed"),
+    key(SectionKind::General, "seal_signers", ValueShape::File, "", "an OpenSSH allowed-signers file outside the agents' reach"),
+    key(SectionKind::General, "local_timeout", TIMEOUT, "30", "seconds until a file system of this machine counts as not answering"),
+    key(SectionKind::General, "remote_timeout", TIMEOUT, "15", "seconds until a remote host counts as not answering"),
+    key(SectionKind::General, "remote_poll", POLL, "10", "seconds between two looks at a remote memory"),
+    key(SectionKind::General, "archive_mode", ValueShape::Mode, "0600", "permission bits of entries; 0640 when archive_group is set"),
+    key(SectionKind::General, "archive_group", ValueShape::Word, "", "the group whose members may read the archive"),
+    key(SectionKind::General, "theme", ValueShape::Text, "terminal", "the theme of the screens"),
+    required(SectionKind::Local, "memory_file", ValueShape::File, "the agent's memory; on another machine: remote_host and remote_memory"),
+    required(SectionKind::Agent, "baseline", ValueShape::Baseline, "the baseline's file name inside baseline_dir"),
+    key(SectionKind::Agent, "archive_subdir", ValueShape::Subdir, "", "directory inside archive_dir; default: the agent's name"),
+    required(SectionKind::Remote, "remote_host", ValueShape::Host, "the host that remote_memory is on, or a Host alias of the SSH config"),
+    key(SectionKind::Remote, "remote_user", ValueShape::Word, "", "the SSH user"),
+    required(SectionKind::Remote, "remote_memory", ValueShape::RemoteFile, "the agent's memory on remote_host"),
+    key(SectionKind::Remote, "remote_port", ValueShape::Number(1, 65_535, Unit::Port), "", "the SSH port"),
+    key(SectionKind::Remote, "identity_file", ValueShape::File, "", "the private key for SSH"),
+    key(SectionKind::Agent, "protect", PROTECT, "", "as in [general], for this agent"),
+    key(SectionKind::Agent, "max_memory_size", BYTES, "", "as in [general], for this agent"),
+    key(SectionKind::Agent, "separator", ValueShape::Separator, "", "as in [general], for this agent"),
+    key(SectionKind::Agent, "every", ValueShape::Text, "", "how often the agent's timer runs, such as 3h"),
+    key(SectionKind::Remote, "remote_poll", POLL, "", "as in [general], for this agent"),
+    key(SectionKind::Remote, "remote_timeout", TIMEOUT, "", "as in [general], for this agent's host: of several the longest holds"),
+    key(SectionKind::Agent, "accept_weaker", WEAKER, "", "weaker promises: what its host's SFTP server may lack, such as fsync; in-place for a memory that is a mount point"),
 ];
 
 /// The original's name of a key, and ours.
@@ -239,44 +244,44 @@ impl fmt::Display for Value {
 
 /// What is wrong with a value, to be read behind the name of its key, and what
 /// to do about it.
-pub(super) type Fault = (String, Option<String>);
+pub(super) type KeyFault = (String, Option<String>);
 
-fn fault<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T, Fault> {
+fn fault<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T, KeyFault> {
     Err((what.into(), Some(hint.into())))
 }
 
 /// What relative paths and `~` start from.
-pub(super) struct Base<'a> {
+pub(super) struct DefaultDirectory<'a> {
     pub(super) folder: &'a Path,
     pub(super) home: Option<&'a Path>,
 }
 
-impl Base<'_> {
+impl DefaultDirectory<'_> {
     /// Turns a text into a value of that shape.
-    pub(super) fn check(&self, shape: Shape, text: &str) -> Result<Value, Fault> {
+    pub(super) fn check(&self, shape: ValueShape, text: &str) -> Result<Value, KeyFault> {
         if text.contains('\0') {
             return fault("contains a NUL character", "remove it");
         }
         let value = match shape {
-            Shape::Text => Ok(Value::Text(text.to_string())),
-            Shape::Word => word(text),
-            Shape::Host => host(text),
-            Shape::Separator => separator(text),
-            Shape::Folder => self.local(text),
-            Shape::File => names_a_file(text).and_then(|()| self.local(text)),
-            Shape::RemoteFile => names_a_file(text).and_then(|()| remote(text)),
-            Shape::Baseline => names_a_file(text).and_then(|()| inside(text, "baseline_dir")),
-            Shape::Subdir => subdir(text),
-            Shape::Number(min, max, unit) => number(text, min, max, unit),
-            Shape::Mode => mode(text),
-            Shape::Choice(words) => choice(text, words),
-            Shape::Words(words) => some_of(text, words),
+            ValueShape::Text => Ok(Value::Text(text.to_string())),
+            ValueShape::Word => word(text),
+            ValueShape::Host => host(text),
+            ValueShape::Separator => separator(text),
+            ValueShape::Folder => self.local(text),
+            ValueShape::File => names_a_file(text).and_then(|()| self.local(text)),
+            ValueShape::RemoteFile => names_a_file(text).and_then(|()| remote(text)),
+            ValueShape::Baseline => names_a_file(text).and_then(|()| inside(text, "baseline_dir")),
+            ValueShape::Subdir => subdir(text),
+            ValueShape::Number(min, max, unit) => number(text, min, max, unit),
+            ValueShape::Mode => mode(text),
+            ValueShape::Choice(words) => choice(text, words),
+            ValueShape::Words(words) => some_of(text, words),
         };
         value.and_then(|value| reads_back(text, value))
     }
 
     /// A path on this machine, absolute.
-    fn local(&self, text: &str) -> Result<Value, Fault> {
+    fn local(&self, text: &str) -> Result<Value, KeyFault> {
         let path = match text.strip_prefix('~') {
             None => self.folder.join(text),
             Some(rest) if rest.is_empty() || rest.starts_with('/') => match self.home {
@@ -295,7 +300,7 @@ impl Base<'_> {
 }
 
 /// The home of another user.
-fn of_another<T>(text: &str) -> Result<T, Fault> {
+fn of_another<T>(text: &str) -> Result<T, KeyFault> {
     fault(
         format!("is `{text}`, and only `~/` can be expanded"),
         "write the full path, or ./~… for a name that starts with `~`",
@@ -303,7 +308,7 @@ fn of_another<T>(text: &str) -> Result<T, Fault> {
 }
 
 /// A path on another host, as it was written.
-fn remote(text: &str) -> Result<Value, Fault> {
+fn remote(text: &str) -> Result<Value, KeyFault> {
     if text.starts_with('~') && !text.starts_with("~/") {
         return of_another(text);
     }
@@ -321,7 +326,7 @@ fn remote(text: &str) -> Result<Value, Fault> {
 /// `config show` prints values that mean the same when they are read: without
 /// its `./` or its last `/`, a path may begin or end with what is trimmed or
 /// expanded.
-fn reads_back(text: &str, value: Value) -> Result<Value, Fault> {
+fn reads_back(text: &str, value: Value) -> Result<Value, KeyFault> {
     let shown = value.to_string();
     if shown.trim() == shown && (text.starts_with("~/") || !shown.starts_with("~/")) {
         return Ok(value);
@@ -333,7 +338,7 @@ fn reads_back(text: &str, value: Value) -> Result<Value, Fault> {
 }
 
 /// A reset displaces whatever stands at the path, so a folder must not get here.
-fn names_a_file(text: &str) -> Result<(), Fault> {
+fn names_a_file(text: &str) -> Result<(), KeyFault> {
     match text.rsplit('/').next() {
         Some("" | "." | ".." | "~") => fault(
             format!("must name a file, and `{text}` is a directory"),
@@ -344,7 +349,7 @@ fn names_a_file(text: &str) -> Result<(), Fault> {
 }
 
 /// A relative path that cannot leave the folder it starts from.
-fn inside(text: &str, folder: &str) -> Result<Value, Fault> {
+fn inside(text: &str, folder: &str) -> Result<Value, KeyFault> {
     let path = Path::new(text);
     let stays = |part| matches!(part, Component::Normal(_) | Component::CurDir);
     if text.starts_with("~/") || !path.components().all(stays) {
@@ -362,7 +367,7 @@ fn inside(text: &str, folder: &str) -> Result<Value, Fault> {
 }
 
 /// What file systems take.
-fn fits(path: &Path) -> Result<(), Fault> {
+fn fits(path: &Path) -> Result<(), KeyFault> {
     if path.components().any(|part| part.as_os_str().len() > 255) {
         return fault("has a name of more than 255 bytes", "write a shorter one");
     }
@@ -372,7 +377,7 @@ fn fits(path: &Path) -> Result<(), Fault> {
     Ok(())
 }
 
-fn subdir(text: &str) -> Result<Value, Fault> {
+fn subdir(text: &str) -> Result<Value, KeyFault> {
     let value = inside(text, "archive_dir")?;
     let path = value.to_string();
     let first = path.split('/').next().unwrap_or_default();
@@ -394,7 +399,7 @@ fn subdir(text: &str) -> Result<Value, Fault> {
 
 /// A host, user or group. A leading `-` would be an option of the program that
 /// gets it.
-fn word(text: &str) -> Result<Value, Fault> {
+fn word(text: &str) -> Result<Value, KeyFault> {
     if text.starts_with('-') || text.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return fault(
             format!("must be one word that does not start with `-`, not `{text}`"),
@@ -409,7 +414,7 @@ const LONGEST_HOST: usize = 255;
 
 /// A host as `ssh` takes it: without port, brackets or scheme, which have other
 /// places.
-fn host(text: &str) -> Result<Value, Fault> {
+fn host(text: &str) -> Result<Value, KeyFault> {
     let alone = |name: &str| format!("write the host alone, `{name}`, without brackets");
     let and_port = |name: &str, port: &str| match port.parse::<u16>() {
         Ok(port) => format!("write remote_host = {name} and remote_port = {port}"),
@@ -439,7 +444,7 @@ fn host(text: &str) -> Result<Value, Fault> {
     fault(format!("{what}, and must be a host alone: `{text}`"), hint)
 }
 
-fn separator(text: &str) -> Result<Value, Fault> {
+fn separator(text: &str) -> Result<Value, KeyFault> {
     if text.is_empty() {
         return fault(
             "is empty, and would match every empty line",
@@ -455,7 +460,7 @@ fn separator(text: &str) -> Result<Value, Fault> {
     Ok(Value::Text(text.to_string()))
 }
 
-fn number(text: &str, min: u64, max: u64, unit: Unit) -> Result<Value, Fault> {
+fn number(text: &str, min: u64, max: u64, unit: Unit) -> Result<Value, KeyFault> {
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<u64>() {
         Ok(number) if plain && (min..=max).contains(&number) => Ok(Value::Number(number)),
@@ -493,7 +498,7 @@ fn with_suffix(text: &str, unit: Unit) -> Option<u64> {
     number.checked_mul(*factor)
 }
 
-fn mode(text: &str) -> Result<Value, Fault> {
+fn mode(text: &str) -> Result<Value, KeyFault> {
     let digits = text.strip_prefix("0o").unwrap_or(text);
     let plain = !digits.is_empty() && digits.bytes().all(|byte| matches!(byte, b'0'..=b'7'));
     match u32::from_str_radix(digits, 8) {
@@ -507,7 +512,7 @@ fn mode(text: &str) -> Result<Value, Fault> {
     }
 }
 
-fn choice(text: &str, words: &[&str]) -> Result<Value, Fault> {
+fn choice(text: &str, words: &[&str]) -> Result<Value, KeyFault> {
     if words.contains(&text) {
         return Ok(Value::Text(text.to_string()));
     }
@@ -517,9 +522,9 @@ fn choice(text: &str, words: &[&str]) -> Result<Value, Fault> {
     ))
 }
 
-fn some_of(text: &str, words: &[&str]) -> Result<Value, Fault> {
+fn some_of(text: &str, words: &[&str]) -> Result<Value, KeyFault> {
     let listed = text.split(',').map(str::trim);
-    let checked: Result<Vec<_>, Fault> = listed.map(|word| choice(word, words)).collect();
+    let checked: Result<Vec<_>, KeyFault> = listed.map(|word| choice(word, words)).collect();
     let texts: Vec<_> = checked?.iter().map(Value::to_string).collect();
     Ok(Value::Text(texts.join(", ")))
 }

@@ -2,7 +2,7 @@
 //! from, and where baselines are must be apart: in the archive's directories retention
 //! and sweeps delete files, and what lies in an agent's directory the agent can change.
 //!
-//! Directories are compared as they really are ([`ancestry`]), so that neither links nor
+//! Directories are compared as they really are ([`crate::file_systems::ancestry`]), so that neither links nor
 //! bind mounts hide anything. Hosts are not asked.
 
 use std::collections::HashMap;
@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ini::{Report, Spot, excerpt};
-use super::{Agent, Config, Level, Origin, Place};
+use super::ini::{Diagnostics, Spot, excerpt};
+use super::{Agent, Config, DiagnosticLevel, MemoryLocation, Origin};
 use crate::archive::OWN;
 use crate::clock::System;
 use crate::file_systems::FileSystems;
@@ -22,11 +22,11 @@ use crate::file_systems::ancestry::{Ancestry, ancestries};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Reports directories that overlap; `text` is what the config was read from.
-pub(super) fn check(config: &Config, text: &[u8], report: &mut Report) {
-    Check::new(config, text).run(report);
+pub(super) fn check(config: &Config, text: &[u8], report: &mut Diagnostics) {
+    OverlapCheck::new(config, text).run(report);
 }
 
-struct Check<'c> {
+struct OverlapCheck<'c> {
     config: &'c Config,
     text: &'c [u8],
     systems: FileSystems,
@@ -35,17 +35,17 @@ struct Check<'c> {
 /// Directories of agents, each with its agent.
 type Directories<'c> = Vec<(&'c Agent, Ancestry)>;
 
-impl<'c> Check<'c> {
-    fn new(config: &'c Config, text: &'c [u8]) -> Check<'c> {
+impl<'c> OverlapCheck<'c> {
+    fn new(config: &'c Config, text: &'c [u8]) -> OverlapCheck<'c> {
         let limit = Duration::from_secs(config.general.local_timeout.into());
-        Check {
+        OverlapCheck {
             config,
             text,
             systems: FileSystems::new(&config.general.archive_dir, limit, Arc::new(System)),
         }
     }
 
-    fn run(&self, report: &mut Report) {
+    fn run(&self, report: &mut Diagnostics) {
         let agents = self.agent_directories();
         let general = &self.config.general;
         let paths = [&general.archive_dir, &general.baseline_dir].map(PathBuf::clone);
@@ -79,8 +79,8 @@ impl<'c> Check<'c> {
 
     fn agent_directories(&self) -> Directories<'c> {
         let local = |agent: &'c Agent| match &agent.place {
-            Place::Local { memory, .. } => Some((agent, memory.parent()?.to_path_buf())),
-            Place::Remote { .. } => None,
+            MemoryLocation::Local { memory, .. } => Some((agent, memory.parent()?.to_path_buf())),
+            MemoryLocation::Remote { .. } => None,
         };
         let agents = self.config.agents.iter().filter_map(local);
         let (agents, paths): (Vec<&Agent>, Vec<PathBuf>) = agents.unzip();
@@ -89,7 +89,7 @@ impl<'c> Check<'c> {
         known.filter_map(|(agent, at)| Some((agent, at?))).collect()
     }
 
-    fn memory_in_archive(&self, agent: &Agent, archive: &Ancestry, report: &mut Report) {
+    fn memory_in_archive(&self, agent: &Agent, archive: &Ancestry, report: &mut Diagnostics) {
         let message = format!(
             "the memory of `{}` is inside archive_dir, {}",
             agent.name,
@@ -105,7 +105,7 @@ impl<'c> Check<'c> {
         mut agents: impl Iterator<Item = &'d (&'c Agent, Ancestry)>,
         key: &str,
         directory: &Ancestry,
-        report: &mut Report,
+        report: &mut Diagnostics,
     ) -> bool
     where
         'c: 'd,
@@ -125,7 +125,12 @@ impl<'c> Check<'c> {
     }
 
     /// Reports baselines in directories of their own below `baseline_dir`.
-    fn below_baselines(&self, agents: &Directories<'_>, baselines: &Ancestry, report: &mut Report) {
+    fn below_baselines(
+        &self,
+        agents: &Directories<'_>,
+        baselines: &Ancestry,
+        report: &mut Diagnostics,
+    ) {
         let mut holders: HashMap<&Path, &str> = HashMap::new();
         for (agent, at) in agents {
             if at.is_within(baselines) && !baselines.is_within(at) {
@@ -153,7 +158,7 @@ impl<'c> Check<'c> {
         &self,
         archive: &Ancestry,
         baselines: &Ancestry,
-        report: &mut Report,
+        report: &mut Diagnostics,
     ) {
         let Ok(below) = baselines.path.strip_prefix(&archive.path) else {
             return;
@@ -174,7 +179,7 @@ impl<'c> Check<'c> {
     /// sets it.
     fn error(
         &self,
-        report: &mut Report,
+        report: &mut Diagnostics,
         (section, key): (&str, &str),
         message: String,
         hint: &str,
@@ -191,7 +196,7 @@ impl<'c> Check<'c> {
                 let text = excerpt(&String::from_utf8_lossy(text));
                 report.error(&Spot { line, text }, message, hint);
             }
-            None => report.add(Level::Error, None, message, hint),
+            None => report.add(DiagnosticLevel::Error, None, message, hint),
         }
     }
 }

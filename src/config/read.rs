@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 
 use crate::invocation::Invocation;
 
-use super::ini::{self, Item, Report, Spot};
-use super::keys::{Base, KEYS, Scope, Shape, Value, canonical, closest};
+use super::ini::{self, Diagnostics, IniItem, Spot};
+use super::keys::{DefaultDirectory, KEYS, SectionKind, Value, ValueShape, canonical, closest};
 use super::{
-    Agent, Config, Entry, Env, Extension, General, Host, IN_PLACE, Level, Origin, Place, Problems,
-    Protect, RequireSeal, tidy,
+    Agent, BaselineEntry, Config, DiagnosticLevel, Env, Extension, General, Host, IN_PLACE,
+    MemoryLocation, Origin, Problems, Protect, RequireSeal, tidy,
 };
 
 /// Sections that are no agents, unless they have one of [`AGENT_MARKS`].
@@ -42,7 +42,7 @@ pub(super) struct Parsed {
     /// Agents whose memory is known, and no warnings.
     pub config: Config,
     /// What is wrong with it.
-    pub report: Report,
+    pub report: Diagnostics,
     /// Whether the directories of the fleet are those that the file names.
     pub has_directories: bool,
 }
@@ -50,22 +50,22 @@ pub(super) struct Parsed {
 /// Reads what can be read of a config, and reports what is wrong with it.
 pub(super) fn parse_partly(text: &[u8], path: &Path, env: &Env) -> Parsed {
     let path = tidy(&env.cwd.join(path));
-    let base = Base {
+    let base = DefaultDirectory {
         folder: path.parent().unwrap_or(&path),
         home: env.home.as_deref(),
     };
-    let report = Report::new(&path);
-    let mut reader = Reader { base, report };
+    let report = Diagnostics::new(&path);
+    let mut reader = ConfigReader { base, report };
     let items = ini::read(text, &mut reader.report);
     let sections = reader.sections(items);
     let mut own = Slots::new();
     let mut herd = Vec::new();
     for section in &sections {
         if section.name == "general" {
-            own = reader.slots(section, Scope::General);
-            reader.complete(section, &own, Scope::General);
+            own = reader.slots(section, SectionKind::General);
+            reader.complete(section, &own, SectionKind::General);
         } else if section.is_agent() {
-            let slots = reader.slots(section, Scope::Agent);
+            let slots = reader.slots(section, SectionKind::Agent);
             let place = reader.place(&slots);
             reader.complete(section, &slots, place);
             herd.push((section, place, slots));
@@ -77,7 +77,9 @@ pub(super) fn parse_partly(text: &[u8], path: &Path, env: &Env) -> Parsed {
         let hint =
             "add a section for each: its name in brackets, below it memory_file and baseline";
         let hint = Some(hint.to_string());
-        reader.report.add(Level::Warning, None, message, hint);
+        reader
+            .report
+            .add(DiagnosticLevel::Warning, None, message, hint);
     }
     let bases = [Some(reader.base.folder), reader.base.home];
     for base in bases.into_iter().flatten() {
@@ -86,7 +88,7 @@ pub(super) fn parse_partly(text: &[u8], path: &Path, env: &Env) -> Parsed {
             let message = format!("the name of {} is not UTF-8", base.display());
             let hint = "paths go by it, and no run can be recorded: rename it".to_string();
             let report = &mut reader.report;
-            report.add(Level::Error, None, message, Some(hint));
+            report.add(DiagnosticLevel::Error, None, message, Some(hint));
         }
     }
     herd.retain(|(section, place, slots)| !section.doubtful && has_memory(*place, slots));
@@ -96,9 +98,9 @@ pub(super) fn parse_partly(text: &[u8], path: &Path, env: &Env) -> Parsed {
     if given(&own, "archive_group") {
         computed.push(("archive_mode", Value::Bits(0o640)));
     }
-    let is_lost = |key| matches!(own.get(key), Some(Slot::Lost));
+    let is_lost = |key| matches!(own.get(key), Some(SectionSlot::Lost));
     let has_directories = !["archive_dir", "baseline_dir"].into_iter().any(is_lost);
-    let fleet = Resolved::new(&reader.base, own, Scope::General, &computed, None);
+    let fleet = Resolved::new(&reader.base, own, SectionKind::General, &computed, None);
     let mut entries = fleet.entries("general");
     let mut agents = Vec::new();
     for (section, place, slots) in herd {
@@ -130,11 +132,11 @@ pub(super) fn parse_partly(text: &[u8], path: &Path, env: &Env) -> Parsed {
 }
 
 /// Whether the lines of an agent say where its memory is.
-fn has_memory(place: Scope, slots: &Slots) -> bool {
-    let is_set = |key: &&str| matches!(slots.get(*key), Some(Slot::Set(..)));
+fn has_memory(place: SectionKind, slots: &Slots) -> bool {
+    let is_set = |key: &&str| matches!(slots.get(*key), Some(SectionSlot::Set(..)));
     match place {
-        Scope::Local => is_set(&"memory_file"),
-        Scope::Remote => ["remote_host", "remote_memory"].iter().all(is_set),
+        SectionKind::Local => is_set(&"memory_file"),
+        SectionKind::Remote => ["remote_host", "remote_memory"].iter().all(is_set),
         _ => false,
     }
 }
@@ -152,7 +154,7 @@ fn agree_on_timeouts(agents: &mut [Agent]) {
         *time = host.timeout.max(*time);
     }
     for agent in agents {
-        if let Place::Remote { host, .. } = &mut agent.place {
+        if let MemoryLocation::Remote { host, .. } = &mut agent.place {
             host.timeout = longest.get(&way(host)).copied().unwrap_or(host.timeout);
         }
     }
@@ -164,11 +166,11 @@ struct Section {
     spot: Spot,
     /// The header has a diagnostic already, or is the second of its name.
     doubtful: bool,
-    lines: Vec<Line>,
+    lines: Vec<ConfigLine>,
 }
 
 /// A line of a section.
-struct Line {
+struct ConfigLine {
     spot: Spot,
     key: String,
     /// None where the line has a diagnostic already.
@@ -177,40 +179,43 @@ struct Line {
 
 impl Section {
     fn is_agent(&self) -> bool {
-        let marked = |line: &Line| AGENT_MARKS.contains(&line.key.as_str());
+        let marked = |line: &ConfigLine| AGENT_MARKS.contains(&line.key.as_str());
         !RESERVED.contains(&self.name.as_str()) || self.lines.iter().any(marked)
     }
 }
 
 /// What the file says about a key.
-enum Slot {
+enum SectionSlot {
     Set(Value, Spot),
     Empty(Spot),
     /// There is a diagnostic already: the key is neither usable nor missing.
     Lost,
 }
 
-type Slots = BTreeMap<&'static str, Slot>;
+type Slots = BTreeMap<&'static str, SectionSlot>;
 
 /// Whether the file says anything about a key, even something bad.
 fn given(slots: &Slots, key: &str) -> bool {
-    matches!(slots.get(key), Some(Slot::Set(..) | Slot::Lost))
+    matches!(
+        slots.get(key),
+        Some(SectionSlot::Set(..) | SectionSlot::Lost)
+    )
 }
 
 /// Turns sections into values and collects what is wrong.
-struct Reader<'a> {
-    base: Base<'a>,
-    report: Report,
+struct ConfigReader<'a> {
+    base: DefaultDirectory<'a>,
+    report: Diagnostics,
 }
 
-impl Reader<'_> {
+impl ConfigReader<'_> {
     /// Groups the lines and checks the names of the sections.
-    fn sections(&mut self, items: Vec<Item>) -> Vec<Section> {
+    fn sections(&mut self, items: Vec<IniItem>) -> Vec<Section> {
         let mut sections: Vec<Section> = Vec::new();
         let mut firsts = BTreeMap::new();
-        for Item { spot, kind } in items {
+        for IniItem { spot, kind } in items {
             match kind {
-                ini::Kind::Section { name, broken } => {
+                ini::IniItemKind::Section { name, broken } => {
                     let first = *firsts.entry(name.clone()).or_insert(spot.line);
                     let doubtful = broken || !self.name_is_good(&name, &spot, first);
                     sections.push(Section {
@@ -220,14 +225,14 @@ impl Reader<'_> {
                         lines: Vec::new(),
                     });
                 }
-                ini::Kind::Pair { key, value } => match sections.last_mut() {
+                ini::IniItemKind::Pair { key, value } => match sections.last_mut() {
                     Some(section) => {
                         let value = Some(value);
-                        section.lines.push(Line { spot, key, value });
+                        section.lines.push(ConfigLine { spot, key, value });
                     }
                     None => {
                         let hint = match KEYS.iter().find(|doc| doc.key == canonical(&key)) {
-                            Some(doc) if doc.scope == Scope::General => {
+                            Some(doc) if doc.scope == SectionKind::General => {
                                 "put it below a line [general]"
                             }
                             _ => "put it below the [name] of an agent",
@@ -236,9 +241,9 @@ impl Reader<'_> {
                         self.report.error(&spot, message, Some(hint.to_string()));
                     }
                 },
-                ini::Kind::Lost { key } => {
+                ini::IniItemKind::Lost { key } => {
                     if let Some(section) = sections.last_mut() {
-                        section.lines.push(Line {
+                        section.lines.push(ConfigLine {
                             spot,
                             key,
                             value: None,
@@ -284,10 +289,10 @@ impl Reader<'_> {
     }
 
     /// Reads the values of a section, `scope` saying which kind it is.
-    fn slots(&mut self, section: &Section, scope: Scope) -> Slots {
+    fn slots(&mut self, section: &Section, scope: SectionKind) -> Slots {
         let mut slots = Slots::new();
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-        for Line {
+        for ConfigLine {
             spot,
             key: written,
             value,
@@ -299,12 +304,12 @@ impl Reader<'_> {
             let (doc, value) = match (doc, value) {
                 (Some(doc), Some(value)) => (doc, value.as_str()),
                 (Some(doc), None) => {
-                    slots.entry(doc.key).or_insert(Slot::Lost);
+                    slots.entry(doc.key).or_insert(SectionSlot::Lost);
                     continue;
                 }
                 (None, Some(_)) => {
                     if let Some(meant) = self.unknown_key(spot, written, scope) {
-                        slots.entry(meant).or_insert(Slot::Lost);
+                        slots.entry(meant).or_insert(SectionSlot::Lost);
                     }
                     continue;
                 }
@@ -317,15 +322,15 @@ impl Reader<'_> {
                 continue;
             }
             seen.insert(doc.key, spot.line);
-            let slot = if value.is_empty() && !matches!(doc.shape, Shape::Separator) {
-                Slot::Empty(spot.clone())
+            let slot = if value.is_empty() && !matches!(doc.shape, ValueShape::Separator) {
+                SectionSlot::Empty(spot.clone())
             } else {
                 match self.base.check(doc.shape, value) {
-                    Ok(value) => Slot::Set(value, spot.clone()),
+                    Ok(value) => SectionSlot::Set(value, spot.clone()),
                     Err((fault, hint)) => {
                         self.report
                             .error(spot, format!("`{written}` {fault}"), hint);
-                        Slot::Lost
+                        SectionSlot::Lost
                     }
                 }
             };
@@ -341,14 +346,14 @@ impl Reader<'_> {
 
     /// Reports a key that the section does not know, and returns the one that
     /// was probably meant.
-    fn unknown_key(&mut self, spot: &Spot, key: &str, scope: Scope) -> Option<&'static str> {
+    fn unknown_key(&mut self, spot: &Spot, key: &str, scope: SectionKind) -> Option<&'static str> {
         let here = || {
             KEYS.iter()
                 .filter(|doc| doc.stands_with(scope))
                 .map(|doc| doc.key)
         };
         let (this, other) = match scope {
-            Scope::General => ("[general]", "the section of an agent"),
+            SectionKind::General => ("[general]", "the section of an agent"),
             _ => ("an agent", "[general]"),
         };
         let elsewhere = KEYS.iter().any(|doc| doc.key == canonical(key));
@@ -368,9 +373,9 @@ impl Reader<'_> {
     }
 
     /// Where the agent lives, judged by its keys.
-    fn place(&mut self, slots: &Slots) -> Scope {
+    fn place(&mut self, slots: &Slots) -> SectionKind {
         let spot = |key| match slots.get(key) {
-            Some(Slot::Set(_, spot)) => Some(spot),
+            Some(SectionSlot::Set(_, spot)) => Some(spot),
             _ => None,
         };
         let remote = ["remote_host", "remote_memory"];
@@ -383,7 +388,7 @@ impl Reader<'_> {
             let hint = "keep memory_file for an agent on this machine, remote_host and remote_memory for another";
             self.report.error(later, message, Some(hint.to_string()));
         }
-        if let Some(Slot::Set(Value::Text(host), _)) = slots.get("remote_host")
+        if let Some(SectionSlot::Set(Value::Text(host), _)) = slots.get("remote_host")
             && let Some((_, name)) = host.rsplit_once('@')
             && let Some(user) = spot("remote_user")
         {
@@ -394,16 +399,16 @@ impl Reader<'_> {
         let elsewhere = remote.into_iter().any(|key| given(slots, key));
         if elsewhere && given(slots, "memory_file") {
             // That is the fault; asking for what else belongs to a host is no help.
-            Scope::Agent
+            SectionKind::Agent
         } else if elsewhere {
-            Scope::Remote
+            SectionKind::Remote
         } else {
-            Scope::Local
+            SectionKind::Local
         }
     }
 
     /// Reports required keys that are missing, and keys that say nothing.
-    fn complete(&mut self, section: &Section, slots: &Slots, place: Scope) {
+    fn complete(&mut self, section: &Section, slots: &Slots, place: SectionKind) {
         for doc in KEYS.iter().filter(|doc| doc.stands_with(place)) {
             let key = doc.key;
             let needed = doc.required && doc.scope.covers(place);
@@ -413,16 +418,18 @@ impl Reader<'_> {
                     let message = format!("the agent `{}` lacks `{key}`", section.name);
                     self.report.error(&section.spot, message, add());
                 }
-                Some(Slot::Empty(spot)) if needed => {
+                Some(SectionSlot::Empty(spot)) if needed => {
                     self.report
                         .error(spot, format!("`{key}` has no value"), add());
                 }
-                Some(Slot::Empty(spot)) => {
+                Some(SectionSlot::Empty(spot)) => {
                     let message = format!("`{key}` has no value and counts as left out");
                     let hint = "remove the line, or write a value".to_string();
                     self.report.warn(spot, message, Some(hint));
                 }
-                Some(Slot::Set(_, spot)) if doc.scope == Scope::Remote && place == Scope::Local => {
+                Some(SectionSlot::Set(_, spot))
+                    if doc.scope == SectionKind::Remote && place == SectionKind::Local =>
+                {
                     let message = format!("`{key}` does nothing for an agent on this machine");
                     let hint = "remove it, or add remote_host and remote_memory".to_string();
                     self.report.warn(spot, message, Some(hint));
@@ -430,9 +437,9 @@ impl Reader<'_> {
                 _ => {}
             }
         }
-        if let Some(Slot::Set(Value::Text(words), spot)) = slots.get("accept_weaker") {
+        if let Some(SectionSlot::Set(Value::Text(words), spot)) = slots.get("accept_weaker") {
             let (stands, idle): (_, &dyn Fn(&&str) -> bool) = match place {
-                Scope::Local => ("on this machine", &|word| *word != IN_PLACE),
+                SectionKind::Local => ("on this machine", &|word| *word != IN_PLACE),
                 _ => ("on another host", &|word| *word == IN_PLACE),
             };
             for word in words.split(", ").filter(idle) {
@@ -442,7 +449,7 @@ impl Reader<'_> {
                     .warn(spot, message, Some("remove it".to_string()));
             }
         }
-        if let Some(Slot::Set(Value::Text(word), spot)) = slots.get("require_seal")
+        if let Some(SectionSlot::Set(Value::Text(word), spot)) = slots.get("require_seal")
             && word == "signed"
         {
             let message = "this version cannot check signatures yet, so it refuses every reset";
@@ -498,15 +505,15 @@ impl Resolved {
     /// The line of the file wins, then what the fleet says, then a computed
     /// default, then the table's.
     fn new(
-        base: &Base,
+        base: &DefaultDirectory,
         mut slots: Slots,
-        place: Scope,
+        place: SectionKind,
         computed: &[(&str, Value)],
         fleet: Option<&Resolved>,
     ) -> Resolved {
         let docs = KEYS.iter().filter(|doc| doc.scope.covers(place));
         let values = docs.filter_map(|doc| {
-            if let Some(Slot::Set(value, spot)) = slots.remove(doc.key) {
+            if let Some(SectionSlot::Set(value, spot)) = slots.remove(doc.key) {
                 return Some((doc.key, value, Origin::Line(spot.line)));
             }
             if let Some((value, origin)) = fleet.and_then(|fleet| fleet.get(doc.key)) {
@@ -549,8 +556,8 @@ impl Resolved {
 }
 
 impl Resolved {
-    fn entries(&self, section: &str) -> Vec<Entry> {
-        let entries = self.0.iter().map(|(key, value, origin)| Entry {
+    fn entries(&self, section: &str) -> Vec<BaselineEntry> {
+        let entries = self.0.iter().map(|(key, value, origin)| BaselineEntry {
             section: section.to_string(),
             key,
             value: value.to_string(),
@@ -588,9 +595,9 @@ impl Resolved {
         }
     }
 
-    fn agent(&self, section: &Section, place: Scope) -> Agent {
+    fn agent(&self, section: &Section, place: SectionKind) -> Agent {
         let place = match place {
-            Scope::Remote => Place::Remote {
+            SectionKind::Remote => MemoryLocation::Remote {
                 host: Host {
                     name: self.text("remote_host").unwrap_or_default(),
                     user: self.text("remote_user"),
@@ -602,7 +609,7 @@ impl Resolved {
                 poll: self.number("remote_poll").unwrap_or_default(),
                 accept_weaker: self.extensions("accept_weaker"),
             },
-            _ => Place::Local {
+            _ => MemoryLocation::Local {
                 memory: self.path("memory_file").unwrap_or_default(),
                 accept_in_place: self.has_word("accept_weaker", IN_PLACE),
             },

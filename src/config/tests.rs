@@ -51,7 +51,7 @@ fn hash_inside_a_value_does_not_cut_it() {
     let memory = PathBuf::from("/srv/a#1/M.md");
     assert_eq!(
         config.agents[0].place,
-        Place::Local {
+        MemoryLocation::Local {
             memory,
             accept_in_place: false,
         }
@@ -63,7 +63,7 @@ fn hash_inside_a_value_does_not_cut_it() {
 fn a_hash_behind_white_space_cuts_and_says_so_when_it_looks_like_data() {
     let agent_at = |value: &str| {
         let config = good(&format!("[bot]\nmemory_file = {value}\nbaseline = b.md\n"));
-        let Place::Local { memory, .. } = config.agents[0].place.clone() else {
+        let MemoryLocation::Local { memory, .. } = config.agents[0].place.clone() else {
             panic!("the agent is local");
         };
         (memory.display().to_string(), config.warnings.len())
@@ -358,7 +358,7 @@ fn a_local_agent_has_its_own_values_or_the_fleets() {
     let config = good(text);
     let a = Agent {
         name: "a".into(),
-        place: Place::Local {
+        place: MemoryLocation::Local {
             memory: "/srv/fleet/m.md".into(),
             accept_in_place: false,
         },
@@ -372,7 +372,7 @@ fn a_local_agent_has_its_own_values_or_the_fleets() {
     };
     let b = Agent {
         name: "b".into(),
-        place: Place::Local {
+        place: MemoryLocation::Local {
             memory: "/home/op/b.md".into(),
             accept_in_place: false,
         },
@@ -452,7 +452,7 @@ fn a_remote_agent_keeps_its_path_as_it_is_written() {
     );
     assert_eq!(
         config.agents[0].place,
-        Place::Remote {
+        MemoryLocation::Remote {
             host: Host {
                 name: "h".into(),
                 user: Some("u".into()),
@@ -699,7 +699,7 @@ fn directory_that_is_not_utf8_is_an_error() {
 fn the_table_is_consistent() {
     let mut seen = Vec::new();
     for doc in keys() {
-        let name = (doc.scope == Scope::General, doc.key);
+        let name = (doc.scope == SectionKind::General, doc.key);
         assert!(!seen.contains(&name), "{name:?} is there twice");
         seen.push(name);
         assert!(!doc.doc.is_empty() && !doc.doc.ends_with('.'), "{name:?}");
@@ -708,13 +708,13 @@ fn the_table_is_consistent() {
     }
     // Every default is a value that a line could give.
     for doc in KEYS.iter().filter(|doc| !doc.default.is_empty()) {
-        assert_eq!(doc.scope, Scope::General, "{}", doc.key);
+        assert_eq!(doc.scope, SectionKind::General, "{}", doc.key);
         good(&format!("[general]\n{} = {}\n", doc.key, doc.default));
     }
     // The keys without a default are those that `General` has as options.
     let unset = KEYS
         .iter()
-        .filter(|doc| doc.scope == Scope::General && doc.default.is_empty());
+        .filter(|doc| doc.scope == SectionKind::General && doc.default.is_empty());
     let unset: Vec<_> = unset.map(|doc| doc.key).collect();
     assert_eq!(
         unset,
@@ -751,7 +751,7 @@ fn the_entries_are_a_config_with_the_same_meaning() {
     assert_eq!(without_lines(&shown(&config)), without_lines(&config));
     // Everything that the table knows is said in that file.
     for doc in keys() {
-        let general = doc.scope == Scope::General;
+        let general = doc.scope == SectionKind::General;
         let mut entries = config.entries().iter();
         let found = entries.find(|it| it.key == doc.key && general == (it.section == "general"));
         let origin = found.map(|it| it.origin);
@@ -812,11 +812,11 @@ proptest! {
         let count = text.split('\n').count();
         match read(&text) {
             Ok(config) => {
-                prop_assert!(config.warnings.iter().all(|it| it.level == Level::Warning));
+                prop_assert!(config.warnings.iter().all(|it| it.level == DiagnosticLevel::Warning));
                 prop_assert_eq!(without_lines(&shown(&config)), without_lines(&config));
             }
             Err(problems) => {
-                prop_assert!(problems.0.iter().any(|it| it.level == Level::Error));
+                prop_assert!(problems.0.iter().any(|it| it.level == DiagnosticLevel::Error));
                 prop_assert!(problems.0.is_sorted_by_key(|it| it.line));
                 for it in &problems.0 {
                     prop_assert!(it.line.is_none_or(|line| (1..=count).contains(&line)), "{it}");

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::command::{self, Category, Command, Context};
 use super::filter;
-use super::model::{Chooser, Item, Model, Overlay, Row, Sort, Tab, twin};
+use super::model::{AgentRow, Chooser, ChooserItem, Model, Overlay, Sort, Tab, twin};
 use super::theme;
 use crate::engine::State;
 
@@ -12,7 +12,7 @@ use crate::engine::State;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// What it does.
-    pub item: Item,
+    pub item: ChooserItem,
     /// Its name.
     pub id: String,
     /// What it does, in words.
@@ -51,7 +51,7 @@ pub fn legend(model: &Model, chooser: &Chooser) -> Vec<State> {
         Context::Fleet | Context::Plan => State::ALL.to_vec(),
         Context::Agent => model
             .row(&model.agent.name)
-            .map(Row::state)
+            .map(AgentRow::state)
             .into_iter()
             .collect(),
         _ => Vec::new(),
@@ -192,7 +192,7 @@ fn palette(model: &Model, chooser: &Chooser) -> Vec<Choice> {
         // Its file may have been made a moment ago.
         let title = format!("Wear the theme of the file {name}.toml, if there is one");
         choices.push(simple(
-            Item::Theme(name.to_string()),
+            ChooserItem::Theme(name.to_string()),
             query.to_string(),
             title,
         ));
@@ -217,7 +217,7 @@ fn entries(model: &Model) -> Vec<Choice> {
             },
             twin: twin::of_tab(model, tab, agent),
             ..simple(
-                Item::Tab(tab, agent.to_string()),
+                ChooserItem::Tab(tab, agent.to_string()),
                 tab.word().to_string(),
                 format!("{} of {agent}", tab.title()),
             )
@@ -225,14 +225,14 @@ fn entries(model: &Model) -> Vec<Choice> {
     }
     choices.extend(Sort::ALL.into_iter().map(|sort| {
         simple(
-            Item::Sort(sort),
+            ChooserItem::Sort(sort),
             format!("sort {}", sort.word()),
             format!("Order the fleet: {}", sort.title()),
         )
     }));
     choices.extend(model.themes.iter().map(|name| {
         simple(
-            Item::Theme(name.clone()),
+            ChooserItem::Theme(name.clone()),
             format!("theme {name}"),
             format!("Wear the theme {name}"),
         )
@@ -240,14 +240,14 @@ fn entries(model: &Model) -> Vec<Choice> {
     let filters = model.preferences.filters.iter();
     choices.extend(filters.map(|(name, filter)| {
         simple(
-            Item::Filter(name.clone(), filter.clone()),
+            ChooserItem::Filter(name.clone(), filter.clone()),
             format!("filter {name}"),
             format!("Show only {filter}"),
         )
     }));
     choices.extend(model.rows.iter().map(|row| {
         simple(
-            Item::Agent(row.name.clone()),
+            ChooserItem::Agent(row.name.clone()),
             format!("agent {}", row.name),
             format!("Open {}, {}", row.name, row.state()),
         )
@@ -256,7 +256,7 @@ fn entries(model: &Model) -> Vec<Choice> {
 }
 
 /// What is neither disabled nor has keys.
-fn simple(item: Item, id: String, title: String) -> Choice {
+fn simple(item: ChooserItem, id: String, title: String) -> Choice {
     Choice {
         item,
         id,
@@ -271,7 +271,7 @@ fn simple(item: Item, id: String, title: String) -> Choice {
 fn of_command(model: &Model, command: Command) -> Choice {
     let spec = command::spec(command);
     Choice {
-        item: Item::Command(command),
+        item: ChooserItem::Command(command),
         id: spec.id.to_string(),
         title: spec.title.to_string(),
         keys: model.preferences.keymap.listed(command),

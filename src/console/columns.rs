@@ -19,7 +19,7 @@ pub enum Column {
 
 /// How a column looks.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub struct ColumnLayout {
     /// The column.
     pub column: Column,
     /// Its name in the preferences.
@@ -39,7 +39,7 @@ pub struct Shape {
 macro_rules! shapes {
     ($($column:ident $word:literal $head:literal $width:literal $from:literal $right:literal;)*) => {
         /// All columns, in their usual order.
-        pub const SHAPES: &[Shape] = &[$(Shape {
+        pub const SHAPES: &[ColumnLayout] = &[$(ColumnLayout {
             column: Column::$column,
             word: $word,
             head: $head,
@@ -50,7 +50,7 @@ macro_rules! shapes {
 
         impl Column {
             /// How it looks.
-            pub fn shape(self) -> &'static Shape {
+            pub fn shape(self) -> &'static ColumnLayout {
                 &SHAPES[self as usize]
             }
         }
@@ -79,7 +79,7 @@ pub fn usual() -> Vec<Column> {
 
 /// Where a column begins, and how many cells it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ColumnSpan {
     /// The column.
     pub column: Column,
     /// Its first cell.
@@ -89,7 +89,7 @@ pub struct Place {
 }
 
 /// Where the first column begins, behind cursor, mark and sign.
-const BEGIN: u16 = 5;
+const FIRST_COLUMN: u16 = 5;
 
 /// Long names are not what all columns wait for.
 const NAMES: u16 = 24;
@@ -99,7 +99,7 @@ const KNOWN: u16 = 15;
 
 /// How many cells of a fleet's rows are needed to show them whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Longest {
+pub struct CellWidths {
     /// The longest name of an agent.
     pub agent: u16,
     /// The longest host.
@@ -111,7 +111,7 @@ pub struct Longest {
 }
 
 /// Places the columns that a screen has room for.
-pub fn places(columns: &[Column], screen: u16, longest: Longest) -> Vec<Place> {
+pub fn places(columns: &[Column], screen: u16, longest: CellWidths) -> Vec<ColumnSpan> {
     let run = longest.run.max(Column::LastRun.shape().head.len() as u16);
     let host = host(columns, screen, longest, run);
     let needed = |column: &Column| match column {
@@ -126,7 +126,7 @@ pub fn places(columns: &[Column], screen: u16, longest: Longest) -> Vec<Place> {
         other => screen >= other.shape().from,
     };
     let used: u16 = columns.iter().filter(|it| wide(it)).map(needed).sum();
-    let mut free = screen.saturating_sub(BEGIN + used);
+    let mut free = screen.saturating_sub(FIRST_COLUMN + used);
     // What a screen like this has no room for, as a rule, may fit all the same.
     let mut more: Vec<Column> = columns.iter().copied().filter(|it| !wide(it)).collect();
     more.sort_by_key(|column| column.shape().from);
@@ -148,7 +148,7 @@ pub fn places(columns: &[Column], screen: u16, longest: Longest) -> Vec<Place> {
     let room = |shown: &[Column]| {
         let others = shown.iter().filter(|column| **column != Column::Agent);
         let others: u16 = others.map(|column| width(*column) + 1).sum();
-        screen.saturating_sub(BEGIN + others)
+        screen.saturating_sub(FIRST_COLUMN + others)
     };
     // Before a name is shortened, figures that matter less than it go.
     for column in [Column::Trend, Column::Limit, Column::Size] {
@@ -158,7 +158,7 @@ pub fn places(columns: &[Column], screen: u16, longest: Longest) -> Vec<Place> {
     }
     let least = Column::Agent.shape().width;
     let names = (longest.agent + 1).clamp(least, room(&shown).max(least));
-    let mut x = BEGIN;
+    let mut x = FIRST_COLUMN;
     let place = |column: Column| {
         let width = match column {
             Column::Agent => names - 1,
@@ -167,7 +167,7 @@ pub fn places(columns: &[Column], screen: u16, longest: Longest) -> Vec<Place> {
         };
         // One more blank before what is a sentence.
         let gap = u16::from(column == Column::Why);
-        let place = Place {
+        let place = ColumnSpan {
             column,
             x: x + gap,
             width,
@@ -180,7 +180,7 @@ pub fn places(columns: &[Column], screen: u16, longest: Longest) -> Vec<Place> {
 
 /// The cells of the hosts where a screen has room for them. Of names and hosts,
 /// hosts are whole first: of a name enough is left to know it by.
-fn host(columns: &[Column], screen: u16, longest: Longest, run: u16) -> Option<u16> {
+fn host(columns: &[Column], screen: u16, longest: CellWidths, run: u16) -> Option<u16> {
     let shape = Column::Host.shape();
     let used = |column: &Column| match column {
         Column::Agent => longest.agent.min(KNOWN) + 1,
@@ -190,7 +190,7 @@ fn host(columns: &[Column], screen: u16, longest: Longest, run: u16) -> Option<u
     let others = columns.iter().filter(|column| **column != Column::Host);
     let others = others.filter(|column| screen >= column.shape().from);
     let others: u16 = others.map(used).sum();
-    let spare = screen.saturating_sub(BEGIN + others + 1);
+    let spare = screen.saturating_sub(FIRST_COLUMN + others + 1);
     let needed = longest.host.min(shape.width);
     let fits = screen >= shape.from || (longest.remote && spare >= needed);
     let width = longest.host.min(spare.max(shape.width));
@@ -202,9 +202,9 @@ mod tests {
     use super::*;
 
     fn shown(columns: &[Column], screen: u16, longest: u16) -> Vec<&'static str> {
-        let longest = Longest {
+        let longest = CellWidths {
             agent: longest,
-            ..Longest::default()
+            ..CellWidths::default()
         };
         let places = places(columns, screen, longest);
         places.iter().map(|it| it.column.shape().word).collect()
@@ -230,10 +230,10 @@ mod tests {
     #[test]
     fn names_are_whole_before_sizes_and_limits_are_shown() {
         for screen in 60..=200 {
-            let longest = Longest {
+            let longest = CellWidths {
                 agent: 20,
                 run: 8,
-                ..Longest::default()
+                ..CellWidths::default()
             };
             let places = places(&usual(), screen, longest);
             let of = |column| places.iter().find(|it| it.column == column);
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn hosts_are_whole_before_names_where_they_tell_something() {
-        let longest = Longest {
+        let longest = CellWidths {
             agent: 30,
             host: 7,
             run: 12,
@@ -280,12 +280,12 @@ mod tests {
         assert_eq!(width(longest, 80, Column::Host), Some(7));
         assert_eq!(width(longest, 80, Column::Agent), Some(18));
         assert_eq!(width(longest, 80, Column::LastRun), Some(12));
-        let local = Longest {
+        let local = CellWidths {
             remote: false,
             ..longest
         };
         assert_eq!(width(local, 80, Column::Host), None);
-        let long = Longest {
+        let long = CellWidths {
             host: 40,
             ..longest
         };
@@ -301,7 +301,7 @@ mod tests {
         for columns in [all, turned, usual()] {
             for screen in 60..=200 {
                 for (agent, host) in [(1, 0), (8, 30), (15, 5), (40, 9), (120, 250)] {
-                    let longest = Longest {
+                    let longest = CellWidths {
                         agent,
                         host,
                         run: 17,

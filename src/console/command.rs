@@ -1,8 +1,8 @@
 //! THE table: every command with its keys, its words and where it holds. Keys,
 //! footer, help, palette and the key table of the README come from here.
 
-use super::keymap::Meaning;
-use super::model::{Model, SIDES, Screen, Stage, Tab};
+use super::keymap::KeyMeaning;
+use super::model::{Model, ResetStage, SIDES, Screen, Tab};
 use crate::engine::Protection;
 
 /// Where a command holds.
@@ -300,14 +300,14 @@ pub fn offered(model: &Model) -> impl Iterator<Item = &'static Spec> {
     // What holds everywhere is hidden where the context has another use for its keys.
     let reached = move |spec: &Spec| {
         let keys = keymap.keys(spec.command);
-        let meant = Meaning::Command(spec.command);
+        let meant = KeyMeaning::Command(spec.command);
         keys.is_empty()
             || keys
                 .iter()
                 .any(|keys| keymap.meaning(context, keys) == meant)
     };
     let hides = match &model.reset.stage {
-        Stage::Plan(view) => !view.hidden.is_empty(),
+        ResetStage::Plan(view) => !view.hidden.is_empty(),
         _ => false,
     };
     TABLE.iter().filter(move |spec| {
@@ -347,11 +347,13 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
             need(!targets.is_empty(), "there is no agent to do it to")
         }
         Command::Confirm | Command::Append | Command::Overwrite => match &model.reset.stage {
-            Stage::Plan(view) => view.offers(command, model),
+            ResetStage::Plan(view) => view.offers(command, model),
             _ => Err("there is no plan".to_string()),
         },
         Command::DropHidden => match &model.reset.stage {
-            Stage::Plan(view) => need(!view.hidden.is_empty(), "the filter hides none of them"),
+            ResetStage::Plan(view) => {
+                need(!view.hidden.is_empty(), "the filter hides none of them")
+            }
             _ => Err("there is no plan".to_string()),
         },
         Command::NextHunk | Command::PreviousHunk => need(
@@ -436,7 +438,7 @@ pub fn enabled(command: Command, model: &Model) -> Result<(), String> {
         Command::Answer => need(!model.questions.is_empty(), "no host asks anything"),
         Command::ClearMarks => need(!model.marks.is_empty(), "nothing is marked"),
         Command::GoReset => need(
-            !matches!(model.reset.stage, Stage::Empty),
+            !matches!(model.reset.stage, ResetStage::Empty),
             &format!(
                 "there is no plan yet; {} makes one",
                 key(Command::PlanReset)

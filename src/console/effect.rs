@@ -19,9 +19,12 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 
-use super::kept::{self, Keeper};
-use super::model::{Clip, Edit, Fleet as FleetInfo, Level, Page, RUNS, Request, RunSummary};
-use super::preferences::Loaded;
+use super::kept::{self, ViewStateWriter};
+use super::model::{
+    ClipboardText, Edit, FleetModel as FleetInfo, MAX_RUNS, MessageLevel, PagerText, PlanRequest,
+    RunSummary,
+};
+use super::preferences::LoadedPreferences;
 use super::text;
 use super::theme::Themes;
 use super::update::{Effect, Msg};
@@ -30,63 +33,65 @@ use crate::config::{self, Agent, Config, Env, Host, Protect};
 use crate::demo;
 use crate::digest::Digest;
 use crate::durable;
-use crate::engine::{Act, Address, Engine, Event, Fleet, FleetEvent, Observation, Outcome, Plan};
+use crate::engine::{
+    Address, Engine, Event, Fleet, FleetEvent, Observation, Operation, Outcome, Plan,
+};
 use crate::error::{Error, Result};
-use crate::transport::sftp::askpass::{self, Desk};
-use files::Chore;
-pub use files::{Brought, Worn};
-use hand::Errand;
-use texts::Preparers;
+use crate::transport::sftp::askpass::{self, PromptBroker};
+use files::FileJob;
+pub use files::{Loaded, LoadedTheme};
+use hand::HandoffJob;
+use texts::TextWorkers;
 pub use texts::findings;
 
 /// How many plans are made at the same time: one that waits for a host that was
 /// never tried before keeps nobody else's waiting.
-const PLANNERS: usize = 4;
+const PLAN_WORKERS: usize = 4;
 
 /// How many records the runs of the log have together at most.
-const RECORDS: usize = 50_000;
+const MAX_LOG_RECORDS: usize = 50_000;
 
 /// How many records of an agent's history are shown.
-const PAST: usize = 1000;
+const MAX_HISTORY_RECORDS: usize = 1000;
 
 /// How many messages may wait for the screen; then whoever sends waits.
-const WAITING: usize = 64;
+const MAX_QUEUED_MESSAGES: usize = 64;
 
 /// Every engine counts its generations from 1. The texts of a later engine have
 /// to win over those that an earlier one still had on the way, so they count from
 /// here times its number.
-const GENERATIONS: u64 = 1 << 40;
+const GENERATIONS_PER_ENGINE: u64 = 1 << 40;
 
 /// How long a config file has to stay the same before it is read.
-const SETTLE: Duration = Duration::from_millis(50);
+const CONFIG_DEBOUNCE: Duration = Duration::from_millis(50);
 
 /// How often that is waited for.
-const SETTLE_TRIES: usize = 40;
+const CONFIG_DEBOUNCE_ATTEMPTS: usize = 40;
 
 /// What the config file held when it was read last.
-type Known = Arc<Mutex<Option<Digest>>>;
+type ConfigDigest = Arc<Mutex<Option<Digest>>>;
 
 /// Makes an engine for a config that was changed.
 pub type Rebuild = Arc<dyn Fn(Config) -> Engine + Send + Sync>;
 
 /// What a run in progress holds: nothing ever comes of it but its end.
-pub type Going = Receiver<Infallible>;
+pub type RunHandle = Receiver<Infallible>;
 
 /// What a changed config is read with.
 #[derive(Clone)]
 struct Reader {
     env: Env,
     rebuild: Rebuild,
-    known: Known,
+    known: ConfigDigest,
 }
 
 /// Runs effects.
-pub struct Runner {
+pub struct EffectRunner {
     engine: Arc<Engine>,
-    desk: Desk,
+    desk: PromptBroker,
     messages: Sender<Msg>,
     workers: Workers,
-    run: Option<Going>,
+    run: Option<RunHandle>,
     cancel: Arc<AtomicBool>,
     reader: Reader,
     /// The engine of a changed config that is not in force yet.
@@ -94,18 +99,18 @@ pub struct Runner {
     host: Option<Arc<demo::host::Host>>,
     /// How many engines there were before this one.
     engines: u64,
-    keeper: Option<Keeper>,
-    chores: Sender<Chore>,
+    keeper: Option<ViewStateWriter>,
+    chores: Sender<FileJob>,
     /// It has a sender of its own, so that it stays open.
-    brought: (Sender<Brought>, Receiver<Brought>),
+    brought: (Sender<Loaded>, Receiver<Loaded>),
 }
 
 /// Files of the operator's own.
-pub struct Own {
+pub struct UserFiles {
     /// The preferences, and what they said when the console began.
-    pub preferences: Option<(PathBuf, Loaded)>,
+    pub preferences: Option<(PathBuf, LoadedPreferences)>,
     /// How the fleet is looked at.
-    pub kept: Option<kept::Place>,
+    pub kept: Option<kept::ViewStateFile>,
 }
 
 /// Those who answer effects for one engine. They end when this is dropped.
@@ -114,11 +119,11 @@ struct Workers {
     /// What the watch of the fleet tells. What one of an engine before had on the way
     /// is gone with it. It has a sender of its own, so that it stays open.
     news: (Sender<FleetEvent>, Receiver<FleetEvent>),
-    texts: Preparers,
+    texts: TextWorkers,
     plans: Sender<Wanted>,
     settings: Sender<Host>,
     past: Sender<Look>,
-    errands: Sender<Errand>,
+    errands: Sender<HandoffJob>,
     jobs: Sender<Job>,
 }
 
@@ -127,7 +132,7 @@ type Look = (String, Option<u64>);
 
 /// A plan that is wanted: the number of the request, what for, and whether
 /// protected agents are unlocked.
-type Wanted = (u64, Request, bool);
+type Wanted = (u64, PlanRequest, bool);
 
 enum Job {
     LoadLog,
@@ -135,17 +140,17 @@ enum Job {
     Remember,
 }
 
-impl Runner {
+impl EffectRunner {
     /// Starts watching the fleet, and everything that answers effects.
     pub fn start(
         engine: Arc<Engine>,
-        (desk, events): (Desk, Receiver<askpass::Event>),
+        (desk, events): (PromptBroker, Receiver<askpass::Event>),
         env: Env,
         rebuild: Rebuild,
         host: Option<Arc<demo::host::Host>>,
-        own: Own,
-    ) -> (Runner, Receiver<Msg>) {
-        let (messages, inbox) = bounded(WAITING);
+        own: UserFiles,
+    ) -> (EffectRunner, Receiver<Msg>) {
+        let (messages, inbox) = bounded(MAX_QUEUED_MESSAGES);
         let out = messages.clone();
         guarded(messages.clone(), move || {
             for event in events {
@@ -165,12 +170,12 @@ impl Runner {
         }
         let keeper = own
             .kept
-            .map(|place| Keeper::start(place, engine.shared_clock(), messages.clone()));
+            .map(|place| ViewStateWriter::start(place, engine.shared_clock(), messages.clone()));
         let (chores, wanted) = unbounded();
         let brought = unbounded();
         let out = brought.0.clone();
         guarded(messages.clone(), move || files::run(&wanted, &out));
-        let runner = Runner {
+        let runner = EffectRunner {
             engine,
             desk,
             messages,
@@ -180,7 +185,7 @@ impl Runner {
             reader: Reader {
                 env,
                 rebuild,
-                known: Known::default(),
+                known: ConfigDigest::default(),
             },
             next: None,
             host,
@@ -219,9 +224,9 @@ impl Runner {
             Effect::Texts(agent) => workers.texts.want(agent),
             Effect::Patch(agent) => workers.texts.want_patch(agent),
             Effect::Entry(agent, entry) => {
-                drop(workers.errands.send(Errand::Entry(agent, entry)));
+                drop(workers.errands.send(HandoffJob::Entry(agent, entry)));
             }
-            Effect::Baseline(agent) => drop(workers.errands.send(Errand::Baseline(agent))),
+            Effect::Baseline(agent) => drop(workers.errands.send(HandoffJob::Baseline(agent))),
             Effect::Plan(id, request, unlocked) => {
                 drop(workers.plans.send((id, request, unlocked)));
             }
@@ -252,19 +257,22 @@ impl Runner {
     /// Reads a theme; `asked`: the operator asked for it just now.
     pub fn theme(&self, themes: &Themes, name: &str, asked: bool) {
         let name = name.to_string();
-        drop(self.chores.send(Chore::Theme(themes.clone(), name, asked)));
+        drop(
+            self.chores
+                .send(FileJob::Theme(themes.clone(), name, asked)),
+        );
     }
 
     /// Writes a text for the pager into a folder.
-    pub fn page(&self, number: u64, folder: &Path, page: Page) {
+    pub fn page(&self, number: u64, folder: &Path, page: PagerText) {
         drop(
             self.chores
-                .send(Chore::Page(number, folder.to_path_buf(), page)),
+                .send(FileJob::Page(number, folder.to_path_buf(), page)),
         );
     }
 
     /// Where themes and texts for the pager come.
-    pub fn brought(&self) -> &Receiver<Brought> {
+    pub fn brought(&self) -> &Receiver<Loaded> {
         &self.brought.1
     }
 
@@ -274,13 +282,13 @@ impl Runner {
     }
 
     /// Puts a text on the clipboard by one of these programs.
-    pub fn copy(&self, copiers: Vec<&'static [&'static str]>, clip: Clip) {
-        drop(self.workers.errands.send(Errand::Copy(copiers, clip)));
+    pub fn copy(&self, copiers: Vec<&'static [&'static str]>, clip: ClipboardText) {
+        drop(self.workers.errands.send(HandoffJob::Copy(copiers, clip)));
     }
 
     /// Looks at a baseline after somebody had it in an editor.
     pub fn edited(&self, edit: Box<Edit>) {
-        drop(self.workers.errands.send(Errand::Edited(edit)));
+        drop(self.workers.errands.send(HandoffJob::Edited(edit)));
     }
 
     fn host_away(&self, away: bool) {
@@ -289,7 +297,7 @@ impl Runner {
             true => host.go_away(),
             false => {
                 if let Err(error) = host.come_back() {
-                    let note = Msg::Note(Level::Error, error.to_string());
+                    let note = Msg::Note(MessageLevel::Error, error.to_string());
                     let _ = self.messages.try_send(note);
                 }
             }
@@ -313,7 +321,7 @@ impl Runner {
     }
 
     /// Takes in what is not the screen's; what is, comes back.
-    pub fn hear(&mut self, msg: Msg) -> Option<Msg> {
+    pub fn intercept(&mut self, msg: Msg) -> Option<Msg> {
         match msg {
             Msg::ConfigChanged => {
                 self.read_config();
@@ -323,7 +331,7 @@ impl Runner {
                 self.next = Some(engine);
                 let text = "the configuration was changed; it waits for the end of the run";
                 let waits = self.run.as_ref().is_some_and(is_going);
-                waits.then(|| Msg::Note(Level::Info, text.to_string()))
+                waits.then(|| Msg::Note(MessageLevel::Info, text.to_string()))
             }
             Msg::ConfigBroken(_) => {
                 // What waits is not what the file says any more.
@@ -347,11 +355,11 @@ impl Runner {
 
     /// Goes on with a changed config, if there is one. Not while a run is in
     /// progress: it would have two engines at once.
-    pub fn go_on(&mut self) -> Option<Msg> {
+    pub fn adopt_config(&mut self) -> Option<Msg> {
         self.engine = self.next.take()?;
         self.engine.leave_others();
         self.engines += 1;
-        let first = self.engines * GENERATIONS;
+        let first = self.engines * GENERATIONS_PER_ENGINE;
         self.workers = Workers::start(&self.engine, first, &self.messages);
         // The file may have changed while nobody watched it.
         self.read_config();
@@ -369,7 +377,7 @@ impl Runner {
         mut self,
         inbox: Receiver<Msg>,
         seen: &[Observation],
-        wait: impl FnOnce(&Going) -> bool,
+        wait: impl FnOnce(&RunHandle) -> bool,
     ) -> bool {
         // A run that waits for the screen must not wait for ever.
         drop(inbox);
@@ -393,7 +401,7 @@ impl Runner {
 }
 
 /// Whether a run has not ended yet. A panic in it is its end, too.
-fn is_going(run: &Going) -> bool {
+fn is_going(run: &RunHandle) -> bool {
     matches!(run.try_recv(), Err(TryRecvError::Empty))
 }
 
@@ -403,7 +411,7 @@ pub fn told(event: FleetEvent) -> Msg {
         FleetEvent::Observed(seen) => Msg::Observed(seen),
         FleetEvent::Hosts(hosts) => Msg::Hosts(hosts),
         FleetEvent::ConfigChanged => Msg::ConfigChanged,
-        FleetEvent::Note(text) => Msg::Note(Level::Warn, text),
+        FleetEvent::Note(text) => Msg::Note(MessageLevel::Warn, text),
     }
 }
 
@@ -432,7 +440,7 @@ fn memory(agent: &Agent) -> (String, String) {
 impl Workers {
     fn start(engine: &Arc<Engine>, first: u64, messages: &Sender<Msg>) -> Workers {
         let (plans, wanted) = unbounded::<Wanted>();
-        for _ in 0..PLANNERS {
+        for _ in 0..PLAN_WORKERS {
             let wanted = wanted.clone();
             worker(engine, messages, move |own, out| plan(own, &wanted, out));
         }
@@ -448,11 +456,11 @@ impl Workers {
         });
         let (jobs, queue) = unbounded();
         worker(engine, messages, move |own, out| do_jobs(own, &queue, out));
-        let news = bounded(WAITING);
+        let news = bounded(MAX_QUEUED_MESSAGES);
         Workers {
             fleet: Fleet::start(Arc::clone(engine), news.0.clone()),
             news,
-            texts: Preparers::new(engine, first, messages),
+            texts: TextWorkers::new(engine, first, messages),
             plans,
             settings,
             past,
@@ -476,7 +484,7 @@ fn guarded(messages: Sender<Msg>, work: impl FnOnce() + Send + 'static) {
     thread::spawn(move || {
         if catch_unwind(AssertUnwindSafe(work)).is_err() {
             let text = "a fault in this program stopped a part of it; leave and start it again, and please report it";
-            let _ = messages.send(Msg::Note(Level::Error, text.to_string()));
+            let _ = messages.send(Msg::Note(MessageLevel::Error, text.to_string()));
         }
     });
 }
@@ -524,8 +532,8 @@ fn settled(clock: &dyn Clock, path: &Path) -> Digest {
         Err(error) => Digest::of(error.to_string().as_bytes()),
     };
     let mut digest = read();
-    for _ in 0..SETTLE_TRIES {
-        clock.sleep(SETTLE);
+    for _ in 0..CONFIG_DEBOUNCE_ATTEMPTS {
+        clock.sleep(CONFIG_DEBOUNCE);
         let next = read();
         if next == digest {
             break;
@@ -570,7 +578,7 @@ fn look_back(engine: &Engine, looks: &Receiver<Look>, messages: &Sender<Msg>) {
         for (name, seq) in wanted {
             let message = match seq {
                 None => {
-                    let past = engine.past(&name, PAST);
+                    let past = engine.past(&name, MAX_HISTORY_RECORDS);
                     Msg::History(name, past.map_err(|error| error.to_string()))
                 }
                 Some(seq) => {
@@ -587,14 +595,14 @@ fn look_back(engine: &Engine, looks: &Receiver<Look>, messages: &Sender<Msg>) {
     }
 }
 
-fn make_plan(engine: &Engine, request: &Request, unlocked: bool) -> Result<Plan, Error> {
+fn make_plan(engine: &Engine, request: &PlanRequest, unlocked: bool) -> Result<Plan, Error> {
     match request {
-        Request::Reset(agents) => engine.plan_reset(agents, unlocked),
-        Request::Undo(target, mode) => engine.plan_undo(target, *mode, unlocked),
+        PlanRequest::Reset(agents) => engine.plan_reset(agents, unlocked),
+        PlanRequest::Undo(target, mode) => engine.plan_undo(target, *mode, unlocked),
     }
 }
 
-/// The last runs of the ledger, at most [`RUNS`], the youngest first.
+/// The last runs of the ledger, at most [`MAX_RUNS`], the youngest first.
 ///
 /// # Errors
 /// A ledger that cannot be read or is broken.
@@ -602,7 +610,7 @@ pub fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
     let (mut names, mut records) = (HashSet::new(), Vec::new());
     engine.last_records(|record| {
         names.insert(record.what.run.clone());
-        let fits = names.len() <= RUNS && records.len() < RECORDS;
+        let fits = names.len() <= MAX_RUNS && records.len() < MAX_LOG_RECORDS;
         if fits {
             records.push((record.time, record.what));
         }
@@ -617,19 +625,22 @@ fn in_runs(records: impl Iterator<Item = (DateTime<FixedOffset>, Event)>) -> Vec
     // Where the last part of each run is.
     let mut places: HashMap<String, usize> = HashMap::new();
     for (time, event) in records {
-        if event.act == Act::Retire {
+        if event.act == Operation::Retire {
             if let Some(place) = places.get(&event.run) {
                 runs[*place].retired += event.retired.len();
             }
             continue;
         }
-        if event.agent.is_empty() && matches!(event.act, Act::Reset | Act::Undo) {
+        if event.agent.is_empty() && matches!(event.act, Operation::Reset | Operation::Undo) {
             if let Some(place) = places.get(&event.run) {
                 runs[*place].trouble = event.note;
             }
             continue;
         }
-        let undone = event.undoes.as_ref().filter(|_| event.act == Act::Undo);
+        let undone = event
+            .undoes
+            .as_ref()
+            .filter(|_| event.act == Operation::Undo);
         let undone = undone.and_then(|undone| places.get(undone).copied());
         // What an undo of an undo brings back.
         let redone = undone.and_then(|place| {
@@ -667,7 +678,7 @@ fn in_runs(records: impl Iterator<Item = (DateTime<FixedOffset>, Event)>) -> Vec
         }
     }
     runs.reverse();
-    runs.truncate(RUNS);
+    runs.truncate(MAX_RUNS);
     runs
 }
 

@@ -7,12 +7,12 @@ use std::cell::RefCell;
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher, Utf32Str};
 
-use super::keymap::Fault;
+use super::keymap::KeyError;
 use crate::config::closest;
 use crate::engine::State;
 
 /// What a filter looks at.
-pub struct Subject<'a> {
+pub struct FilterSubject<'a> {
     /// The agent's name.
     pub name: &'a str,
     /// Its host.
@@ -28,7 +28,7 @@ pub struct Subject<'a> {
 }
 
 /// Whether `filter` shows an agent. An empty filter shows all.
-pub fn shows(filter: &str, subject: &Subject<'_>) -> bool {
+pub fn shows(filter: &str, subject: &FilterSubject<'_>) -> bool {
     filter
         .split_whitespace()
         .all(|term| match term.strip_prefix('!') {
@@ -38,7 +38,7 @@ pub fn shows(filter: &str, subject: &Subject<'_>) -> bool {
         })
 }
 
-fn matches(term: &str, subject: &Subject<'_>) -> bool {
+fn matches(term: &str, subject: &FilterSubject<'_>) -> bool {
     let term = term.to_lowercase();
     if let Some(state) = term.strip_prefix("is:") {
         return match state {
@@ -61,7 +61,7 @@ fn matches(term: &str, subject: &Subject<'_>) -> bool {
 }
 
 /// What asks for something that there never is, word by word.
-pub fn faults(filter: &str) -> Vec<Fault> {
+pub fn faults(filter: &str) -> Vec<KeyError> {
     let words = filter.split_whitespace();
     let terms = words.map(|word| word.strip_prefix('!').unwrap_or(word));
     terms
@@ -69,10 +69,10 @@ pub fn faults(filter: &str) -> Vec<Fault> {
         .collect()
 }
 
-fn fault(term: &str) -> Option<Fault> {
+fn fault(term: &str) -> Option<KeyError> {
     if matches!(term, "host:" | "host:=") {
         let hint = "`host:local` asks for those of this machine";
-        return Some(Fault::new(format!("`{term}` names no host"), hint));
+        return Some(KeyError::new(format!("`{term}` names no host"), hint));
     }
     let asked = term.strip_prefix("is:")?;
     let states = State::ALL.map(|state| state.word().to_lowercase());
@@ -84,7 +84,7 @@ fn fault(term: &str) -> Option<Fault> {
         Some(close) => format!("did you mean `is:{close}`?"),
         None => format!("there are {}", known().collect::<Vec<_>>().join(", ")),
     };
-    Some(Fault::new(format!("`{term}` names no state"), hint))
+    Some(KeyError::new(format!("`{term}` names no state"), hint))
 }
 
 /// How well a few letters match a text; higher is better, none not at all.
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn terms_are_joined_negated_loosened_and_ask_for_states() {
-        let subject = Subject {
+        let subject = FilterSubject {
             name: "code-reviewer",
             host: "box",
             login: "ops@box:2222",

@@ -8,7 +8,7 @@ use crossterm::event::{self, Event};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::iterator::Signals;
 
-use super::outside::{self, Gate, Watched};
+use super::outside::{self, InputPause, InputPauseReader};
 use super::term;
 use crate::error::{PathContext, Result};
 
@@ -40,7 +40,7 @@ pub(super) fn watch_signals(out: &Sender<Input>) -> Result<()> {
 }
 
 /// Reads keys and notices when the terminal goes, each in a thread of its own.
-pub(super) fn read_terminal(out: Sender<Input>) -> Gate {
+pub(super) fn read_terminal(out: Sender<Input>) -> InputPause {
     let sender = out.clone();
     thread::spawn(move || {
         term::wait_until_gone();
@@ -51,7 +51,7 @@ pub(super) fn read_terminal(out: Sender<Input>) -> Gate {
     gate
 }
 
-fn watch_terminal(sender: &Sender<Input>, gate: &Watched) {
+fn watch_terminal(sender: &Sender<Input>, gate: &InputPauseReader) {
     loop {
         let input = match event::read() {
             Ok(event) => Input::Terminal(event),

@@ -13,7 +13,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use rustix::fs::Mode;
 use toml::{Table, Value};
 
-use super::model::{FleetView, Level, Sort};
+use super::model::{FleetView, MessageLevel, Sort};
 use super::update::Msg;
 use crate::clock::Clock;
 use crate::config::Env;
@@ -21,19 +21,19 @@ use crate::durable;
 use crate::error::{Error, Kind, PathContext, Result};
 
 /// How long a change waits for the next one.
-const SETTLE: Duration = Duration::from_secs(1);
+const SAVE_DELAY: Duration = Duration::from_secs(1);
 
 /// The file, and the fleet whose section it is about.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct ViewStateFile {
     file: PathBuf,
     fleet: String,
 }
 
-impl Place {
+impl ViewStateFile {
     /// Where the view of a fleet is kept; a fleet is known by its config.
-    pub fn new(env: &Env, config: &Path) -> Option<Place> {
-        Some(Place {
+    pub fn new(env: &Env, config: &Path) -> Option<ViewStateFile> {
+        Some(ViewStateFile {
             file: env.state_folder()?.join("view.toml"),
             fleet: config.display().to_string(),
         })
@@ -101,16 +101,20 @@ impl Place {
 }
 
 /// Keeps views in a thread of its own: the last one, once it has settled.
-pub struct Keeper {
+pub struct ViewStateWriter {
     views: Sender<FleetView>,
     thread: JoinHandle<()>,
 }
 
-impl Keeper {
+impl ViewStateWriter {
     /// Starts it.
-    pub fn start(place: Place, clock: Arc<dyn Clock>, messages: Sender<Msg>) -> Keeper {
+    pub fn start(
+        place: ViewStateFile,
+        clock: Arc<dyn Clock>,
+        messages: Sender<Msg>,
+    ) -> ViewStateWriter {
         let (views, wanted) = unbounded();
-        Keeper {
+        ViewStateWriter {
             views,
             thread: thread::spawn(move || keep(&place, &*clock, &wanted, &messages)),
         }
@@ -129,11 +133,16 @@ impl Keeper {
     }
 }
 
-fn keep(place: &Place, clock: &dyn Clock, wanted: &Receiver<FleetView>, messages: &Sender<Msg>) {
+fn keep(
+    place: &ViewStateFile,
+    clock: &dyn Clock,
+    wanted: &Receiver<FleetView>,
+    messages: &Sender<Msg>,
+) {
     let mut told = false;
     for first in wanted {
         let mut view = first;
-        while let Ok(newer) = wanted.recv_timeout(SETTLE) {
+        while let Ok(newer) = wanted.recv_timeout(SAVE_DELAY) {
             view = newer;
         }
         if let Err(error) = place.write(&view, clock)
@@ -141,7 +150,7 @@ fn keep(place: &Place, clock: &dyn Clock, wanted: &Receiver<FleetView>, messages
         {
             told = true;
             // The screen may be gone, or have no time: it is only a convenience.
-            let _ = messages.try_send(Msg::Note(Level::Warn, forgotten(&error)));
+            let _ = messages.try_send(Msg::Note(MessageLevel::Warn, forgotten(&error)));
         }
     }
 }
@@ -158,8 +167,8 @@ mod tests {
     use super::*;
     use crate::clock::System;
 
-    fn place(folder: &Path, config: &str) -> Place {
-        Place {
+    fn place(folder: &Path, config: &str) -> ViewStateFile {
+        ViewStateFile {
             file: folder.join("state/memory-shepherd/view.toml"),
             fleet: config.to_string(),
         }
@@ -192,7 +201,7 @@ mod tests {
     #[test]
     fn many_who_write_at_once_lose_no_view() {
         let folder = tempfile::tempdir().unwrap();
-        let places: Vec<Place> = (0..8)
+        let places: Vec<ViewStateFile> = (0..8)
             .map(|number| place(folder.path(), &format!("/{number}.conf")))
             .collect();
         thread::scope(|scope| {
@@ -237,7 +246,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "/a.conf");
         let (messages, told) = unbounded();
-        let keeper = Keeper::start(place.clone(), Arc::new(System), messages.clone());
+        let keeper = ViewStateWriter::start(place.clone(), Arc::new(System), messages.clone());
         for filter in ["a", "ab", "abc"] {
             keeper.keep(view(filter));
         }
@@ -245,15 +254,15 @@ mod tests {
         assert_eq!(place.read().unwrap(), Some(view("abc")));
         // A folder that cannot be made: that is told once.
         std::fs::write(folder.path().join("file"), "").unwrap();
-        let bad = Place {
+        let bad = ViewStateFile {
             file: folder.path().join("file/view.toml"),
             ..place
         };
-        let keeper = Keeper::start(bad, Arc::new(System), messages);
+        let keeper = ViewStateWriter::start(bad, Arc::new(System), messages);
         keeper.keep(view("a"));
         keeper.end();
         assert!(
-            matches!(told.try_recv(), Ok(Msg::Note(Level::Warn, text)) if text.contains("not kept"))
+            matches!(told.try_recv(), Ok(Msg::Note(MessageLevel::Warn, text)) if text.contains("not kept"))
         );
     }
 }

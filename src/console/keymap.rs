@@ -70,7 +70,7 @@ const NAMED: &[(&str, Code)] = &[
 ];
 
 /// Keys that are taken before they come here, and by what.
-const TAKEN: &[(&str, &str)] = &[
+const RESERVED_KEYS: &[(&str, &str)] = &[
     ("^s", "terminals stop their output with it"),
     ("^q", "terminals go on with it"),
     ("^h", "terminals send it for Backspace"),
@@ -88,30 +88,30 @@ const TAKEN: &[(&str, &str)] = &[
 ];
 
 /// The prefix of tmux: good enough as one of several keys.
-const TMUX: Key = Key {
+const TMUX_PREFIX: Key = Key {
     code: Code::Char('b'),
     ctrl: true,
 };
 
 /// The key that confirms a plan.
-pub const CONFIRM: char = 'y';
+pub const CONFIRM_KEY: char = 'y';
 
 /// The most keys of a sequence.
-const LONGEST: usize = 3;
+const MAX_SEQUENCE_KEYS: usize = 3;
 
 /// What is wrong with a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct KeyError {
     /// A sentence without its full stop.
     pub message: String,
     /// What the operator can do.
     pub hint: Option<String>,
 }
 
-impl Fault {
+impl KeyError {
     /// A fault with a hint; an empty one is none.
-    pub fn new(message: impl Into<String>, hint: impl Into<String>) -> Fault {
-        Fault {
+    pub fn new(message: impl Into<String>, hint: impl Into<String>) -> KeyError {
+        KeyError {
             message: message.into(),
             hint: Some(hint.into()).filter(|hint| !hint.is_empty()),
         }
@@ -165,25 +165,25 @@ pub fn written(keys: &[Key]) -> String {
 ///
 /// # Errors
 /// What is no key, and what was probably meant.
-pub fn parse(text: &str) -> Result<Vec<Key>, Fault> {
+pub fn parse(text: &str) -> Result<Vec<Key>, KeyError> {
     let mut keys = Vec::new();
     for word in text.split_whitespace() {
         keys.extend(word_keys(word)?);
     }
     match keys.len() {
-        0 => Err(Fault::new(
+        0 => Err(KeyError::new(
             "a key is empty",
             "the space bar is written Space",
         )),
-        1..=LONGEST => Ok(keys),
-        _ => Err(Fault::new(
-            format!("`{text}` is more than {LONGEST} keys one after the other"),
+        1..=MAX_SEQUENCE_KEYS => Ok(keys),
+        _ => Err(KeyError::new(
+            format!("`{text}` is more than {MAX_SEQUENCE_KEYS} keys one after the other"),
             "",
         )),
     }
 }
 
-fn word_keys(word: &str) -> Result<Vec<Key>, Fault> {
+fn word_keys(word: &str) -> Result<Vec<Key>, KeyError> {
     if let Some((_, code)) = NAMED.iter().find(|(name, _)| *name == word) {
         return Ok(vec![Key::plain(*code)]);
     }
@@ -191,7 +191,7 @@ fn word_keys(word: &str) -> Result<Vec<Key>, Fault> {
     if let Some(number @ 1..=12) = function {
         return Ok(vec![Key::plain(Code::F(number))]);
     }
-    let unknown = |hint: String| Err(Fault::new(format!("`{word}` is no key"), hint));
+    let unknown = |hint: String| Err(KeyError::new(format!("`{word}` is no key"), hint));
     let same = |(name, _): &&(&str, Code)| name.eq_ignore_ascii_case(word);
     if let Some((name, _)) = NAMED.iter().find(same) {
         return unknown(format!("did you mean `{name}`?"));
@@ -251,28 +251,28 @@ fn meant(word: &str) -> String {
 ///
 /// # Errors
 /// The reason.
-pub fn allowed(command: Command, sequences: &[Vec<Key>]) -> Result<(), Fault> {
+pub fn allowed(command: Command, sequences: &[Vec<Key>]) -> Result<(), KeyError> {
     let id = command::spec(command).id;
     match sequences {
         [] if command == Command::Confirm => fixed(id),
         [] if matches!(command, Command::Quit | Command::Help) => {
-            Err(Fault::new(format!("{id} keeps at least one key"), ""))
+            Err(KeyError::new(format!("{id} keeps at least one key"), ""))
         }
-        [one] if one.contains(&TMUX) => prefix_of_tmux(),
+        [one] if one.contains(&TMUX_PREFIX) => prefix_of_tmux(),
         _ => Ok(()),
     }
 }
 
-fn fixed(id: &str) -> Result<(), Fault> {
-    Err(Fault::new(
-        format!("{id} is always `{CONFIRM}`"),
+fn fixed(id: &str) -> Result<(), KeyError> {
+    Err(KeyError::new(
+        format!("{id} is always `{CONFIRM_KEY}`"),
         "what confirms cannot be changed, so that no slip of a key ever does",
     ))
 }
 
-fn prefix_of_tmux() -> Result<(), Fault> {
-    Err(Fault::new(
-        format!("`{TMUX}` is the prefix of tmux"),
+fn prefix_of_tmux() -> Result<(), KeyError> {
+    Err(KeyError::new(
+        format!("`{TMUX_PREFIX}` is the prefix of tmux"),
         "it can be one of several keys of a command, not the only one",
     ))
 }
@@ -281,18 +281,18 @@ fn prefix_of_tmux() -> Result<(), Fault> {
 ///
 /// # Errors
 /// The reason.
-pub fn can_be(command: Command, sequence: &[Key]) -> Result<(), Fault> {
+pub fn can_be(command: Command, sequence: &[Key]) -> Result<(), KeyError> {
     let id = command::spec(command).id;
-    let no = |message: String, hint: &str| Err(Fault::new(message, hint));
-    if command == Command::Confirm && sequence != [Key::plain(Code::Char(CONFIRM))] {
+    let no = |message: String, hint: &str| Err(KeyError::new(message, hint));
+    if command == Command::Confirm && sequence != [Key::plain(Code::Char(CONFIRM_KEY))] {
         return fixed(id);
     }
     for key in sequence {
         let name = key.to_string();
-        if let Some((_, by)) = TAKEN.iter().find(|(taken, _)| *taken == name) {
+        if let Some((_, by)) = RESERVED_KEYS.iter().find(|(taken, _)| *taken == name) {
             return no(format!("`{name}` never comes here: {by}"), "");
         }
-        if *key == TMUX && sequence.len() > 1 {
+        if *key == TMUX_PREFIX && sequence.len() > 1 {
             return prefix_of_tmux();
         }
         if key.code == Code::Esc && (command != Command::Back || sequence.len() > 1) {
@@ -313,10 +313,10 @@ pub fn can_be(command: Command, sequence: &[Key]) -> Result<(), Fault> {
             "",
         );
     }
-    let confirms = sequence.last().and_then(|key| key.typed()) == Some(CONFIRM);
+    let confirms = sequence.last().and_then(|key| key.typed()) == Some(CONFIRM_KEY);
     if confirms && command::opens_a_plan(command) {
         return no(
-            format!("`{CONFIRM}` confirms a plan, so it cannot be what opens one, too"),
+            format!("`{CONFIRM_KEY}` confirms a plan, so it cannot be what opens one, too"),
             "the key that confirms is never the one that was held a moment ago",
         );
     }
@@ -325,7 +325,7 @@ pub fn can_be(command: Command, sequence: &[Key]) -> Result<(), Fault> {
 
 /// What a sequence of keys means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meaning {
+pub enum KeyMeaning {
     /// This command.
     Command(Command),
     /// The beginning of at least one longer sequence.
@@ -351,7 +351,7 @@ struct Binding {
 
 /// Two commands that want the same keys in one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Clash {
+pub struct KeyConflict {
     /// The command whose keys were changed; it has its defaults again.
     pub command: Command,
     /// What it should have had.
@@ -384,7 +384,7 @@ impl Default for Keymap {
 impl Keymap {
     /// The defaults with other keys for some commands, in the order in which they
     /// were written. Those that clash keep their defaults and are told.
-    pub fn patched(mut patches: Vec<(Command, Vec<Vec<Key>>)>) -> (Keymap, Vec<Clash>) {
+    pub fn patched(mut patches: Vec<(Command, Vec<Vec<Key>>)>) -> (Keymap, Vec<KeyConflict>) {
         let mut clashes = Vec::new();
         loop {
             let mut keymap = Keymap::default();
@@ -392,7 +392,7 @@ impl Keymap {
                 keymap.set(*command, keys.clone());
             }
             let patched = |command| patches.iter().any(|(it, _)| *it == command);
-            let found: Vec<Clash> = patches
+            let found: Vec<KeyConflict> = patches
                 .iter()
                 .rev()
                 .filter_map(|(command, _)| keymap.clash(*command, &patched))
@@ -424,14 +424,14 @@ impl Keymap {
     }
 
     /// With whom a command clashes; one that nobody changed before others.
-    fn clash(&self, command: Command, patched: &impl Fn(Command) -> bool) -> Option<Clash> {
+    fn clash(&self, command: Command, patched: &impl Fn(Command) -> bool) -> Option<KeyConflict> {
         let own = self.binding(command)?;
         let mut found = None;
         for other in self.bindings.iter().filter(|it| it.command != command) {
             let Some((keys, has)) = own.clash(other) else {
                 continue;
             };
-            let clash = Clash {
+            let clash = KeyConflict {
                 command,
                 keys: keys.clone(),
                 other: other.command,
@@ -499,17 +499,17 @@ impl Keymap {
 
     /// What `keys` mean in `context`. A command of the context itself hides one
     /// that holds everywhere.
-    pub fn meaning(&self, context: Context, keys: &[Key]) -> Meaning {
+    pub fn meaning(&self, context: Context, keys: &[Key]) -> KeyMeaning {
         let mut prefix = false;
         for (command, sequence) in self.sequences(context) {
             if sequence == keys {
-                return Meaning::Command(command);
+                return KeyMeaning::Command(command);
             }
             prefix |= sequence.starts_with(keys);
         }
         match prefix {
-            true => Meaning::Prefix,
-            false => Meaning::Nothing,
+            true => KeyMeaning::Prefix,
+            false => KeyMeaning::Nothing,
         }
     }
 
@@ -568,7 +568,7 @@ impl Binding {
 mod tests {
     use super::*;
 
-    fn of(context: Context, text: &str) -> Meaning {
+    fn of(context: Context, text: &str) -> KeyMeaning {
         Keymap::default().meaning(context, &parse(text).unwrap())
     }
 
@@ -600,21 +600,24 @@ mod tests {
 
     #[test]
     fn a_context_hides_what_holds_everywhere() {
-        assert_eq!(of(Context::Fleet, "g"), Meaning::Prefix);
-        assert_eq!(of(Context::Fleet, "gg"), Meaning::Command(Command::Top));
+        assert_eq!(of(Context::Fleet, "g"), KeyMeaning::Prefix);
+        assert_eq!(of(Context::Fleet, "gg"), KeyMeaning::Command(Command::Top));
         assert_eq!(
             of(Context::Fleet, "X"),
-            Meaning::Command(Command::PlanReset)
+            KeyMeaning::Command(Command::PlanReset)
         );
-        assert_eq!(of(Context::Fleet, "^c"), Meaning::Command(Command::Quit));
-        assert_eq!(of(Context::Plan, "y"), Meaning::Command(Command::Confirm));
-        assert_eq!(of(Context::Fleet, "y"), Meaning::Prefix);
+        assert_eq!(of(Context::Fleet, "^c"), KeyMeaning::Command(Command::Quit));
+        assert_eq!(
+            of(Context::Plan, "y"),
+            KeyMeaning::Command(Command::Confirm)
+        );
+        assert_eq!(of(Context::Fleet, "y"), KeyMeaning::Prefix);
         assert_eq!(
             of(Context::Fleet, "yn"),
-            Meaning::Command(Command::CopyName)
+            KeyMeaning::Command(Command::CopyName)
         );
-        assert_eq!(of(Context::Plan, "Enter"), Meaning::Nothing);
-        assert_eq!(of(Context::Plan, "Space"), Meaning::Nothing);
+        assert_eq!(of(Context::Plan, "Enter"), KeyMeaning::Nothing);
+        assert_eq!(of(Context::Plan, "Space"), KeyMeaning::Nothing);
     }
 
     #[test]
@@ -699,10 +702,10 @@ mod tests {
         ]);
         assert_eq!(clashes, []);
         let meaning = |text: &str| keymap.meaning(Context::Fleet, &parse(text).unwrap());
-        assert_eq!(meaning("Q"), Meaning::Command(Command::PlanReset));
-        assert_eq!(meaning("X"), Meaning::Nothing);
-        assert_eq!(meaning("7"), Meaning::Nothing);
-        assert_eq!(meaning("Esc"), Meaning::Command(Command::Back));
+        assert_eq!(meaning("Q"), KeyMeaning::Command(Command::PlanReset));
+        assert_eq!(meaning("X"), KeyMeaning::Nothing);
+        assert_eq!(meaning("7"), KeyMeaning::Nothing);
+        assert_eq!(meaning("Esc"), KeyMeaning::Command(Command::Back));
         assert_eq!(keymap.key(Command::PlanReset), "F5");
         assert_eq!(keymap.key(Command::GoLog), ":log");
         assert_eq!(keymap.leaving(), "b");

@@ -9,13 +9,13 @@ use syntect::parsing::{
 use super::text::{Tone, Tones};
 
 /// Longer texts stay plain.
-pub const LONGEST: usize = 256 << 10;
+pub const MAX_TEXT_BYTES: usize = 256 << 10;
 
 /// So do longer lines.
-const LONGEST_LINE: usize = 1 << 10;
+const MAX_LINE_BYTES: usize = 1 << 10;
 
 /// Pieces of one text that get a tone; the rest stays plain.
-const MOST: usize = 20_000;
+const MAX_TONED_SPANS: usize = 20_000;
 
 /// The rules.
 const RULES: &str = include_str!("markdown.sublime-syntax");
@@ -57,16 +57,16 @@ impl Markdown {
         let Some(syntax) = self.syntaxes.find_syntax_by_name("Markdown") else {
             return all;
         };
-        if text.len() > LONGEST {
+        if text.len() > MAX_TEXT_BYTES {
             return all;
         }
         let mut state = ParseState::new(syntax);
         let mut stack = ScopeStack::new();
-        let mut left = MOST;
+        let mut left = MAX_TONED_SPANS;
         for (number, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
             let Some(line) = str::from_utf8(line)
                 .ok()
-                .filter(|it| it.len() <= LONGEST_LINE)
+                .filter(|it| it.len() <= MAX_LINE_BYTES)
             else {
                 continue;
             };
@@ -185,9 +185,9 @@ mod tests {
     fn long_lines_and_texts_stay_plain() {
         let markdown = Markdown::load();
         let tones = |text: &str| markdown.tones(text.as_bytes(), &|| true);
-        let long = format!("# {}\n# short\n", "x".repeat(LONGEST_LINE));
+        let long = format!("# {}\n# short\n", "x".repeat(MAX_LINE_BYTES));
         assert_eq!(tones(&long).keys().collect::<Vec<_>>(), [&2]);
-        assert!(tones(&format!("# a\n{}", "x\n".repeat(LONGEST / 2))).is_empty());
+        assert!(tones(&format!("# a\n{}", "x\n".repeat(MAX_TEXT_BYTES / 2))).is_empty());
         assert!(markdown.tones(b"# a\n", &|| false).is_empty());
         // Bytes that are no UTF-8 are not looked into.
         assert_eq!(markdown.tones(b"# \xff\n# b\n", &|| true).len(), 1);

@@ -16,22 +16,23 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
-pub use agent::{AgentScreen, CONTEXTS, GUTTER_SIDE, History, SIDES, Tab};
+pub use agent::{AgentScreen, CONTEXTS, GUTTER_SIDE, HistoryPane, SIDES, Tab};
 pub use guard::{GUARD_TIME, KeyGuard};
-pub use hand::{Clip, Edit, Handed, Page, SealQuestion, Wanted};
-pub use hosts::{HostsScreen, Next, Trouble, next_try, trouble, word};
-pub use jobs::{Job, Jobs, PACE};
-pub use log::{Level, LogRow, LogScreen, Message, REDO, RUNS, RunSummary};
+pub use hand::{ClipboardText, CopyOutcome, Edit, HandoffRequest, PagerText, SealQuestion};
+pub use hosts::{HostProblem, HostsScreen, NextAttempt, next_try, trouble, word};
+pub use jobs::{BackgroundJob, BackgroundJobs, REFRESH_INTERVAL};
+pub use log::{LogMessage, LogRow, LogScreen, MAX_RUNS, MessageLevel, REDO, RunSummary};
 pub use reset::{
-    Form, PlanView, Request, ResetScreen, ResultLine, ResultView, RunView, Stage, count_bad, form,
+    Confirmation, PlanRequest, PlanView, ResetScreen, ResetStage, ResultLine, ResultView, RunView,
+    count_bad, form,
 };
 
 use super::command::{Command, Context};
-use super::filter::{self, Subject};
+use super::filter::{self, FilterSubject};
 use super::keymap::Key;
 use super::preferences::{self, Preferences};
 use crate::config::Diagnostic;
-use crate::engine::{Address, Observation, Reach, State};
+use crate::engine::{Address, Observation, Reachability, State};
 use crate::invocation::Invocation;
 use crate::secret::Secret;
 use crate::transport::sftp::askpass::Question;
@@ -47,18 +48,18 @@ pub struct Moment {
 }
 
 /// How many messages are remembered; the ledger has everything that matters.
-const MESSAGES: usize = 1000;
+const MAX_MESSAGES: usize = 1000;
 
 /// The size below which nothing sensible can be drawn.
-pub const SMALLEST: (u16, u16) = (60, 15);
+pub const MIN_TERMINAL_SIZE: (u16, u16) = (60, 15);
 
 /// Everything.
 #[derive(Clone, Debug)]
 pub struct Model {
     /// The fleet's name, its tag, and where its config is.
-    pub fleet: Fleet,
+    pub fleet: FleetModel,
     /// Agents in the order of the config.
-    pub rows: Vec<Row>,
+    pub rows: Vec<AgentRow>,
     /// Names of the agents that are shown, in the order in which they are.
     pub order: Vec<String>,
     /// The agent under the cursor.
@@ -93,7 +94,7 @@ pub struct Model {
     /// The screen before, for going back and forth.
     pub previous: Option<Screen>,
     /// Where one is led back to.
-    pub back: Back,
+    pub back: ReturnPoint,
     /// One agent's texts.
     pub agent: AgentScreen,
     /// Plan, run, result.
@@ -103,9 +104,9 @@ pub struct Model {
     /// The hosts.
     pub hosts: HostsScreen,
     /// What is asked for from outside to be handed out or in; a key gives it up.
-    pub wanted: Option<Wanted>,
+    pub wanted: Option<HandoffRequest>,
     /// What is being done in the background.
-    pub jobs: Jobs,
+    pub jobs: BackgroundJobs,
     /// What lies over the screen.
     pub overlay: Option<Overlay>,
     /// What hosts ask, the oldest first.
@@ -115,7 +116,7 @@ pub struct Model {
     /// A line that is being typed.
     pub prompt: Option<Prompt>,
     /// Keys of a sequence that is not complete.
-    pub pending: Pending,
+    pub pending: PendingKeys,
     /// The operator's keys, columns and filters.
     pub preferences: Preferences,
     /// What is wrong with the file that says them.
@@ -126,7 +127,7 @@ pub struct Model {
     /// the column is shown.
     pub trends: HashMap<String, Vec<u64>>,
     /// What was said last; it stays until the next key.
-    pub message: Option<Message>,
+    pub message: Option<LogMessage>,
     /// Whether acts are possible.
     pub read_only: ReadOnly,
     /// Errors of a config that was changed while running; the old one is used.
@@ -155,7 +156,7 @@ pub struct Model {
 
 /// The fleet as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fleet {
+pub struct FleetModel {
     /// `fleet_name`.
     pub name: String,
     /// `fleet_tag`.
@@ -172,7 +173,7 @@ pub struct Fleet {
 
 /// One agent of the fleet.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct AgentRow {
     /// Its name.
     pub name: String,
     /// Where its memory is.
@@ -185,7 +186,7 @@ pub struct Row {
     pub remembered: Option<Observation>,
 }
 
-impl Row {
+impl AgentRow {
     /// Its state; LOADING until it was read.
     pub fn state(&self) -> State {
         self.seen.as_ref().map_or(State::Loading, |seen| seen.state)
@@ -275,16 +276,16 @@ pub enum Screen {
 
 /// Where one is led back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Back {
+pub struct ReturnPoint {
     /// From an agent.
     pub agent: Screen,
     /// From a plan or a result.
     pub reset: Screen,
 }
 
-impl Default for Back {
-    fn default() -> Back {
-        Back {
+impl Default for ReturnPoint {
+    fn default() -> ReturnPoint {
+        ReturnPoint {
             agent: Screen::Fleet,
             reset: Screen::Fleet,
         }
@@ -332,7 +333,7 @@ pub struct Chooser {
     pub cursor: Option<usize>,
     /// The item that was there when the cursor came: what a key acts on, whatever
     /// has moved since.
-    pub on: Option<Item>,
+    pub on: Option<ChooserItem>,
 }
 
 impl Chooser {
@@ -359,7 +360,7 @@ impl Chooser {
 
 /// An item of a chooser.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Item {
+pub enum ChooserItem {
     /// Run a command.
     Command(Command),
     /// Order the fleet.
@@ -385,7 +386,7 @@ pub enum Prompt {
 
 /// Keys of a sequence that is not complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pending {
+pub struct PendingKeys {
     /// The keys so far.
     pub keys: Vec<Key>,
     /// When what can follow is shown.
@@ -420,12 +421,12 @@ pub struct ReadOnly {
 
 impl Model {
     /// The agent of this name.
-    pub fn row(&self, name: &str) -> Option<&Row> {
+    pub fn row(&self, name: &str) -> Option<&AgentRow> {
         self.rows.iter().find(|row| row.name == name)
     }
 
     /// The row under the cursor.
-    pub fn current(&self) -> Option<&Row> {
+    pub fn current(&self) -> Option<&AgentRow> {
         self.cursor.as_deref().and_then(|name| self.row(name))
     }
 
@@ -436,8 +437,8 @@ impl Model {
             (Screen::Agent, _) => Context::Agent,
             (Screen::Log, _) => Context::Log,
             (Screen::Hosts, _) => Context::Hosts,
-            (Screen::Reset, Stage::Run(_)) => Context::Run,
-            (Screen::Reset, Stage::Result(_)) => Context::Result,
+            (Screen::Reset, ResetStage::Run(_)) => Context::Run,
+            (Screen::Reset, ResetStage::Result(_)) => Context::Result,
             (Screen::Reset, _) => Context::Plan,
         }
     }
@@ -480,17 +481,17 @@ impl Model {
 
     /// Whether the terminal has no room for any screen.
     pub fn is_too_small(&self) -> bool {
-        self.size.0 < SMALLEST.0 || self.size.1 < SMALLEST.1
+        self.size.0 < MIN_TERMINAL_SIZE.0 || self.size.1 < MIN_TERMINAL_SIZE.1
     }
 
     /// Whether a run is in progress.
     pub fn is_running(&self) -> bool {
-        matches!(self.reset.stage, Stage::Run(_))
+        matches!(self.reset.stage, ResetStage::Run(_))
     }
 
     /// Whether a run is in progress that nobody has stopped.
     pub fn is_going_on(&self) -> bool {
-        matches!(&self.reset.stage, Stage::Run(view) if !view.cancelled)
+        matches!(&self.reset.stage, ResetStage::Run(view) if !view.cancelled)
     }
 
     /// Whether agents that are protected as read-only may be changed.
@@ -513,15 +514,15 @@ impl Model {
     }
 
     /// Why an agent cannot be reached; none when it can, as far as is known.
-    pub fn cut_off(&self, name: &str) -> Option<Trouble> {
+    pub fn cut_off(&self, name: &str) -> Option<HostProblem> {
         let row = self.row(name);
         if let Some(status) = self.hosts.of(name)
-            && (status.contact.reach != Reach::Unknown || status.contact.asks.is_some())
+            && (status.contact.reach != Reachability::Unknown || status.contact.asks.is_some())
         {
             return trouble(status, self.now.wall, &self.preferences.keymap);
         }
         let seen = row.and_then(|row| row.seen.as_ref())?;
-        let trouble = Trouble {
+        let trouble = HostProblem {
             reason: seen.why.clone(),
             next: None,
         };
@@ -531,19 +532,19 @@ impl Model {
     /// Filters and orders the fleet anew. The cursor stays on its agent, or,
     /// until it is moved, on the worst.
     pub fn arrange(&mut self) {
-        let mut rows: Vec<&Row> = self.rows.iter().filter(|row| self.shows(row)).collect();
-        let size = |row: &Row| {
+        let mut rows: Vec<&AgentRow> = self.rows.iter().filter(|row| self.shows(row)).collect();
+        let size = |row: &AgentRow| {
             row.last_read()
                 .and_then(|seen| seen.content.as_ref())
                 .map_or(0, |c| c.size)
         };
-        let scratch = |row: &Row| row.last_read().and_then(scratch_lines).unwrap_or(0);
-        let changed = |row: &Row| {
+        let scratch = |row: &AgentRow| row.last_read().and_then(scratch_lines).unwrap_or(0);
+        let changed = |row: &AgentRow| {
             row.last_read()
                 .and_then(|seen| seen.content.as_ref())
                 .map_or(0, |c| c.modified)
         };
-        let last = |row: &Row| {
+        let last = |row: &AgentRow| {
             row.best()
                 .and_then(|seen| seen.last.as_ref())
                 .map(|last| last.time)
@@ -585,11 +586,11 @@ impl Model {
         }
     }
 
-    fn shows(&self, row: &Row) -> bool {
+    fn shows(&self, row: &AgentRow) -> bool {
         let seen = row.best();
         filter::shows(
             &self.filter,
-            &Subject {
+            &FilterSubject {
                 name: &row.name,
                 host: seen.map_or("", |seen| &seen.host),
                 login: row.address.login.as_deref().unwrap_or(""),
@@ -667,7 +668,7 @@ impl Model {
     /// above the fleet until it is mended.
     pub fn complain(&mut self, problems: &[Diagnostic]) {
         for problem in problems {
-            self.say(Level::Error, preferences::line(problem, ""));
+            self.say(MessageLevel::Error, preferences::line(problem, ""));
         }
         // That verb reads no config.
         self.preferences_error = preferences::summary(problems, "memory-shepherd keys");
@@ -675,8 +676,8 @@ impl Model {
 
     /// Says something that is not worth keeping.
     pub fn hint(&mut self, text: &str) {
-        self.message = Some(Message {
-            level: Level::Info,
+        self.message = Some(LogMessage {
+            level: MessageLevel::Info,
             text: text.to_string(),
             time: self.now.wall,
             count: 1,
@@ -687,9 +688,9 @@ impl Model {
     }
 
     /// Says something: it is shown, and kept in the log.
-    pub fn say(&mut self, level: Level, text: impl Into<String>) {
+    pub fn say(&mut self, level: MessageLevel, text: impl Into<String>) {
         let last = self.log.messages.front().map_or(0, |last| last.number);
-        let mut message = Message {
+        let mut message = LogMessage {
             level,
             text: text.into(),
             time: self.now.wall,
@@ -706,7 +707,7 @@ impl Model {
             }
             _ => {
                 log.messages.push_front(message.clone());
-                log.messages.truncate(MESSAGES);
+                log.messages.truncate(MAX_MESSAGES);
             }
         };
         match self.screen {

@@ -30,7 +30,7 @@ pub enum Multiplexer {
 
 /// What there is, as `main` found it.
 #[derive(Clone, Debug, Default)]
-pub struct Outside {
+pub struct ExternalTools {
     /// `$VISUAL`, else `$EDITOR`.
     pub editor: Option<String>,
     /// `$PAGER`.
@@ -47,15 +47,15 @@ pub struct Outside {
     pub multiplexer: Option<Multiplexer>,
 }
 
-impl Outside {
+impl ExternalTools {
     /// What the variables of the environment say.
-    pub fn found(temp: PathBuf, variable: impl Fn(&str) -> Option<OsString>) -> Outside {
+    pub fn found(temp: PathBuf, variable: impl Fn(&str) -> Option<OsString>) -> ExternalTools {
         let text = |name| {
             let value = variable(name)?.into_string().ok()?;
             (!value.trim().is_empty()).then_some(value)
         };
         let tmux = text("TMUX").is_some() || text("TERM").is_some_and(|it| it.starts_with("tmux"));
-        Outside {
+        ExternalTools {
             editor: text("VISUAL").or_else(|| text("EDITOR")),
             pager: text("PAGER"),
             temp,
@@ -120,7 +120,7 @@ fn words(set: Option<&str>, variable: &str, usual: &[&str]) -> Result<Vec<Vec<St
 }
 
 /// How long a program may take to put a text on the clipboard.
-const COPY_TIME: Timespec = Timespec {
+const COPY_TIMEOUT: Timespec = Timespec {
     tv_sec: 3,
     tv_nsec: 0,
 };
@@ -160,7 +160,7 @@ fn copy_by(program: &str, arguments: &[&str], text: &str) -> io::Result<()> {
     let handle = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
     let mut ended = [PollFd::new(&handle, PollFlags::IN)];
     let in_time = loop {
-        match poll(&mut ended, Some(&COPY_TIME)) {
+        match poll(&mut ended, Some(&COPY_TIMEOUT)) {
             Ok(count) => break count > 0,
             Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
@@ -173,7 +173,7 @@ fn copy_by(program: &str, arguments: &[&str], text: &str) -> io::Result<()> {
     match (in_time, status.success()) {
         (false, _) => Err(io::Error::other(format!(
             "it did not end within {} seconds",
-            COPY_TIME.tv_sec
+            COPY_TIMEOUT.tv_sec
         ))),
         (true, false) => Err(io::Error::other(how(status))),
         (true, true) => Ok(()),
@@ -199,7 +199,7 @@ fn pid_of(child: &process::Child) -> io::Result<Pid> {
 
 /// What happened to a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum ChildChange {
     /// It was stopped, by ^Z for one.
     Stopped,
     /// It ended.
@@ -208,18 +208,18 @@ pub enum Change {
 
 /// A program that has the terminal. When this is dropped, the program is over and
 /// the terminal is ours again, with the modes it had.
-pub struct Guest {
+pub struct ForegroundChild {
     child: process::Child,
     pid: Pid,
-    changes: Receiver<Change>,
+    changes: Receiver<ChildChange>,
     modes: Termios,
     over: bool,
 }
 
 /// How long a program has to end by itself when the console ends.
-const GRACE: Duration = Duration::from_secs(2);
+const CHILD_EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-impl Guest {
+impl ForegroundChild {
     /// Starts the first of these commands that is there, with a file behind its
     /// words. The terminal has its usual modes by now.
     ///
@@ -230,13 +230,13 @@ impl Guest {
         commands: &[Vec<String>],
         file: &std::path::Path,
         variables: &[(&str, &str)],
-    ) -> Result<Guest> {
+    ) -> Result<ForegroundChild> {
         let mut failed = None;
         for words in commands {
             let Some((program, arguments)) = words.split_first() else {
                 continue;
             };
-            match Guest::start_one(program, arguments, file, variables) {
+            match ForegroundChild::start_one(program, arguments, file, variables) {
                 Ok(guest) => return Ok(guest),
                 Err(error) => failed = failed.or(Some((program, error))),
             }
@@ -257,7 +257,7 @@ impl Guest {
         arguments: &[String],
         file: &std::path::Path,
         variables: &[(&str, &str)],
-    ) -> io::Result<Guest> {
+    ) -> io::Result<ForegroundChild> {
         let modes = tcgetattr(rustix::stdio::stdin())?;
         let mut command = Command::new(program);
         command.args(arguments).arg(file);
@@ -281,19 +281,19 @@ impl Guest {
                     Ok(Some(status)) if status.stopped() => {
                         let taken = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
                         let _ = waitid(WaitId::Pid(pid), taken);
-                        if sender.send(Change::Stopped).is_err() {
+                        if sender.send(ChildChange::Stopped).is_err() {
                             return;
                         }
                     }
                     Err(rustix::io::Errno::INTR) => {}
                     _ => {
-                        let _ = sender.send(Change::Ended);
+                        let _ = sender.send(ChildChange::Ended);
                         return;
                     }
                 }
             }
         });
-        Ok(Guest {
+        Ok(ForegroundChild {
             child,
             pid,
             changes,
@@ -303,7 +303,7 @@ impl Guest {
     }
 
     /// What happens to it.
-    pub fn changes(&self) -> &Receiver<Change> {
+    pub fn changes(&self) -> &Receiver<ChildChange> {
         &self.changes
     }
 
@@ -334,7 +334,7 @@ impl Guest {
     }
 }
 
-impl Drop for Guest {
+impl Drop for ForegroundChild {
     fn drop(&mut self) {
         if self.over {
             return;
@@ -343,8 +343,8 @@ impl Drop for Guest {
         let _ = kill_process_group(self.pid, Signal::HUP);
         let _ = kill_process_group(self.pid, Signal::CONT);
         let mut ended = false;
-        while let Ok(change) = self.changes.recv_timeout(GRACE) {
-            ended = change == Change::Ended;
+        while let Ok(change) = self.changes.recv_timeout(CHILD_EXIT_TIMEOUT) {
+            ended = change == ChildChange::Ended;
             if ended {
                 break;
             }
@@ -371,30 +371,30 @@ fn take_back(modes: &Termios, guest: Option<Pid>) {
 }
 
 /// Keeps the thread that reads keys from reading those of a guest.
-pub struct Gate {
+pub struct InputPause {
     closed: Arc<AtomicBool>,
     waits: Receiver<()>,
     go_on: Sender<()>,
 }
 
 /// The same, as that thread sees it.
-pub struct Watched {
+pub struct InputPauseReader {
     closed: Arc<AtomicBool>,
     waits: Sender<()>,
     go_on: Receiver<()>,
 }
 
 /// A gate, open.
-pub fn gate() -> (Gate, Watched) {
+pub fn gate() -> (InputPause, InputPauseReader) {
     let closed = Arc::new(AtomicBool::new(false));
     let (waits, waiting) = unbounded();
     let (go_on, going) = unbounded();
-    let gate = Gate {
+    let gate = InputPause {
         closed: Arc::clone(&closed),
         waits: waiting,
         go_on,
     };
-    let watched = Watched {
+    let watched = InputPauseReader {
         closed,
         waits,
         go_on: going,
@@ -402,7 +402,7 @@ pub fn gate() -> (Gate, Watched) {
     (gate, watched)
 }
 
-impl Gate {
+impl InputPause {
     /// Nobody reads keys soon, until it is opened. A thread that is in the middle of a
     /// key waits for the rest of it first.
     pub fn close(&self) {
@@ -426,7 +426,7 @@ impl Gate {
     }
 }
 
-impl Watched {
+impl InputPauseReader {
     /// Waits as long as the gate is closed; whether it was.
     pub fn pass(&self) -> bool {
         let closed = self.closed.load(Ordering::SeqCst);
@@ -442,8 +442,8 @@ impl Watched {
 mod tests {
     use super::*;
 
-    fn outside(variables: &[(&str, &str)]) -> Outside {
-        Outside::found("/tmp".into(), |name| {
+    fn outside(variables: &[(&str, &str)]) -> ExternalTools {
+        ExternalTools::found("/tmp".into(), |name| {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| OsString::from(value))
         })

@@ -12,17 +12,17 @@ use toml::de::{DeArray, DeTable, DeValue};
 use super::columns::{self, Column, SHAPES};
 use super::command::{self, Command, TABLE};
 use super::filter;
-use super::keymap::{self, Clash, Fault, Key, Keymap, written};
-use super::source::{Entry, Source, entries};
+use super::keymap::{self, Key, KeyConflict, KeyError, Keymap, written};
+use super::source::{TomlEntry, TomlSource, entries};
 use super::theme::{self, Depth, Themes};
-use crate::config::{Diagnostic, Env, Level};
+use crate::config::{Diagnostic, DiagnosticLevel, Env};
 use crate::{durable, error};
 
 /// The file's name.
-pub const NAME: &str = "console.toml";
+pub const PREFERENCES_FILE_NAME: &str = "console.toml";
 
 /// The longest file that is read.
-const FILE_MAX: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// What an operator prefers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,20 +49,20 @@ impl Default for Preferences {
 }
 
 /// What a file says, and what is wrong with it.
-pub type Loaded = (Preferences, Vec<Diagnostic>);
+pub type LoadedPreferences = (Preferences, Vec<Diagnostic>);
 
 /// Where the file is.
-pub fn place(env: &Env) -> Option<PathBuf> {
-    Some(env.config_folder()?.join(NAME))
+pub fn path(env: &Env) -> Option<PathBuf> {
+    Some(env.config_folder()?.join(PREFERENCES_FILE_NAME))
 }
 
 /// Reads the file; without one the defaults hold. With what is wrong in it.
-pub fn load(path: &Path) -> Loaded {
+pub fn load(path: &Path) -> LoadedPreferences {
     match read(path) {
         Ok(text) => parse(&text.unwrap_or_default(), path),
         Err((line, message)) => {
             let diagnostic = Diagnostic {
-                level: Level::Error,
+                level: DiagnosticLevel::Error,
                 file: path.to_path_buf(),
                 line,
                 text: String::new(),
@@ -76,7 +76,7 @@ pub fn load(path: &Path) -> Loaded {
 
 /// The text of the file, if there is one; else why not, and on which line.
 fn read(path: &Path) -> Result<Option<String>, (Option<usize>, String)> {
-    let bytes = match durable::read_regular(path, FILE_MAX) {
+    let bytes = match durable::read_regular(path, MAX_FILE_BYTES) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => {
@@ -93,9 +93,9 @@ fn read(path: &Path) -> Result<Option<String>, (Option<usize>, String)> {
 
 /// The preferences in a text, and what is wrong in it. A text that is no TOML says
 /// nothing at all.
-pub fn parse(text: &str, path: &Path) -> Loaded {
-    let mut reader = Reader {
-        source: Source::new(text, path),
+pub fn parse(text: &str, path: &Path) -> LoadedPreferences {
+    let mut reader = PreferencesReader {
+        source: TomlSource::new(text, path),
     };
     let mut preferences = Preferences::default();
     if let Some(table) = reader.source.all() {
@@ -134,11 +134,11 @@ pub fn line(problem: &Diagnostic, more: &str) -> String {
 }
 
 /// Reads settings, and collects what is wrong with them.
-struct Reader<'a> {
-    source: Source<'a>,
+struct PreferencesReader<'a> {
+    source: TomlSource<'a>,
 }
 
-impl Reader<'_> {
+impl PreferencesReader<'_> {
     fn all(&mut self, table: &DeTable<'_>, preferences: &mut Preferences) {
         for (name, value) in entries(table) {
             match *name.get_ref() {
@@ -179,7 +179,7 @@ impl Reader<'_> {
             .source
             .path
             .parent()
-            .map(|folder| folder.join(theme::FOLDER));
+            .map(|folder| folder.join(theme::THEMES_DIRECTORY));
         let themes = Themes::new(folder, Depth::default());
         let names = themes.names();
         if !names.iter().any(|known| known == name.get_ref()) {
@@ -190,7 +190,7 @@ impl Reader<'_> {
         if let Err(error) = themes.load(name.get_ref()) {
             for told in themes.told(&error) {
                 let message = format!("the theme {}: {told}", name.get_ref());
-                self.source.wrong(name.span(), Fault::new(message, ""));
+                self.source.wrong(name.span(), KeyError::new(message, ""));
             }
             return None;
         }
@@ -221,7 +221,7 @@ impl Reader<'_> {
             match SHAPES.iter().find(|shape| shape.word == *name.get_ref()) {
                 Some(shape) if columns.contains(&shape.column) => {
                     let message = format!("the column {} stands twice", shape.word);
-                    self.source.wrong(name.span(), Fault::new(message, ""));
+                    self.source.wrong(name.span(), KeyError::new(message, ""));
                 }
                 Some(shape) => columns.push(shape.column),
                 None => {
@@ -234,19 +234,22 @@ impl Reader<'_> {
             if self.source.count() == before && !columns.contains(&needed) {
                 let message = format!("the column {} cannot be left out", needed.shape().word);
                 let hint = "without it nobody can tell what an act would be about";
-                self.source.wrong(value.span(), Fault::new(message, hint));
+                self.source
+                    .wrong(value.span(), KeyError::new(message, hint));
             }
         }
         let why = columns.iter().position(|column| *column == Column::Why);
         if why.is_some_and(|place| place + 1 < columns.len()) {
             let hint = "it takes all the room that is left";
-            self.source
-                .wrong(value.span(), Fault::new("the column why stands last", hint));
+            self.source.wrong(
+                value.span(),
+                KeyError::new("the column why stands last", hint),
+            );
         }
         (self.source.count() == before).then_some(columns)
     }
 
-    fn keymap(&mut self, entries: Vec<Entry<'_>>) -> Keymap {
+    fn keymap(&mut self, entries: Vec<TomlEntry<'_>>) -> Keymap {
         let ids: Vec<&str> = TABLE.iter().map(|spec| spec.id).collect();
         let mut patches = Vec::new();
         let mut spans: Vec<(Command, Range<usize>)> = Vec::new();
@@ -310,7 +313,7 @@ impl Reader<'_> {
     }
 }
 
-fn told(clash: &Clash) -> Fault {
+fn told(clash: &KeyConflict) -> KeyError {
     let (keys, has) = (written(&clash.keys), written(&clash.has));
     let (id, other) = (
         command::spec(clash.command).id,
@@ -323,7 +326,7 @@ fn told(clash: &Clash) -> Fault {
             format!("{id}: `{keys}` is never reached, because `{has}` is {other}")
         }
     };
-    Fault::new(
+    KeyError::new(
         message,
         format!("choose another, or give {other} other keys; {id} keeps its own"),
     )

@@ -7,37 +7,37 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::keymap::Fault;
-use crate::config::{Diagnostic, Level, closest};
+use super::keymap::KeyError;
+use crate::config::{Diagnostic, DiagnosticLevel, closest};
 
 /// The longest line that a diagnostic shows.
-const TEXT_MAX: usize = 120;
+const MAX_SHOWN_CHARS: usize = 120;
 
 /// Collects what is wrong while it reads.
-pub(super) struct Source<'a> {
+pub(super) struct TomlSource<'a> {
     text: &'a str,
     pub(super) path: &'a Path,
     found: Vec<Diagnostic>,
 }
 
 /// A key and its value, where they stand.
-pub(super) type Entry<'a> = (Spanned<&'a str>, &'a Spanned<DeValue<'a>>);
+pub(super) type TomlEntry<'a> = (Spanned<&'a str>, &'a Spanned<DeValue<'a>>);
 
 /// What a table holds, in the order of the file.
-pub(super) fn entries<'a>(table: &'a DeTable<'a>) -> Vec<Entry<'a>> {
+pub(super) fn entries<'a>(table: &'a DeTable<'a>) -> Vec<TomlEntry<'a>> {
     let all = table.iter().map(|(key, value)| {
         let name: &str = key.get_ref();
         (Spanned::new(key.span(), name), value)
     });
-    let mut all: Vec<Entry<'a>> = all.collect();
+    let mut all: Vec<TomlEntry<'a>> = all.collect();
     all.sort_by_key(|(key, _)| key.span().start);
     all
 }
 
-impl<'a> Source<'a> {
+impl<'a> TomlSource<'a> {
     /// A text of a file, nothing of which was read yet.
-    pub(super) fn new(text: &'a str, path: &'a Path) -> Source<'a> {
-        Source {
+    pub(super) fn new(text: &'a str, path: &'a Path) -> TomlSource<'a> {
+        TomlSource {
             text,
             path,
             found: Vec::new(),
@@ -54,7 +54,7 @@ impl<'a> Source<'a> {
         };
         let hint = "if this line is right, a bracket or a quote before it is not closed";
         let hint = if errors.len() > 1 { hint } else { "" };
-        self.wrong(place(first), Fault::new(first.message(), hint));
+        self.wrong(place(first), KeyError::new(first.message(), hint));
         None
     }
 
@@ -71,16 +71,16 @@ impl<'a> Source<'a> {
     }
 
     /// Something is wrong there.
-    pub(super) fn wrong(&mut self, span: Range<usize>, fault: Fault) {
+    pub(super) fn wrong(&mut self, span: Range<usize>, fault: KeyError) {
         let start = span.start.min(self.text.len());
         let before = &self.text.as_bytes()[..start];
         let line = before.iter().filter(|byte| **byte == b'\n').count();
         let text = self.text.lines().nth(line).unwrap_or_default().trim();
         self.found.push(Diagnostic {
-            level: Level::Error,
+            level: DiagnosticLevel::Error,
             file: self.path.to_path_buf(),
             line: Some(line + 1),
-            text: text.chars().take(TEXT_MAX).collect(),
+            text: text.chars().take(MAX_SHOWN_CHARS).collect(),
             message: fault.message.replace('\n', " "),
             hint: fault.hint,
         });
@@ -94,7 +94,7 @@ impl<'a> Source<'a> {
             None => format!("there are {}", known.join(", ")),
         };
         let message = format!("there is no {what} `{}`", name.get_ref());
-        self.wrong(name.span(), Fault::new(message, hint));
+        self.wrong(name.span(), KeyError::new(message, hint));
     }
 
     /// A text.
@@ -107,7 +107,7 @@ impl<'a> Source<'a> {
             DeValue::String(text) => Some(Spanned::new(value.span(), text.as_ref())),
             _ => {
                 let message = format!("{what} is written in quotes");
-                self.wrong(value.span(), Fault::new(message, ""));
+                self.wrong(value.span(), KeyError::new(message, ""));
                 None
             }
         }
@@ -118,11 +118,11 @@ impl<'a> Source<'a> {
         &mut self,
         value: &'v Spanned<DeValue<'v>>,
         else_wrong: &str,
-    ) -> Vec<Entry<'v>> {
+    ) -> Vec<TomlEntry<'v>> {
         match value.get_ref() {
             DeValue::Table(table) => entries(table),
             _ => {
-                self.wrong(value.span(), Fault::new(else_wrong, ""));
+                self.wrong(value.span(), KeyError::new(else_wrong, ""));
                 Vec::new()
             }
         }
@@ -137,7 +137,7 @@ impl<'a> Source<'a> {
         match value.get_ref() {
             DeValue::Array(list) => Some(list.iter().collect()),
             _ => {
-                self.wrong(value.span(), Fault::new(else_wrong, ""));
+                self.wrong(value.span(), KeyError::new(else_wrong, ""));
                 None
             }
         }

@@ -33,7 +33,7 @@ use crate::error::{PathContext, Result};
 /// What a terminal can do. It goes by names alone: a terminal that is asked may
 /// answer late or never, and what it answers comes between the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Abilities {
+pub struct TerminalFeatures {
     /// Rows can be moved within margins.
     pub scrolls: bool,
     /// What is erased takes the background that is set.
@@ -61,9 +61,9 @@ const TRUE_COLOUR: &[&str] = &[
     "xterm-kitty",
 ];
 
-impl Abilities {
+impl TerminalFeatures {
     /// By `TERM` and `COLORTERM`, in a locale of UTF-8.
-    pub fn of(term: &str, colorterm: &str) -> Abilities {
+    pub fn of(term: &str, colorterm: &str) -> TerminalFeatures {
         // The variable is often that of the terminal around a GNU screen, which
         // itself knows fewer colours and erases without any.
         let screen = term.starts_with("screen");
@@ -75,7 +75,7 @@ impl Abilities {
             () if term.contains("256color") => Depth::Indexed,
             () => Depth::Sixteen,
         };
-        Abilities {
+        TerminalFeatures {
             scrolls: !NO_SCROLL.contains(&term),
             erases: !screen,
             depth,
@@ -88,7 +88,7 @@ impl Abilities {
     /// that showed UTF-8 a moment ago; only the console of a machine and real
     /// terminals are not to be relied on.
     #[must_use]
-    pub fn in_locale(self, locale: Option<&str>, term: &str) -> Abilities {
+    pub fn in_locale(self, locale: Option<&str>, term: &str) -> TerminalFeatures {
         let utf8 = |locale: &str| {
             let locale = locale.to_lowercase();
             locale.contains("utf-8") || locale.contains("utf8")
@@ -97,7 +97,7 @@ impl Abilities {
             Some(locale) => !utf8(locale),
             None => term == "linux" || term.starts_with("vt"),
         };
-        Abilities { ascii, ..self }
+        TerminalFeatures { ascii, ..self }
     }
 }
 
@@ -108,13 +108,13 @@ impl Abilities {
 /// bytes take on a slow line before the next key is answered. All input is taken
 /// in before a frame is drawn, so nothing piles up here, either.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
+pub struct FrameRate {
     over_ssh: bool,
     /// When the last frame was drawn, and how many bytes it had.
     last: Option<(Duration, usize)>,
 }
 
-impl Pace {
+impl FrameRate {
     /// The slowest line on which a held key does not lag, in bytes per second.
     pub const LINE: u64 = 4_000;
 
@@ -122,8 +122,8 @@ impl Pace {
     const LONGEST: Duration = Duration::from_millis(120);
 
     /// No frame was drawn yet.
-    pub fn new(over_ssh: bool) -> Pace {
-        Pace {
+    pub fn new(over_ssh: bool) -> FrameRate {
+        FrameRate {
             over_ssh,
             last: None,
         }
@@ -142,9 +142,8 @@ impl Pace {
         let pause = match (self.over_ssh, keyed) {
             (false, true) => Duration::ZERO,
             (false, false) => Duration::from_millis(33),
-            (true, true) => {
-                Duration::from_micros(bytes as u64 * 1_000_000 / Pace::LINE).min(Pace::LONGEST)
-            }
+            (true, true) => Duration::from_micros(bytes as u64 * 1_000_000 / FrameRate::LINE)
+                .min(FrameRate::LONGEST),
             (true, false) => Duration::from_millis(250),
         };
         (last + pause).saturating_sub(now)
@@ -152,7 +151,7 @@ impl Pace {
 }
 
 /// The terminal while the console has it. Dropping it gives it back.
-pub struct Screen {
+pub struct TerminalScreen {
     painter: Painter<File>,
 }
 
@@ -161,13 +160,13 @@ pub struct Screen {
 static ENTERED: AtomicBool = AtomicBool::new(false);
 static TTY: Mutex<Option<File>> = Mutex::new(None);
 
-impl Screen {
+impl TerminalScreen {
     /// Takes the terminal: raw mode, alternate screen, hidden cursor, pasted
     /// text marked as such. A panic of this thread gives it back first.
     ///
     /// # Errors
     /// When standard output is no terminal that can do this.
-    pub fn enter(abilities: Abilities) -> Result<Screen> {
+    pub fn enter(abilities: TerminalFeatures) -> Result<TerminalScreen> {
         let path = std::path::Path::new("the terminal");
         // Not the standard library's stdout: that flushes at every line feed.
         let duplicate = || io::stdout().as_fd().try_clone_to_owned().map(File::from);
@@ -176,7 +175,7 @@ impl Screen {
             Some(duplicate().path("open", path)?);
         restore_on_panic();
         // Whatever fails from here on drops this, which gives the terminal back.
-        let screen = Screen {
+        let screen = TerminalScreen {
             painter: Painter::new(duplicate().path("open", path)?, abilities),
         };
         acquire().path("take over", path)?;
@@ -214,14 +213,14 @@ impl Screen {
         self.resume()
     }
 
-    /// Gives the terminal to another program, until [`Screen::resume`].
+    /// Gives the terminal to another program, until [`TerminalScreen::resume`].
     pub fn lend(&mut self) {
         restore();
     }
 
     /// Asks the terminal to put a text on its clipboard, whatever machine that is
     /// on. It says nothing back. False, and nothing is sent, when the text is longer
-    /// than [`CLIPBOARD`].
+    /// than [`MAX_CLIPBOARD_BYTES`].
     ///
     /// # Errors
     /// When the terminal is gone.
@@ -245,14 +244,14 @@ impl Screen {
 
 /// The longest text for a terminal's clipboard, in bytes: 100 000 characters of
 /// Base64 are what many terminals take, and part of a text is worse than none.
-pub const CLIPBOARD: usize = 74_994;
+pub const MAX_CLIPBOARD_BYTES: usize = 74_994;
 
 /// How much of a sequence GNU screen hands through at once.
-const PIECE: usize = 254;
+const SCREEN_CHUNK_BYTES: usize = 254;
 
 /// What puts a text on the terminal's clipboard (OSC 52); none when it is too long.
 pub fn clipboard(text: &str, between: Option<Multiplexer>) -> Option<Vec<u8>> {
-    if text.len() > CLIPBOARD {
+    if text.len() > MAX_CLIPBOARD_BYTES {
         return None;
     }
     let plain = format!("\x1b]52;c;{}\x07", BASE64.encode(text));
@@ -265,7 +264,7 @@ pub fn clipboard(text: &str, between: Option<Multiplexer>) -> Option<Vec<u8>> {
             format!("{plain}\x1bPtmux;{doubled}\x1b\\").into_bytes()
         }
         Some(Multiplexer::Screen) => {
-            let pieces = plain.as_bytes().chunks(PIECE);
+            let pieces = plain.as_bytes().chunks(SCREEN_CHUNK_BYTES);
             pieces
                 .flat_map(|piece| [b"\x1bP", piece, b"\x1b\\"].concat())
                 .collect()
@@ -273,7 +272,7 @@ pub fn clipboard(text: &str, between: Option<Multiplexer>) -> Option<Vec<u8>> {
     })
 }
 
-impl Drop for Screen {
+impl Drop for TerminalScreen {
     fn drop(&mut self) {
         restore();
     }
@@ -392,7 +391,7 @@ mod tests {
     #[test]
     fn abilities_follow_from_the_names() {
         let of = |term, colorterm| {
-            let able = Abilities::of(term, colorterm);
+            let able = TerminalFeatures::of(term, colorterm);
             (able.depth, able.scrolls, able.erases)
         };
         let table = [
@@ -424,7 +423,7 @@ mod tests {
 
     #[test]
     fn ascii_follows_from_the_locale() {
-        let ascii = |locale, term| Abilities::of(term, "").in_locale(locale, term).ascii;
+        let ascii = |locale, term| TerminalFeatures::of(term, "").in_locale(locale, term).ascii;
         for locale in ["C.UTF-8", "de_DE.utf8", "en_US.UTF-8@euro"] {
             assert!(!ascii(Some(locale), "linux"), "{locale}");
         }
@@ -439,7 +438,7 @@ mod tests {
     fn keys_are_answered_at_once_but_for_what_is_on_its_way_over_ssh() {
         let ms = Duration::from_millis;
         let waits = |over_ssh, keyed, bytes| {
-            let mut pace = Pace::new(over_ssh);
+            let mut pace = FrameRate::new(over_ssh);
             assert_eq!(pace.wait(ms(5), keyed), Duration::ZERO, "the first frame");
             pace.drew(ms(10), bytes);
             (pace.wait(ms(10), keyed), pace.wait(ms(1_000), keyed))
@@ -474,7 +473,7 @@ mod tests {
             .split_terminator("\x1b\\")
             .map(|piece| piece.strip_prefix("\x1bP").unwrap())
             .collect();
-        assert!(pieces.len() > 1 && pieces.iter().all(|piece| piece.len() <= PIECE));
+        assert!(pieces.len() > 1 && pieces.iter().all(|piece| piece.len() <= SCREEN_CHUNK_BYTES));
         assert_eq!(
             pieces.concat().into_bytes(),
             clipboard(&text, None).unwrap()
@@ -483,7 +482,7 @@ mod tests {
 
     #[test]
     fn a_text_that_is_too_long_is_not_sent_in_part() {
-        let most = "x".repeat(CLIPBOARD);
+        let most = "x".repeat(MAX_CLIPBOARD_BYTES);
         let codes = clipboard(&most, None).unwrap();
         assert!(codes.len() <= 100_000 + 9, "{}", codes.len());
         assert_eq!(clipboard(&(most + "x"), None), None);

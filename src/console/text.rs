@@ -9,15 +9,15 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
 
-pub use arrange::{Arrangement, Item};
+pub use arrange::{Arrangement, PaneItem};
 pub use prepare::{Prepared, baseline, diff, passed, scratch};
-pub use rows::Row;
+pub use rows::PaneRow;
 
 use crate::engine::State;
 
 /// What a line is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub enum LineKind {
     /// Text as it is in both versions, or simply text.
     #[default]
     Same,
@@ -31,10 +31,10 @@ pub enum Kind {
     Note,
 }
 
-impl Kind {
+impl LineKind {
     /// Whether it stands in one of two texts alone.
     pub fn is_changed(self) -> bool {
-        matches!(self, Kind::Added | Kind::Removed)
+        matches!(self, LineKind::Added | LineKind::Removed)
     }
 }
 
@@ -74,13 +74,13 @@ pub enum Tone {
 pub type Tones = Vec<(Range<usize>, Tone)>;
 
 /// How many lines behind one are compared to tell it from others that are alike.
-const LIKENESS: usize = 16;
+const MATCH_CONTEXT_LINES: usize = 16;
 
 /// One line of a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Line {
+pub struct TextLine {
     /// What it is.
-    pub kind: Kind,
+    pub kind: LineKind,
     /// Its number in the baseline.
     pub old: Option<usize>,
     /// Its number in the memory.
@@ -101,13 +101,13 @@ pub struct Line {
     pub tones: Tones,
 }
 
-impl Line {
+impl TextLine {
     /// A line of our own.
-    pub fn note(kind: Kind, text: impl Into<String>) -> Line {
-        Line {
+    pub fn note(kind: LineKind, text: impl Into<String>) -> TextLine {
+        TextLine {
             kind,
             raw: text.into().into_bytes(),
-            ..Line::default()
+            ..TextLine::default()
         }
     }
 }
@@ -127,7 +127,7 @@ pub struct Span {
 
 /// How a pane shows its lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct PaneStyle {
     /// Wrap long lines instead of cutting them.
     pub wrap: bool,
     /// Mark ordinary white space, too.
@@ -144,9 +144,9 @@ pub struct Look {
 #[derive(Clone, Debug, Default)]
 pub struct Pane {
     /// All lines.
-    pub lines: Vec<Line>,
+    pub lines: Vec<TextLine>,
     /// What is shown of them.
-    pub items: Vec<Item>,
+    pub items: Vec<PaneItem>,
     /// By which rules.
     pub arrangement: Arrangement,
     /// Items at which hunks begin.
@@ -166,13 +166,13 @@ pub struct Pane {
 impl Pane {
     /// Puts a new text in, staying on the line that was at the top. Lines that were
     /// there before keep their tones.
-    pub fn replace(&mut self, mut lines: Vec<Line>) {
+    pub fn replace(&mut self, mut lines: Vec<TextLine>) {
         let toned = self.lines.iter().filter(|line| !line.tones.is_empty());
         let known: HashMap<&[u8], &Tones> = toned
             .map(|line| (line.raw.as_slice(), &line.tones))
             .collect();
         if !known.is_empty() {
-            for line in lines.iter_mut().filter(|line| line.kind == Kind::Same) {
+            for line in lines.iter_mut().filter(|line| line.kind == LineKind::Same) {
                 if let Some(tones) = known.get(line.raw.as_slice()) {
                     line.tones = (*tones).clone();
                 }
@@ -188,7 +188,8 @@ impl Pane {
             // Of many that are alike, such as empty ones, the one that the same text
             // follows.
             let likely = |index: &usize| {
-                let following = (0..LIKENESS).take_while(|behind| same(*behind, index + behind));
+                let following =
+                    (0..MATCH_CONTEXT_LINES).take_while(|behind| same(*behind, index + behind));
                 (Reverse(following.count()), index.abs_diff(here))
             };
             let end = lines.len().saturating_sub(1);
@@ -213,7 +214,7 @@ impl Pane {
     /// Takes in what the pieces of equal lines are, by their numbers in the memory.
     pub fn tone(&mut self, tones: &HashMap<usize, Tones>) {
         for line in &mut self.lines {
-            let of = line.new.filter(|_| line.kind == Kind::Same);
+            let of = line.new.filter(|_| line.kind == LineKind::Same);
             line.tones = of
                 .and_then(|new| tones.get(&new))
                 .cloned()
@@ -230,7 +231,7 @@ impl Pane {
     fn stay(&mut self, change: impl FnOnce(&mut Pane)) {
         let here = self.line_at_top();
         // What a fold at the beginning hides does not push away what is read.
-        let folded = matches!(self.items.first(), Some(Item::Fold(..)));
+        let folded = matches!(self.items.first(), Some(PaneItem::Fold(..)));
         let inside = self.top != (0, 0) || folded;
         change(self);
         self.lay_out();
@@ -241,7 +242,7 @@ impl Pane {
     }
 
     fn lay_out(&mut self) {
-        let matches = |line: &Line| {
+        let matches = |line: &TextLine| {
             let text = String::from_utf8_lossy(&line.raw).to_lowercase();
             text.contains(&self.query)
         };
@@ -280,7 +281,7 @@ impl Pane {
     fn line_at_top(&self) -> Option<usize> {
         let end = self.lines.len().saturating_sub(1);
         self.items.get(self.top.0).map(|item| match *item {
-            Item::Fold(first, count) => (first + count).min(end),
+            PaneItem::Fold(first, count) => (first + count).min(end),
             item => item.line(),
         })
     }
@@ -292,7 +293,7 @@ impl Pane {
     }
 
     /// Moves by rows, down when positive.
-    pub fn scroll(&mut self, rows: isize, width: usize, height: usize, look: Look) {
+    pub fn scroll(&mut self, rows: isize, width: usize, height: usize, look: PaneStyle) {
         self.grown = 0;
         let by = rows.unsigned_abs();
         match rows > 0 {
@@ -302,7 +303,7 @@ impl Pane {
     }
 
     /// Moves down, no further than until the last row is in sight.
-    fn down(&mut self, by: usize, width: usize, height: usize, look: Look) {
+    fn down(&mut self, by: usize, width: usize, height: usize, look: PaneStyle) {
         let seen = self.top.1 + height;
         let (mut counts, mut rows) = (Vec::new(), 0);
         for item in self.top.0..self.items.len() {
@@ -322,7 +323,7 @@ impl Pane {
         }
     }
 
-    fn up(&mut self, by: usize, width: usize, look: Look) {
+    fn up(&mut self, by: usize, width: usize, look: PaneStyle) {
         let mut left = by;
         while left > self.top.1 && self.top.0 > 0 {
             left -= self.top.1 + 1;
@@ -339,14 +340,14 @@ impl Pane {
     }
 
     /// Shows the end.
-    pub fn to_end(&mut self, width: usize, height: usize, look: Look) {
+    pub fn to_end(&mut self, width: usize, height: usize, look: PaneStyle) {
         let last = self.items.len().saturating_sub(1);
         self.top = (last, self.rows(last, width, look).len() - 1);
         self.up(height.saturating_sub(1), width, look);
     }
 
     /// The item at the top may have fewer rows than it had.
-    pub fn stay_within(&mut self, width: usize, look: Look) {
+    pub fn stay_within(&mut self, width: usize, look: PaneStyle) {
         if self.top.1 > 0 {
             let rows = self.rows(self.top.0, width, look).len();
             self.top.1 = self.top.1.min(rows - 1);
@@ -414,10 +415,10 @@ impl Pane {
     }
 
     /// An item as rows of at most `width` cells, or of two halves; at least one.
-    pub fn rows(&self, item: usize, width: usize, look: Look) -> Vec<Row> {
+    pub fn rows(&self, item: usize, width: usize, look: PaneStyle) -> Vec<PaneRow> {
         match self.items.get(item) {
             Some(item) => rows::rows(&self.lines, *item, width, look),
-            None => vec![Row::default()],
+            None => vec![PaneRow::default()],
         }
     }
 }
@@ -429,12 +430,12 @@ mod tests {
     use super::*;
 
     /// A line by itself, as rows.
-    fn rows(line: &Line, width: usize, look: Look) -> Vec<Vec<Span>> {
-        let rows = rows::rows(std::slice::from_ref(line), Item::Whole(0), width, look);
+    fn rows(line: &TextLine, width: usize, look: PaneStyle) -> Vec<Vec<Span>> {
+        let rows = rows::rows(std::slice::from_ref(line), PaneItem::Whole(0), width, look);
         rows.into_iter().map(|row| row.spans).collect()
     }
 
-    const LOOK: Look = Look {
+    const LOOK: PaneStyle = PaneStyle {
         wrap: true,
         reveal: false,
         prose: false,
@@ -447,7 +448,7 @@ mod tests {
         pane.replace(
             lines
                 .iter()
-                .map(|text| Line::note(Kind::Same, *text))
+                .map(|text| TextLine::note(LineKind::Same, *text))
                 .collect(),
         );
         pane
@@ -460,7 +461,8 @@ mod tests {
 
     #[test]
     fn lines_wrap_at_blanks_and_inside_long_words() {
-        let rows_of = |line: &str, width| text(&rows(&Line::note(Kind::Same, line), width, LOOK));
+        let rows_of =
+            |line: &str, width| text(&rows(&TextLine::note(LineKind::Same, line), width, LOOK));
         assert_eq!(rows_of("one two three", 8), ["one two ", "three"]);
         assert_eq!(rows_of("abcdefgh", 3), ["abc", "def", "gh"]);
         assert_eq!(rows_of("日本語", 4), ["日本", "語"]);
@@ -469,11 +471,11 @@ mod tests {
 
     #[test]
     fn a_cut_line_says_so() {
-        let look = Look {
+        let look = PaneStyle {
             wrap: false,
             ..LOOK
         };
-        let line = Line::note(Kind::Same, "日本語abc");
+        let line = TextLine::note(LineKind::Same, "日本語abc");
         assert_eq!(text(&rows(&line, 6, look)), ["日本…"]);
         assert_eq!(text(&rows(&line, 9, look)), ["日本語abc"]);
     }
@@ -500,20 +502,25 @@ mod tests {
         let mut pane = pane(&["a", "b", "c", "d"]);
         pane.scroll(2, 10, 1, LOOK);
         let lines = ["x", "y", "a", "b", "c", "d"];
-        pane.replace(lines.iter().map(|t| Line::note(Kind::Same, *t)).collect());
+        pane.replace(
+            lines
+                .iter()
+                .map(|t| TextLine::note(LineKind::Same, *t))
+                .collect(),
+        );
         assert_eq!(pane.lines[pane.top.0].raw, b"c");
         assert_eq!(pane.grown, 2);
     }
 
     /// A pane of lines, of which `+` and `-` begin changed ones.
     fn changed(lines: &[&str], context: Option<usize>, sides: bool) -> Pane {
-        let line = |text: &&str| Line {
+        let line = |text: &&str| TextLine {
             kind: match text.as_bytes().first() {
-                Some(b'+') => Kind::Added,
-                Some(b'-') => Kind::Removed,
-                _ => Kind::Same,
+                Some(b'+') => LineKind::Added,
+                Some(b'-') => LineKind::Removed,
+                _ => LineKind::Same,
             },
-            ..Line::note(Kind::Same, *text)
+            ..TextLine::note(LineKind::Same, *text)
         };
         let mut pane = Pane {
             arrangement: Arrangement { context, sides },
@@ -529,17 +536,21 @@ mod tests {
         let mut pane = changed(&lines, Some(0), false);
         assert_eq!(
             pane.items,
-            [Item::Fold(0, 4), Item::Whole(4), Item::Fold(5, 4)]
+            [
+                PaneItem::Fold(0, 4),
+                PaneItem::Whole(4),
+                PaneItem::Fold(5, 4)
+            ]
         );
         pane.search("b");
         assert_eq!(pane.hits, [1]);
-        assert_eq!(pane.items[..2], [Item::Whole(0), Item::Whole(1)]);
+        assert_eq!(pane.items[..2], [PaneItem::Whole(0), PaneItem::Whole(1)]);
         pane.search("");
         assert_eq!(pane.items.len(), 3);
         pane.arrange(Arrangement::default());
         assert_eq!(
             pane.items[pane.top.0],
-            Item::Whole(4),
+            PaneItem::Whole(4),
             "the change is still there"
         );
         pane.scroll(-9, 9, 1, LOOK);
@@ -570,7 +581,7 @@ mod tests {
 
     #[test]
     fn rows_of_two_sides_are_as_many_as_the_longer_one_needs() {
-        let look = Look { half: 5, ..LOOK };
+        let look = PaneStyle { half: 5, ..LOOK };
         let mut pane = changed(&["same", "-one two three", "+1"], None, true);
         assert!(pane.has_sides());
         pane.lines[2].unended = true;
@@ -593,7 +604,7 @@ mod tests {
 
     #[test]
     fn colours_move_no_row_and_are_of_the_right_letters() {
-        let mut line = Line::note(Kind::Same, "say `one two` größer **three**");
+        let mut line = TextLine::note(LineKind::Same, "say `one two` größer **three**");
         let plain = text(&rows(&line, 9, LOOK));
         line.tones = vec![(4..13, Tone::Code), (23..32, Tone::Strong)];
         let toned = rows(&line, 9, LOOK);
@@ -613,7 +624,7 @@ mod tests {
 
     #[test]
     fn colours_are_right_behind_a_blank_that_no_row_has() {
-        let mut line = Line::note(Kind::Same, "abcde `fg` h");
+        let mut line = TextLine::note(LineKind::Same, "abcde `fg` h");
         line.tones = vec![(6..10, Tone::Code), (11..12, Tone::Strong)];
         let spans = rows(&line, 5, LOOK);
         assert_eq!(text(&spans), ["abcde", "`fg` ", "h"]);
@@ -624,7 +635,7 @@ mod tests {
     #[test]
     fn a_line_with_anything_made_visible_stays_plain() {
         for text in ["a\u{202e}b", "a\tb", "a\x1bb", "x\u{200b}"] {
-            let mut line = Line::note(Kind::Same, text);
+            let mut line = TextLine::note(LineKind::Same, text);
             line.tones = vec![(0..text.len(), Tone::Strong)];
             let spans = rows(&line, 40, LOOK).concat();
             assert!(
@@ -636,7 +647,7 @@ mod tests {
 
     #[test]
     fn a_carriage_return_within_a_line_shows_also_where_a_change_ends() {
-        let mut line = Line::note(Kind::Added, "ab\rcd");
+        let mut line = TextLine::note(LineKind::Added, "ab\rcd");
         line.emphasis.push(0..3);
         let spans = rows(&line, 40, LOOK).concat();
         assert!(spans.iter().any(|span| span.mark), "{spans:?}");
@@ -667,11 +678,11 @@ mod tests {
             half in 8_usize..20,
             wrap in proptest::bool::ANY,
         ) {
-            let look = Look { wrap, half, ..LOOK };
-            let line = |kind, text: &str| Line::note(kind, text);
-            let lines = [line(Kind::Removed, &old), line(Kind::Added, &new)];
+            let look = PaneStyle { wrap, half, ..LOOK };
+            let line = |kind, text: &str| TextLine::note(kind, text);
+            let lines = [line(LineKind::Removed, &old), line(LineKind::Added, &new)];
             let alone = [0, 1].map(|at| rows(&lines[at], half, look));
-            let both = rows::rows(&lines, Item::Sides(Some(0), Some(1)), 99, look);
+            let both = rows::rows(&lines, PaneItem::Sides(Some(0), Some(1)), 99, look);
             proptest::prop_assert_eq!(both.len(), alone[0].len().max(alone[1].len()));
             for (at, row) in both.iter().enumerate() {
                 for (side, spans) in [(0, &row.spans), (1, &row.right)] {

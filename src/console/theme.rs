@@ -28,7 +28,7 @@ pub const DEFAULT: &str = "terminal";
 pub const MONO: &str = "mono";
 
 /// Where the operator's own themes are, in the folder of their preferences.
-pub const FOLDER: &str = "themes";
+pub const THEMES_DIRECTORY: &str = "themes";
 
 /// The themes that come with the program.
 pub const BUILT_IN: &[(&str, &str)] = &[
@@ -137,7 +137,7 @@ pub struct Themes {
 }
 
 /// The longest theme that is read.
-const FILE_MAX: u64 = 1 << 16;
+const MAX_FILE_BYTES: u64 = 1 << 16;
 
 impl Themes {
     /// With the user's themes in `folder`, for a terminal of so many colours.
@@ -208,7 +208,7 @@ impl Themes {
             return Ok(None);
         };
         let path = folder.join(format!("{name}.toml"));
-        let bytes = match durable::read_regular(&path, FILE_MAX) {
+        let bytes = match durable::read_regular(&path, MAX_FILE_BYTES) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => {

@@ -24,27 +24,29 @@ use plan::{ask_for_plan, give_up_plan, note_plan, plan_anew, planned};
 use super::command::Command;
 use super::keymap::Key;
 use super::model::{
-    Clip, Edit, Fleet, FleetView, Handed, HostsScreen, Level, Model, Moment, PACE, Page, Pending,
-    Request, ResultView, Row, RunSummary, Screen, Stage, Wanted, age, jobs, modified,
+    AgentRow, ClipboardText, CopyOutcome, Edit, FleetModel, FleetView, HandoffRequest, HostsScreen,
+    MessageLevel, Model, Moment, PagerText, PendingKeys, PlanRequest, REFRESH_INTERVAL, ResetStage,
+    ResultView, RunSummary, Screen, age, jobs, modified,
 };
 use super::preferences::{self, Preferences};
-use super::text::{Line, Prepared, Tones};
+use super::text::{Prepared, TextLine, Tones};
 use crate::archive::Written;
 use crate::baseline::Inspected;
 use crate::config::{self, Diagnostic, Host};
 use crate::engine::{
-    Address, Engine, HostStatus, Observation, Outcome, Past, Plan, Progress, Report, Setting,
+    Address, ConnectionSetting, Engine, HostStatus, Observation, Outcome, Plan, Progress, Report,
+    RunDiff,
 };
 use crate::error::Error;
 use crate::secret::Secret;
 use crate::transport::sftp::askpass;
 
 /// After this a plan is void and made anew.
-pub const VALID: Duration = Duration::from_secs(60);
+pub const PLAN_LIFETIME: Duration = Duration::from_secs(60);
 
 /// How long everybody must have been seen until the cursor stays where it is: by
 /// then the operator has seen what it is on.
-pub const SETTLED: Duration = Duration::from_secs(1);
+pub const CURSOR_SETTLE_TIME: Duration = Duration::from_secs(1);
 
 /// Something that happened.
 #[derive(Debug)]
@@ -67,7 +69,7 @@ pub enum Msg {
     /// texts of this generation.
     Tones(String, u64, HashMap<usize, Tones>),
     /// The records of an agent, the youngest first.
-    History(String, Result<Vec<Past>, String>),
+    History(String, Result<Vec<RunDiff>, String>),
     /// What a record of an agent's changed, by the record's number.
     Passed(String, u64, Result<Prepared, String>),
     /// A plan that was asked for, by the number of the request.
@@ -81,22 +83,22 @@ pub enum Msg {
     /// How some hosts stand now.
     Hosts(Vec<HostStatus>),
     /// What ssh makes of its configuration for a host.
-    Settings(Host, Result<Vec<Setting>, String>),
+    Settings(Host, Result<Vec<ConnectionSetting>, String>),
     /// A host asks something, or no longer does.
     Desk(askpass::Event),
     /// The diff of an agent as a patch, or why there is none.
     Patch(String, Result<Vec<u8>, String>),
     /// What became of a text for the clipboard.
-    Copied(Clip, Handed),
+    Copied(ClipboardText, CopyOutcome),
     /// An entry of an agent that was asked for.
-    Entry(String, Written, Result<Page, Error>),
+    Entry(String, Written, Result<PagerText, Error>),
     /// The baseline of an agent that was asked for.
     Baseline(String, Result<Box<Edit>, Error>),
     /// A baseline was in the editor: what it is now, and how many lines were added
     /// and removed.
     Edited(Box<Edit>, Result<Inspected, Error>, (usize, usize)),
     /// Something to be said.
-    Note(Level, String),
+    Note(MessageLevel, String),
     /// The config file was changed; it is read elsewhere.
     ConfigChanged,
     /// The changed config is right; its engine is put in force elsewhere.
@@ -105,7 +107,7 @@ pub enum Msg {
     ConfigBroken(Vec<Diagnostic>),
     /// The config was changed: the fleet, its agents and where they are, and
     /// whether it is read-only.
-    ConfigLoaded(Fleet, Vec<(String, Address)>, bool),
+    ConfigLoaded(FleetModel, Vec<(String, Address)>, bool),
     /// The operator's preferences were changed.
     Preferences(Box<Preferences>),
     /// They were changed and are wrong in these ways; the old ones stay.
@@ -130,7 +132,7 @@ pub struct Texts {
     /// The last known version of its baseline against the file.
     pub baseline: Prepared,
     /// What is known of it: of each fact what it is about, and the fact.
-    pub facts: Vec<(&'static str, Line)>,
+    pub facts: Vec<(&'static str, TextLine)>,
     /// Names of the baseline and of the memory.
     pub titles: [String; 2],
     /// Names of the last known version of the baseline, and of its file.
@@ -163,19 +165,19 @@ pub enum Effect {
     /// Prepare the diff of an agent as a patch.
     Patch(String),
     /// Put a text on the operator's clipboard.
-    Copy(Clip),
+    Copy(ClipboardText),
     /// The same, by the terminal alone.
-    CopyByTerminal(Clip),
+    CopyByTerminal(ClipboardText),
     /// Fetch an entry of an agent, to be read.
     Entry(String, Written),
     /// Give the terminal to the pager.
-    Page(Page),
+    Page(PagerText),
     /// Look at the baseline of an agent, before it is edited.
     Baseline(String),
     /// Give the terminal to the editor.
     Edit(Box<Edit>),
     /// Make a plan; the second says whether protected agents are unlocked.
-    Plan(u64, Request, bool),
+    Plan(u64, PlanRequest, bool),
     /// Carry a plan out.
     Apply(Box<Plan>),
     /// Finish the agent in hand, do not start the rest.
@@ -242,7 +244,7 @@ fn answer(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::Remembered(observations) => {
             for seen in observations {
                 // One that has moved since says nothing of the memory where it is now.
-                let same = |row: &&mut Row| {
+                let same = |row: &&mut AgentRow| {
                     row.name == seen.agent && seen.address.as_ref() == Some(&row.address)
                 };
                 if let Some(row) = model.rows.iter_mut().find(same) {
@@ -283,7 +285,7 @@ fn answer(model: &mut Model, msg: Msg) -> Vec<Effect> {
                 .filter(|_| first)
                 .and_then(|run| cut_short(model, run))
             {
-                model.say(Level::Warn, text);
+                model.say(MessageLevel::Warn, text);
             }
             model.log.take_runs(runs);
             model.ledger_error = None;
@@ -291,7 +293,7 @@ fn answer(model: &mut Model, msg: Msg) -> Vec<Effect> {
             agent::history(model)
         }
         Msg::Log(Err(why)) => {
-            model.say(Level::Error, why.clone());
+            model.say(MessageLevel::Error, why.clone());
             model.ledger_error = Some(why);
             Vec::new()
         }
@@ -309,7 +311,7 @@ fn answer(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::Patch(agent, patch) => hand::patch_came(model, &agent, patch),
         Msg::Copied(clip, handed) => hand::copied(model, clip, handed),
         Msg::Entry(agent, entry, page) => {
-            hand::entry_came(model, Wanted::Entry(agent, entry), page)
+            hand::entry_came(model, HandoffRequest::Entry(agent, entry), page)
         }
         Msg::Baseline(agent, found) => hand::baseline_came(model, &agent, found),
         Msg::Edited(edit, now, lines) => hand::edited(model, &edit, now, lines),
@@ -322,14 +324,17 @@ fn answer(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::ConfigBroken(problems) => {
             let (errors, warnings): (Vec<_>, Vec<_>) = problems
                 .into_iter()
-                .partition(|it| it.level == config::Level::Error);
-            for (level, problems) in [(Level::Warn, &warnings), (Level::Error, &errors)] {
+                .partition(|it| it.level == config::DiagnosticLevel::Error);
+            for (level, problems) in [
+                (MessageLevel::Warn, &warnings),
+                (MessageLevel::Error, &errors),
+            ] {
                 for problem in problems {
                     model.say(level, preferences::line(problem, ""));
                 }
             }
             model.say(
-                Level::Error,
+                MessageLevel::Error,
                 "the configuration was changed and is wrong; the old one stays in force",
             );
             model.config_error =
@@ -342,16 +347,19 @@ fn answer(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::Preferences(preferences) => {
             model.preferences = *preferences;
             model.preferences_error = None;
-            model.pending = Pending::default();
+            model.pending = PendingKeys::default();
             model.follow_trends();
-            model.say(Level::Info, "the preferences were changed and are in force");
+            model.say(
+                MessageLevel::Info,
+                "the preferences were changed and are in force",
+            );
             Vec::new()
         }
         Msg::PreferencesBroken(problems) => {
             model.complain(&problems);
             let why = model.preferences_error.clone().unwrap_or_default();
             let text = format!("the old preferences stay: {why}");
-            model.say(Level::Error, text);
+            model.say(MessageLevel::Error, text);
             Vec::new()
         }
         Msg::Quit => vec![Effect::Cancel, Effect::Quit],
@@ -379,14 +387,14 @@ pub fn next_wake(model: &Model) -> Duration {
     at((!pending.keys.is_empty() && !pending.shown).then_some(pending.due));
     at(model.read_only.unlocked_until);
     match &model.reset.stage {
-        Stage::Plan(view) if model.screen == Screen::Reset && !model.waiting => {
-            at(Some(view.shown + VALID));
+        ResetStage::Plan(view) if model.screen == Screen::Reset && !model.waiting => {
+            at(Some(view.shown + PLAN_LIFETIME));
         }
-        Stage::Run(_) => at(Some(now + Duration::from_millis(500))),
+        ResetStage::Run(_) => at(Some(now + Duration::from_millis(500))),
         _ => {}
     }
     if model.screen == Screen::Log && model.has_jobs() {
-        at(Some(now + PACE));
+        at(Some(now + REFRESH_INTERVAL));
     }
     wake.max(now)
 }
@@ -410,7 +418,7 @@ fn tick(model: &mut Model) -> Vec<Effect> {
     {
         model.read_only.unlocked_until = None;
         model.read_only.on |= model.read_only.by_config;
-        model.say(Level::Info, "protected agents are read-only again");
+        model.say(MessageLevel::Info, "protected agents are read-only again");
     }
     if model.cursor_due.take_if(|due| *due <= now).is_some() {
         model.cursor_moved = true;
@@ -421,8 +429,8 @@ fn tick(model: &mut Model) -> Vec<Effect> {
         model.dirty = true;
     }
     match &model.reset.stage {
-        Stage::Plan(_) if model.screen == Screen::Reset && !model.waiting => plan_anew(model),
-        Stage::Run(_) => {
+        ResetStage::Plan(_) if model.screen == Screen::Reset && !model.waiting => plan_anew(model),
+        ResetStage::Run(_) => {
             model.dirty |= model.screen == Screen::Reset;
             Vec::new()
         }
@@ -432,7 +440,7 @@ fn tick(model: &mut Model) -> Vec<Effect> {
 
 /// The ages that are on the screen.
 fn ages(model: &Model) -> Vec<String> {
-    let of = |row: &Row| {
+    let of = |row: &AgentRow| {
         let now = model.now.wall;
         let known = row.last_read()?;
         let changed = known
@@ -470,7 +478,7 @@ fn ages(model: &Model) -> Vec<String> {
 }
 
 fn progressed(model: &mut Model, progress: Progress) {
-    let Stage::Run(view) = &mut model.reset.stage else {
+    let ResetStage::Run(view) = &mut model.reset.stage else {
         return;
     };
     match progress {
@@ -488,7 +496,7 @@ fn progressed(model: &mut Model, progress: Progress) {
 
 fn ended(model: &mut Model, report: &Report) -> Vec<Effect> {
     let verb = match &model.reset.stage {
-        Stage::Run(view) => view.verb,
+        ResetStage::Run(view) => view.verb,
         _ => report.act.word(),
     };
     let result = ResultView::of_report(report, verb, model.now.wall);
@@ -501,9 +509,9 @@ fn ended(model: &mut Model, report: &Report) -> Vec<Effect> {
     );
     model.say(
         if failed.is_empty() {
-            Level::Info
+            MessageLevel::Info
         } else {
-            Level::Error
+            MessageLevel::Error
         },
         done,
     );
@@ -514,7 +522,7 @@ fn ended(model: &mut Model, report: &Report) -> Vec<Effect> {
     if let Some((run, _)) = model.log.commands.front_mut().filter(|it| it.0.is_empty()) {
         run.clone_from(&result.run);
     }
-    model.reset.stage = Stage::Result(Box::new(result));
+    model.reset.stage = ResetStage::Result(Box::new(result));
     model.reset.behind = None;
     model.reset.cursor = 0;
     vec![Effect::Read(names), Effect::LoadLog]
@@ -554,11 +562,11 @@ fn observed(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
                 effects.push(Effect::Texts(seen.agent.clone()));
             }
             match &model.reset.stage {
-                Stage::Plan(view) => {
+                ResetStage::Plan(view) => {
                     replan |= view.plan.steps.iter().any(|step| step.agent == seen.agent);
                 }
                 // What is being made may be of before that.
-                Stage::Planning(request) => {
+                ResetStage::Planning(request) => {
                     let names = request.names();
                     model.reset.stale |= names.is_empty() || names.contains(&seen.agent);
                 }
@@ -587,9 +595,9 @@ fn observed(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
     }
     let settled = model.rows.iter().all(|row| row.seen.is_some());
     if settled && !model.cursor_moved && model.cursor_due.is_none() {
-        model.cursor_due = Some(model.now.since + SETTLED);
+        model.cursor_due = Some(model.now.since + CURSOR_SETTLE_TIME);
     }
-    if let Stage::Plan(view) = &model.reset.stage
+    if let ResetStage::Plan(view) = &model.reset.stage
         && replan
     {
         model.reset.stale = model.waiting;
@@ -602,13 +610,13 @@ fn observed(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
 }
 
 /// Whether something is of where the agent was before the config moved it.
-fn is_elsewhere(row: &Row, address: Option<&Address>) -> bool {
+fn is_elsewhere(row: &AgentRow, address: Option<&Address>) -> bool {
     address.is_some_and(|address| *address != row.address)
 }
 
 fn config_loaded(
     model: &mut Model,
-    fleet: Fleet,
+    fleet: FleetModel,
     agents: Vec<(String, Address)>,
     read_only: bool,
 ) -> Vec<Effect> {
@@ -624,7 +632,7 @@ fn config_loaded(
             model.agent.arrange(model.size.0);
             effects.push(Effect::Texts(name.clone()));
         }
-        Row {
+        AgentRow {
             name,
             address,
             seen: None,
@@ -642,17 +650,20 @@ fn config_loaded(
     model.read_only.by_config = read_only;
     model.read_only.on |= read_only && !model.unlocked();
     model.config_error = None;
-    if let Stage::Plan(_) | Stage::Planning(_) = model.reset.stage {
+    if let ResetStage::Plan(_) | ResetStage::Planning(_) = model.reset.stage {
         give_up_plan(model);
     }
     model.arrange();
-    model.say(Level::Info, "the configuration was changed and is in force");
+    model.say(
+        MessageLevel::Info,
+        "the configuration was changed and is in force",
+    );
     if gone.is_some() {
         model.back = Default::default();
     }
     if let Some(name) = gone.filter(|_| model.screen == Screen::Agent) {
         let text = format!("{name} is no longer in the configuration, which was changed");
-        model.say(Level::Warn, text);
+        model.say(MessageLevel::Warn, text);
         go(model, Screen::Fleet);
     }
     effects

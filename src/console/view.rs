@@ -17,7 +17,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::command::{self, Category, Command, Context};
 use super::keymap::written;
-use super::model::{Level, Model, Prompt, SMALLEST, Screen, Tab};
+use super::model::{MIN_TERMINAL_SIZE, MessageLevel, Model, Prompt, Screen, Tab};
 use super::theme::{Role, Theme, of_state};
 use crate::engine::State;
 use crate::untrusted::{self, View};
@@ -62,8 +62,8 @@ fn too_small(model: &Model, canvas: &mut Canvas<'_>) {
     let (width, height) = model.size;
     let text = format!(
         "{}x{} needed (now {width}x{height}) - {} quits",
-        SMALLEST.0,
-        SMALLEST.1,
+        MIN_TERMINAL_SIZE.0,
+        MIN_TERMINAL_SIZE.1,
         model.preferences.keymap.leaving()
     );
     let y = height / 2;
@@ -207,11 +207,11 @@ fn asked(model: &Model, canvas: &mut Canvas<'_>, end: u16) -> u16 {
 
 /// Whether a hint belongs to what is asked right now.
 fn fits_stage(command: Command, model: &Model) -> bool {
-    use super::model::{Form, Stage};
+    use super::model::{Confirmation, ResetStage};
     if command == Command::HostAway {
         return matches!(model.context(), Context::Fleet | Context::Hosts);
     }
-    if let Stage::Result(result) = &model.reset.stage
+    if let ResetStage::Result(result) = &model.reset.stage
         && model.context() == Context::Result
     {
         return match command {
@@ -241,16 +241,16 @@ fn fits_stage(command: Command, model: &Model) -> bool {
     if model.context() != Context::Plan {
         return true;
     }
-    let Stage::Plan(view) = &model.reset.stage else {
+    let ResetStage::Plan(view) = &model.reset.stage else {
         return command == Command::Back;
     };
     match command {
         Command::KeepHidden | Command::DropHidden => true,
         _ if !view.hidden.is_empty() => command == Command::Back,
-        Command::Confirm => view.form == Form::Key,
+        Command::Confirm => view.form == Confirmation::Key,
         Command::Append | Command::Overwrite => view.has_newer_notes(),
         // Everything that is typed goes into the confirmation.
-        Command::Palette | Command::GoLog => !matches!(view.form, Form::Typed(_)),
+        Command::Palette | Command::GoLog => !matches!(view.form, Confirmation::Typed(_)),
         _ => true,
     }
 }
@@ -261,9 +261,9 @@ fn message(model: &Model, canvas: &mut Canvas<'_>, (x, y): (u16, u16), room: u16
         return x;
     };
     let role = match message.level {
-        Level::Info => Role::Text,
-        Level::Warn => Role::Warn,
-        Level::Error => Role::Bad,
+        MessageLevel::Info => Role::Text,
+        MessageLevel::Warn => Role::Warn,
+        MessageLevel::Error => Role::Bad,
     };
     let times = match message.count {
         1 => String::new(),

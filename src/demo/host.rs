@@ -1,6 +1,6 @@
 //! A host in this process: folders of this machine behind an SFTP server, for
 //! the demo and for tests. It needs neither ssh nor keys and listens nowhere;
-//! only its own [`Dial`] leads to it.
+//! only its own [`Connector`] leads to it.
 
 mod files;
 
@@ -16,7 +16,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::config;
 use crate::error::{Error, Kind, Result};
 use crate::transport::sftp::session::Link;
-use crate::transport::sftp::ssh::{Dial, Dialed};
+use crate::transport::sftp::ssh::{Connector, SftpStream};
 use crate::transport::{Cause, TransportError};
 pub use files::{Abilities, Files};
 
@@ -74,8 +74,8 @@ impl Host {
     }
 }
 
-impl Dial for Host {
-    fn dial(&self, host: &config::Host) -> std::result::Result<Dialed, TransportError> {
+impl Connector for Host {
+    fn dial(&self, host: &config::Host) -> std::result::Result<SftpStream, TransportError> {
         let failed = |why: &str| {
             let message = format!("{} cannot be reached: {why}", host.name);
             TransportError::new(Cause::Unreachable, Error::new(Kind::Host, message))
@@ -96,7 +96,7 @@ impl Dial for Host {
         if !serving.takes(theirs) {
             return Err(failed("it does not serve any more"));
         }
-        Ok(Dialed {
+        Ok(SftpStream {
             link: Link {
                 input: input.into(),
                 output: output.into(),

@@ -12,7 +12,7 @@ use chrono::{DateTime, FixedOffset};
 
 use super::Engine;
 use crate::baseline::seal::Seal;
-use crate::baseline::{self, Shelf};
+use crate::baseline::{self, BaselineCache};
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::durable;
@@ -162,7 +162,7 @@ impl Engine {
     pub fn baseline_change(&self, agent: &Agent) -> BaselineChange {
         let general = &self.config().general;
         let path = general.baseline_dir.join(&agent.baseline);
-        let refusal = Shelf::new(self.config()).load(agent).err();
+        let refusal = BaselineCache::new(self.config()).load(agent).err();
         let file = baseline::inspect(self.config(), agent).map(|found| found.bytes);
         let current = file.as_ref().ok().map(|bytes| Digest::of(bytes));
         let seal = Seal::read(&general.baseline_dir).ok().flatten();

@@ -3,7 +3,7 @@
 use super::{Engine, hosts};
 use crate::config::{Agent, Host};
 use crate::error::Result;
-use crate::transport::{Contact, Setting};
+use crate::transport::{ConnectionSetting, ConnectionStatus};
 
 /// A host of the fleet, with what is known of the way to it.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,7 +13,7 @@ pub struct HostStatus {
     /// The agents on it, in the order of the config.
     pub agents: Vec<String>,
     /// How it stands.
-    pub contact: Contact,
+    pub contact: ConnectionStatus,
 }
 
 impl HostStatus {
@@ -52,7 +52,7 @@ impl Engine {
     }
 
     /// How a host stands, as far as that is known.
-    pub fn contact(&self, host: &Host) -> Contact {
+    pub fn contact(&self, host: &Host) -> ConnectionStatus {
         let contact = self.setup.transports.to(Some(host)).contact();
         contact.unwrap_or_default()
     }
@@ -61,7 +61,7 @@ impl Engine {
     ///
     /// # Errors
     /// Why that is not known.
-    pub fn settings(&self, host: &Host) -> Result<Vec<Setting>> {
+    pub fn settings(&self, host: &Host) -> Result<Vec<ConnectionSetting>> {
         Ok(self.setup.transports.to(Some(host)).settings()?)
     }
 
@@ -70,9 +70,9 @@ impl Engine {
         let known = self.hosts().into_iter().map(|status| status.host);
         let greet = |host: &Host| {
             // What comes of it is told as the host's contact.
-            drop(self.setup.transports.to(Some(host)).approach());
+            drop(self.setup.transports.to(Some(host)).ensure_connected());
         };
-        hosts::side_by_side(|| (), known.collect(), greet, |_| ());
+        hosts::run_local_and_remote(|| (), known.collect(), greet, |_| ());
         self.hosts()
     }
 

@@ -19,39 +19,39 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
-use self::lanes::Lanes;
-use self::sweep::{Missed, Sweep};
+use self::lanes::HostLanes;
+use self::sweep::{Sweep, UnwatchedChanges};
 use super::{Engine, HostStatus, Observation, lock};
 use crate::baseline::seal;
-use crate::config::Place;
+use crate::config::MemoryLocation;
 use crate::durable;
 use crate::error::Kind;
 
 /// How many agents are read at the same time.
-const WORKERS: usize = 8;
+const READ_WORKERS: usize = 8;
 
 /// An agent that writes all the time is read this often at most.
-const MIN_INTERVAL: Duration = Duration::from_millis(200);
+const MIN_READ_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A file that takes long to read may cost at most this part of the time.
-const MAX_SHARE: u32 = 20;
+const MAX_READ_SHARE: u32 = 20;
 
 /// How often it is asked what changed, whatever the watcher says.
-const SWEEP: Duration = Duration::from_secs(30);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The same where folders cannot be watched.
-const BLIND_SWEEP: Duration = Duration::from_secs(2);
+const UNWATCHED_SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The same while a folder is missing, or was a moment ago.
-const MISSING_SWEEP: Duration = Duration::from_secs(5);
+const MISSING_SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long a config is left alone after a change: whoever saves it may not be
 /// done yet.
-const CONFIG_PAUSE: Duration = Duration::from_millis(300);
+const CONFIG_DEBOUNCE: Duration = Duration::from_millis(300);
 
 /// How many messages are taken in before anything else is done. Agents that
 /// write faster than that cost nobody else anything.
-const TURN: usize = 1024;
+const MAX_MESSAGES_PER_TURN: usize = 1024;
 
 /// What a fleet reports.
 #[derive(Clone, Debug)]
@@ -66,31 +66,31 @@ pub enum FleetEvent {
     Note(String),
 }
 
-enum Message {
+enum FleetMessage {
     Read(Vec<String>),
     Touched(PathBuf),
     /// A worker is free again. There is no observation when looking at the
     /// agent failed for a fault in this program.
     Done(String, Option<Box<Observation>>, Duration),
     /// Nothing when the sweep came to nothing.
-    Swept(Option<Missed>),
+    Swept(Option<UnwatchedChanges>),
     Stop,
 }
 
 /// A fleet that is being watched. Dropping it stops the watch.
 pub struct Fleet {
-    messages: Sender<Message>,
-    jobs: Arc<Jobs>,
+    messages: Sender<FleetMessage>,
+    jobs: Arc<JobCounter>,
 }
 
 /// Counts what is queued or running, so that tests can wait until nothing is.
 #[derive(Default)]
-struct Jobs {
+struct JobCounter {
     count: Mutex<usize>,
     idle: Condvar,
 }
 
-impl Jobs {
+impl JobCounter {
     fn change(&self, by: isize) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         *count = count.saturating_add_signed(by);
@@ -105,7 +105,7 @@ impl Fleet {
     /// that is full, the watch waits.
     pub fn start(engine: Arc<Engine>, events: Sender<FleetEvent>) -> Fleet {
         let (messages, inbox) = unbounded();
-        let jobs = Arc::new(Jobs::default());
+        let jobs = Arc::new(JobCounter::default());
         let fleet = Fleet {
             messages: messages.clone(),
             jobs: Arc::clone(&jobs),
@@ -132,7 +132,7 @@ impl Fleet {
     /// are left alone for a while because they did not answer.
     pub fn read(&self, agents: Vec<String>) {
         self.jobs.change(1);
-        if self.messages.send(Message::Read(agents)).is_err() {
+        if self.messages.send(FleetMessage::Read(agents)).is_err() {
             self.jobs.change(-1);
         }
     }
@@ -157,23 +157,23 @@ impl Fleet {
 impl Drop for Fleet {
     fn drop(&mut self) {
         // The watch may have ended by itself.
-        let _ = self.messages.send(Message::Stop);
+        let _ = self.messages.send(FleetMessage::Stop);
     }
 }
 
 struct Watch {
     engine: Arc<Engine>,
     events: Sender<FleetEvent>,
-    jobs: Arc<Jobs>,
+    jobs: Arc<JobCounter>,
     work: Sender<String>,
     workers: usize,
-    lanes: Lanes,
+    lanes: HostLanes,
     watcher: Option<RecommendedWatcher>,
     watched: HashSet<PathBuf>,
     /// Directories of memories, in which agents plant what they like.
     memory_directories: HashSet<PathBuf>,
     /// Folders that should be watched, and what a touched name in them means.
-    meaning: HashMap<PathBuf, Vec<Meaning>>,
+    meaning: HashMap<PathBuf, Vec<ChangeScope>>,
     /// When an agent should be read next.
     due: HashMap<String, Instant>,
     running: HashSet<String>,
@@ -183,7 +183,7 @@ struct Watch {
     /// When the next one begins; none while one is under way.
     next_sweep: Option<Instant>,
     /// Where a sweep says what it found.
-    messages: Sender<Message>,
+    messages: Sender<FleetMessage>,
     /// When a changed config should be read.
     config_due: Option<Instant>,
     blind: bool,
@@ -199,7 +199,7 @@ struct Backlog {
     overrun: AtomicBool,
 }
 
-struct Meaning {
+struct ChangeScope {
     /// The name in the folder; any name when there is none.
     name: Option<OsString>,
     what: Touched,
@@ -215,14 +215,14 @@ enum Touched {
 impl Watch {
     fn new(
         engine: Arc<Engine>,
-        messages: Sender<Message>,
+        messages: Sender<FleetMessage>,
         events: Sender<FleetEvent>,
-        jobs: Arc<Jobs>,
+        jobs: Arc<JobCounter>,
     ) -> Watch {
-        let lanes = Lanes::start(&engine, &events, &jobs);
+        let lanes = HostLanes::start(&engine, &events, &jobs);
         let here = engine.config().agents.iter();
         let here = here.filter(|agent| agent.place.host().is_none());
-        let workers = WORKERS.min(here.count());
+        let workers = READ_WORKERS.min(here.count());
         let (work, queue) = bounded::<String>(workers);
         let sweep = Arc::new(Sweep::new(&engine));
         for _ in 0..workers {
@@ -241,13 +241,13 @@ impl Watch {
             };
             if matters {
                 for path in event.paths {
-                    if queue.queued.fetch_add(1, Ordering::Relaxed) >= 4 * TURN {
+                    if queue.queued.fetch_add(1, Ordering::Relaxed) >= 4 * MAX_MESSAGES_PER_TURN {
                         queue.queued.fetch_sub(1, Ordering::Relaxed);
                         queue.overrun.store(true, Ordering::Relaxed);
                         continue;
                     }
                     // The watch may be stopping.
-                    let _ = touched.send(Message::Touched(path));
+                    let _ = touched.send(FleetMessage::Touched(path));
                 }
             }
         });
@@ -271,7 +271,7 @@ impl Watch {
             running: HashSet::new(),
             not_before: HashMap::new(),
             sweep,
-            next_sweep: Some(now + SWEEP),
+            next_sweep: Some(now + SWEEP_INTERVAL),
             messages,
             config_due: None,
             blind: false,
@@ -279,7 +279,7 @@ impl Watch {
         };
         match watcher {
             Ok(watcher) => watch.watcher = Some(watcher),
-            Err(error) => watch.go_blind(&error),
+            Err(error) => watch.stop_watching(&error),
         }
         let (trusted, others) = watch.by_trust();
         let there = trusted.into_iter().filter(|path| watch.is_directory(path));
@@ -291,7 +291,7 @@ impl Watch {
         watch
     }
 
-    fn run(mut self, inbox: &Receiver<Message>) {
+    fn run(mut self, inbox: &Receiver<FleetMessage>) {
         loop {
             self.hand_out();
             let times = [self.next_sweep, self.next_due(), self.config_due];
@@ -302,8 +302,14 @@ impl Watch {
             };
             let mut observed = Vec::new();
             let mut ended = 0;
-            for message in first.into_iter().chain(inbox.try_iter().take(TURN)) {
-                ended += isize::from(matches!(message, Message::Done(..) | Message::Swept(_)));
+            for message in first
+                .into_iter()
+                .chain(inbox.try_iter().take(MAX_MESSAGES_PER_TURN))
+            {
+                ended += isize::from(matches!(
+                    message,
+                    FleetMessage::Done(..) | FleetMessage::Swept(_)
+                ));
                 if !self.take(message, &mut observed) {
                     return;
                 }
@@ -338,20 +344,20 @@ impl Watch {
         let look = move || {
             let missed = catch_unwind(AssertUnwindSafe(|| sweep.look(others)));
             // The watch may have ended.
-            let _ = messages.send(Message::Swept(missed.ok()));
+            let _ = messages.send(FleetMessage::Swept(missed.ok()));
         };
         if thread::Builder::new().spawn(look).is_err() {
             // No thread to be had: there may be one the next time.
-            let _ = self.messages.send(Message::Swept(None));
+            let _ = self.messages.send(FleetMessage::Swept(None));
         }
     }
 
     /// Acts on a message; false when it is time to stop.
-    fn take(&mut self, message: Message, observed: &mut Vec<Observation>) -> bool {
+    fn take(&mut self, message: FleetMessage, observed: &mut Vec<Observation>) -> bool {
         let now = self.engine.clock().instant();
         match message {
-            Message::Stop => return false,
-            Message::Read(names) => {
+            FleetMessage::Stop => return false,
+            FleetMessage::Read(names) => {
                 for name in &names {
                     self.not_before.remove(name);
                     self.want(name.clone(), now);
@@ -359,9 +365,9 @@ impl Watch {
                 self.lanes.ask(names, true);
                 self.jobs.change(-1);
             }
-            Message::Done(name, observation, took) => {
+            FleetMessage::Done(name, observation, took) => {
                 self.running.remove(&name);
-                let rested = now + MIN_INTERVAL.max(took * MAX_SHARE);
+                let rested = now + MIN_READ_INTERVAL.max(took * MAX_READ_SHARE);
                 // It may have been touched again while it was read.
                 if let Some(due) = self.due.get_mut(&name) {
                     *due = (*due).max(rested);
@@ -381,18 +387,18 @@ impl Watch {
                 }
                 observed.push(*observation);
             }
-            Message::Swept(missed) => {
+            FleetMessage::Swept(missed) => {
                 if let Some(missed) = missed {
                     self.act_on(missed, now);
                 }
                 let every = match self.watched.len() == self.meaning.len() {
-                    _ if self.blind => BLIND_SWEEP,
-                    true => SWEEP,
-                    false => MISSING_SWEEP,
+                    _ if self.blind => UNWATCHED_SWEEP_INTERVAL,
+                    true => SWEEP_INTERVAL,
+                    false => MISSING_SWEEP_INTERVAL,
                 };
                 self.next_sweep = Some(now + every);
             }
-            Message::Touched(path) => {
+            FleetMessage::Touched(path) => {
                 self.backlog.queued.fetch_sub(1, Ordering::Relaxed);
                 self.touched(&path, now);
             }
@@ -400,13 +406,13 @@ impl Watch {
         true
     }
 
-    fn act_on(&mut self, missed: Missed, now: Instant) {
+    fn act_on(&mut self, missed: UnwatchedChanges, now: Instant) {
         self.watch_what_is_there(&missed.directories);
         for name in missed.agents {
             self.want(name, now);
         }
         if missed.config {
-            self.config_due = Some(now + CONFIG_PAUSE);
+            self.config_due = Some(now + CONFIG_DEBOUNCE);
         }
     }
 
@@ -418,7 +424,9 @@ impl Watch {
             // The folder itself: when it went, so did the watch on it.
             self.watched.remove(path);
             self.watch_again(path);
-            self.next_sweep = self.next_sweep.map(|next| next.min(now + MISSING_SWEEP));
+            self.next_sweep = self
+                .next_sweep
+                .map(|next| next.min(now + MISSING_SWEEP_INTERVAL));
         }
         // An event about the folder itself may mean anything in it.
         let whole = self.meaning.get(path).into_iter().flatten();
@@ -432,7 +440,7 @@ impl Watch {
                 }
                 Touched::Agent(name) => self.want(name, now),
                 Touched::Everybody => self.want_everybody(now),
-                Touched::Config => self.config_due = Some(now + CONFIG_PAUSE),
+                Touched::Config => self.config_due = Some(now + CONFIG_DEBOUNCE),
             }
         }
     }
@@ -512,7 +520,7 @@ impl Watch {
             Ok(()) => self.watched.insert(path.to_path_buf()),
             Err(error) => {
                 if matches!(error.kind, notify::ErrorKind::MaxFilesWatch) {
-                    self.go_blind(&error);
+                    self.stop_watching(&error);
                 }
                 false
             }
@@ -537,9 +545,9 @@ impl Watch {
         (trusted, others)
     }
 
-    fn go_blind(&mut self, error: &notify::Error) {
+    fn stop_watching(&mut self, error: &notify::Error) {
         if !std::mem::replace(&mut self.blind, true) {
-            let seconds = BLIND_SWEEP.as_secs();
+            let seconds = UNWATCHED_SWEEP_INTERVAL.as_secs();
             let note = format!(
                 "directories cannot be watched ({error}); looking every {seconds} s instead"
             );
@@ -550,22 +558,22 @@ impl Watch {
 }
 
 /// What a change in which folder means.
-fn meanings(engine: &Engine) -> HashMap<PathBuf, Vec<Meaning>> {
+fn meanings(engine: &Engine) -> HashMap<PathBuf, Vec<ChangeScope>> {
     let config = engine.config();
-    let mut meanings: HashMap<PathBuf, Vec<Meaning>> = HashMap::new();
+    let mut meanings: HashMap<PathBuf, Vec<ChangeScope>> = HashMap::new();
     let mut add = |path: &Path, what: Touched| {
         if let (Some(folder), Some(name)) = (path.parent(), path.file_name()) {
             meanings
                 .entry(folder.to_path_buf())
                 .or_default()
-                .push(Meaning {
+                .push(ChangeScope {
                     name: Some(name.to_os_string()),
                     what,
                 });
         }
     };
     for agent in &config.agents {
-        if let Place::Local { memory, .. } = &agent.place {
+        if let MemoryLocation::Local { memory, .. } = &agent.place {
             add(memory, Touched::Agent(agent.name.clone()));
         }
         let baseline = config.general.baseline_dir.join(&agent.baseline);
@@ -582,7 +590,12 @@ fn meanings(engine: &Engine) -> HashMap<PathBuf, Vec<Meaning>> {
     meanings
 }
 
-fn worker(engine: &Engine, sweep: &Sweep, queue: &Receiver<String>, messages: &Sender<Message>) {
+fn worker(
+    engine: &Engine,
+    sweep: &Sweep,
+    queue: &Receiver<String>,
+    messages: &Sender<FleetMessage>,
+) {
     for name in queue {
         let began = engine.clock().instant();
         let look = || {
@@ -596,7 +609,7 @@ fn worker(engine: &Engine, sweep: &Sweep, queue: &Receiver<String>, messages: &S
         sweep.looked(&name, observation.as_deref());
         let took = engine.clock().instant().duration_since(began);
         if messages
-            .send(Message::Done(name, observation, took))
+            .send(FleetMessage::Done(name, observation, took))
             .is_err()
         {
             return;

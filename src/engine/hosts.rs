@@ -14,23 +14,23 @@ use crate::config::{Agent, Host};
 
 /// How many hosts are worked on at the same time. Those that are being connected to
 /// do not count: one that does not answer holds up no other.
-const HOSTS: usize = 16;
+const MAX_PARALLEL_HOSTS: usize = 16;
 
 /// How many hosts are connected to at the same time.
-const DIALS: usize = 128;
+const MAX_PARALLEL_CONNECTS: usize = 128;
 
 /// How many agents of one host, or of this machine, are worked on at the same time.
-const AGENTS: usize = 64;
+const MAX_PARALLEL_AGENTS: usize = 64;
 
 /// The most files that an agent has open while it is changed, those of a turn that
 /// waits for a late writer included.
-const FILES_OF_AGENT: usize = 12;
+const OPEN_FILES_PER_AGENT: usize = 12;
 
 /// The same for a host that is being connected to.
-const FILES_OF_HOST: usize = 8;
+const OPEN_FILES_PER_CONNECT: usize = 8;
 
 /// Files that the process has open whatever it does: streams, ledger, watches.
-const FILES_OF_PROCESS: usize = 24;
+const RESERVED_OPEN_FILES: usize = 24;
 
 /// What agents wait for together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,9 +67,9 @@ impl Engine {
 }
 
 /// Does `here` on this thread and meanwhile, for each of the others, `connect` and
-/// then `act`: the latter for up to [`HOSTS`] of them at a time. Without others no
+/// then `act`: the latter for up to [`MAX_PARALLEL_HOSTS`] of them at a time. Without others no
 /// thread is started.
-pub(super) fn side_by_side<J: Send, T: Send, U>(
+pub(super) fn run_local_and_remote<J: Send, T: Send, U>(
     here: impl FnOnce() -> U,
     others: Vec<J>,
     connect: impl Fn(&J) + Sync,
@@ -77,45 +77,53 @@ pub(super) fn side_by_side<J: Send, T: Send, U>(
 ) -> (U, Vec<T>) {
     let dials = match others.len() {
         0 => 0,
-        hosts => room(FILES_OF_HOST * hosts.min(DIALS)) / FILES_OF_HOST,
+        hosts => {
+            available_open_files(OPEN_FILES_PER_CONNECT * hosts.min(MAX_PARALLEL_CONNECTS))
+                / OPEN_FILES_PER_CONNECT
+        }
     };
-    let places = Places::new(HOSTS);
-    share(here, others, dials.clamp(1, DIALS), |other| {
-        connect(&other);
-        let _place = places.take();
-        act(other)
-    })
+    let places = ThreadSemaphore::new(MAX_PARALLEL_HOSTS);
+    share(
+        here,
+        others,
+        dials.clamp(1, MAX_PARALLEL_CONNECTS),
+        |other| {
+            connect(&other);
+            let _place = places.take();
+            act(other)
+        },
+    )
 }
 
 /// So many may work at the same time.
-struct Places {
+struct ThreadSemaphore {
     free: Mutex<usize>,
     freed: Condvar,
 }
 
 /// One of them, until it is dropped.
-struct Place<'p>(&'p Places);
+struct ThreadPermit<'p>(&'p ThreadSemaphore);
 
-impl Places {
-    fn new(free: usize) -> Places {
-        Places {
+impl ThreadSemaphore {
+    fn new(free: usize) -> ThreadSemaphore {
+        ThreadSemaphore {
             free: Mutex::new(free),
             freed: Condvar::new(),
         }
     }
 
-    fn take(&self) -> Place<'_> {
+    fn take(&self) -> ThreadPermit<'_> {
         let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
         let mut free = self
             .freed
             .wait_while(free, |free| *free == 0)
             .unwrap_or_else(PoisonError::into_inner);
         *free -= 1;
-        Place(self)
+        ThreadPermit(self)
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for ThreadPermit<'_> {
     fn drop(&mut self) {
         let free = self.0.free.lock();
         *free.unwrap_or_else(PoisonError::into_inner) += 1;
@@ -153,19 +161,19 @@ fn share<J: Send, T: Send, U>(
 }
 
 /// Returns how many agents each of so many lanes takes through a step together: fewer
-/// where the limit of open files is low. Lanes beyond [`HOSTS`] wait.
+/// where the limit of open files is low. Lanes beyond [`MAX_PARALLEL_HOSTS`] wait.
 pub(super) fn batch_size(lanes: usize) -> usize {
-    let files = FILES_OF_AGENT * lanes.clamp(1, HOSTS + 1);
-    (room(files * AGENTS) / files).clamp(1, AGENTS)
+    let files = OPEN_FILES_PER_AGENT * lanes.clamp(1, MAX_PARALLEL_HOSTS + 1);
+    (available_open_files(files * MAX_PARALLEL_AGENTS) / files).clamp(1, MAX_PARALLEL_AGENTS)
 }
 
 /// Returns how many files can be open beside those that the process always has. Where
 /// that is less than `wanted`, raises the limit as far as possible: the usual 1,024
 /// serves select(2), which this program does not use.
-fn room(wanted: usize) -> usize {
+fn available_open_files(wanted: usize) -> usize {
     let room = |limit: Option<u64>| {
         let limit = limit.map_or(usize::MAX, |limit| limit as usize);
-        limit.saturating_sub(FILES_OF_PROCESS)
+        limit.saturating_sub(RESERVED_OPEN_FILES)
     };
     let limit = getrlimit(Resource::Nofile);
     if room(limit.current) >= wanted {
@@ -182,7 +190,7 @@ fn room(wanted: usize) -> usize {
 }
 
 /// Does this for each, all at once.
-pub(super) fn at_once<T: Send, U: Send>(items: Vec<T>, act: impl Fn(T) -> U + Sync) -> Vec<U> {
+pub(super) fn map_parallel<T: Send, U: Send>(items: Vec<T>, act: impl Fn(T) -> U + Sync) -> Vec<U> {
     let others = items.len().saturating_sub(1);
     let numbered = items.into_iter().enumerate().collect();
     let (_, mut done) = share(
@@ -198,7 +206,7 @@ pub(super) fn at_once<T: Send, U: Send>(items: Vec<T>, act: impl Fn(T) -> U + Sy
 /// Does `one` for each agent of this machine, one after the other on each file
 /// system, and `batch` for those of each host. The answers are in the order of the
 /// agents.
-pub(super) fn for_each<'a, U: Send>(
+pub(super) fn for_each_local_agent<'a, U: Send>(
     engine: &Engine,
     agents: &[&'a Agent],
     one: impl Fn(&'a Agent) -> U + Sync,
@@ -232,7 +240,7 @@ pub(super) fn for_each<'a, U: Send>(
         engine.connect_site(site, agents[places[0]]);
     };
     let others = others.into_iter().collect();
-    let (mut done, others) = side_by_side(|| local(&here), others, connect, other);
+    let (mut done, others) = run_local_and_remote(|| local(&here), others, connect, other);
     done.extend(others.into_iter().flatten());
     done.sort_by_key(|(place, _)| *place);
     done.into_iter().map(|(_, result)| result).collect()
@@ -245,10 +253,10 @@ mod tests {
     #[test]
     fn who_is_connecting_holds_no_place() {
         // As many as there are places never connect before everybody else is done.
-        let (others, all) = (40, HOSTS + 40);
+        let (others, all) = (40, MAX_PARALLEL_HOSTS + 40);
         let done = (Mutex::new(0), Condvar::new());
         let wait = |number: &usize| {
-            if *number >= HOSTS {
+            if *number >= MAX_PARALLEL_HOSTS {
                 return;
             }
             let count = done.0.lock().unwrap();
@@ -259,7 +267,7 @@ mod tests {
             done.1.notify_all();
             number
         };
-        let (_, mut ended) = side_by_side(|| (), (0..all).collect(), wait, act);
+        let (_, mut ended) = run_local_and_remote(|| (), (0..all).collect(), wait, act);
         ended.sort();
         assert_eq!(ended, (0..all).collect::<Vec<usize>>());
     }
@@ -272,7 +280,7 @@ mod tests {
             assert_eq!(here, "here");
             assert_eq!(done, (0..200).step_by(2).collect::<Vec<i32>>());
         }
-        assert_eq!(at_once(vec![3, 1, 2], |it| it + 1), [4, 2, 3]);
-        assert_eq!(at_once(Vec::new(), |it: i32| it), [0; 0]);
+        assert_eq!(map_parallel(vec![3, 1, 2], |it| it + 1), [4, 2, 3]);
+        assert_eq!(map_parallel(Vec::new(), |it: i32| it), [0; 0]);
     }
 }

@@ -8,12 +8,12 @@ use crate::digest::{Digest, Hasher};
 /// How much of a memory is kept for finding the boundary and for showing it.
 /// The rest is only counted and digested, so memory use does not grow with the
 /// file.
-pub const WINDOW: usize = 1 << 20;
+pub const MAX_WINDOW_BYTES: usize = 1 << 20;
 
 /// A file while it is read once: its beginning is kept, all of it is counted
 /// and digested.
 #[derive(Default)]
-pub(super) struct Reading {
+pub(super) struct MemoryReader {
     pub head: Vec<u8>,
     pub size: u64,
     newlines: u64,
@@ -23,13 +23,13 @@ pub(super) struct Reading {
     digest: Option<Digest>,
 }
 
-impl Reading {
+impl MemoryReader {
     /// Takes the next piece, keeping at most `window` bytes in all.
     pub fn take(&mut self, bytes: &[u8], window: usize) {
         let room = window.saturating_sub(self.head.len());
         self.head.extend_from_slice(&bytes[..room.min(bytes.len())]);
         self.size += bytes.len() as u64;
-        self.newlines += newlines(bytes);
+        self.newlines += count_line_feeds(bytes);
         self.last = bytes.last().copied().unwrap_or(self.last);
         self.hasher.update(bytes);
     }
@@ -43,17 +43,17 @@ impl Reading {
     }
 
     /// Lines, an unfinished last one included.
-    pub fn lines(&self) -> u64 {
+    pub fn count_lines(&self) -> u64 {
         self.newlines + u64::from(self.size > 0 && self.last != b'\n')
     }
 }
 
 /// How many lines these are; the last one may lack its end.
 pub(super) fn lines(bytes: &[u8]) -> u64 {
-    newlines(bytes) + u64::from(bytes.last().is_some_and(|last| *last != b'\n'))
+    count_line_feeds(bytes) + u64::from(bytes.last().is_some_and(|last| *last != b'\n'))
 }
 
-fn newlines(bytes: &[u8]) -> u64 {
+fn count_line_feeds(bytes: &[u8]) -> u64 {
     // So few at once that a byte can count them, which the compiler makes many
     // times faster than counting in 64 bits.
     let few = bytes.chunks(usize::from(u8::MAX));
@@ -62,12 +62,12 @@ fn newlines(bytes: &[u8]) -> u64 {
 }
 
 /// How much of a memory to keep for a baseline of this size.
-pub(super) fn window(baseline: &Baseline) -> usize {
-    WINDOW.max(4 * baseline.bytes().len())
+pub(super) fn window_size(baseline: &Baseline) -> usize {
+    MAX_WINDOW_BYTES.max(4 * baseline.bytes().len())
 }
 
 /// What a memory means against its baseline.
-pub(super) struct Judgement {
+pub(super) struct Classification {
     pub boundary: Option<Boundary>,
     /// The version that the boundary was found by.
     pub version: Option<Arc<Baseline>>,
@@ -79,11 +79,11 @@ pub(super) struct Judgement {
     pub exact: bool,
 }
 
-pub(super) fn judge(
-    reading: &Reading,
+pub(super) fn classify(
+    reading: &MemoryReader,
     current: &Arc<Baseline>,
     earlier: &[Arc<Baseline>],
-) -> Judgement {
+) -> Classification {
     let whole = reading.size == reading.head.len() as u64;
     // Measured against nothing, every line would be drift.
     let mut boundary = match current.bytes() {
@@ -109,19 +109,19 @@ pub(super) fn judge(
                 true => version.tail(),
                 false => b"",
             };
-            let fixed = newlines(above) + newlines(tail);
+            let fixed = count_line_feeds(above) + count_line_feeds(tail);
             let unfinished = tail.last().is_some_and(|byte| *byte != b'\n')
                 && reading.size == (found.offset + tail.len()) as u64;
             (
                 reading
-                    .lines()
+                    .count_lines()
                     .saturating_sub(fixed + u64::from(unfinished)),
                 reading
                     .size
                     .saturating_sub((found.offset + tail.len()) as u64),
             )
         }
-        _ => (reading.lines(), reading.size),
+        _ => (reading.count_lines(), reading.size),
     };
     let exact = match (&boundary, &version) {
         (Some(found), Some(version)) if !found.drifted() => {
@@ -129,7 +129,7 @@ pub(super) fn judge(
         }
         _ => false,
     };
-    Judgement {
+    Classification {
         boundary,
         version,
         scratch_lines: if scratch_bytes == 0 { 0 } else { scratch_lines },
@@ -146,31 +146,31 @@ mod tests {
     #[test]
     fn a_reading_keeps_a_window_however_long_the_file_is() {
         let piece = [b'x'; 1000];
-        let mut reading = Reading::default();
+        let mut reading = MemoryReader::default();
         for _ in 0..5000 {
-            reading.take(&piece, WINDOW);
+            reading.take(&piece, MAX_WINDOW_BYTES);
         }
         assert_eq!(reading.size, 5_000_000);
-        assert_eq!(reading.head.len(), WINDOW);
-        assert!(reading.head.capacity() <= 2 * WINDOW);
+        assert_eq!(reading.head.len(), MAX_WINDOW_BYTES);
+        assert!(reading.head.capacity() <= 2 * MAX_WINDOW_BYTES);
         assert_eq!(reading.digest(), Digest::of(&vec![b'x'; 5_000_000]));
-        assert_eq!(reading.lines(), 1);
+        assert_eq!(reading.count_lines(), 1);
     }
 
     #[test]
     fn line_feeds_are_counted_however_many_there_are() {
         for length in [0, 1, 254, 255, 256, 510, 511, 100_000] {
-            assert_eq!(newlines(&vec![b'\n'; length]), length as u64);
-            assert_eq!(newlines(&vec![b'x'; length]), 0);
+            assert_eq!(count_line_feeds(&vec![b'\n'; length]), length as u64);
+            assert_eq!(count_line_feeds(&vec![b'x'; length]), 0);
             let mixed: Vec<u8> = (0..length).map(|at| [b'\n', 0][at % 2]).collect();
-            assert_eq!(newlines(&mixed), length.div_ceil(2) as u64);
+            assert_eq!(count_line_feeds(&mixed), length.div_ceil(2) as u64);
         }
     }
 
     #[test]
     fn the_window_is_bounded_by_the_largest_baseline() {
         let baseline = |size| Baseline::new(vec![b'x'; size], "---");
-        assert_eq!(window(&baseline(10)), WINDOW);
-        assert_eq!(window(&baseline(1 << 20)), 4 << 20);
+        assert_eq!(window_size(&baseline(10)), MAX_WINDOW_BYTES);
+        assert_eq!(window_size(&baseline(1 << 20)), 4 << 20);
     }
 }

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Engine, History};
+use super::{AgentHistory, Engine};
 use crate::config::Agent;
-use crate::transport::Object;
+use crate::transport::MemoryObject;
 
 impl Engine {
     /// Returns the kept objects that still stand beside an agent's memory, and what to do
     /// about them, as one sentence.
-    pub(super) fn kept_beside(&self, agent: &Agent, history: &History) -> Option<String> {
+    pub(super) fn kept_beside(&self, agent: &Agent, history: &AgentHistory) -> Option<String> {
         if history.kept.is_empty() {
             return None;
         }
@@ -18,7 +18,7 @@ impl Engine {
         let paths: Vec<PathBuf> = names.map(|name| memory.with_file_name(name)).collect();
         let probed: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
         let found = self.transport(&agent.place).probe(&probed);
-        let stands = |object| matches!(object, Ok(object) if object != Object::Absent);
+        let stands = |object| matches!(object, Ok(object) if object != MemoryObject::Absent);
         let names = history.kept.iter().zip(found);
         let names = names.filter(|(_, found)| stands(found.clone()));
         let (own, others): (Vec<&String>, Vec<&String>) = names
@@ -52,7 +52,7 @@ impl Engine {
 
     /// Whether the object at a name is the one that was kept there, as far as that can be
     /// told.
-    fn is_kept_object(&self, agent: &Agent, name: &str, history: &History) -> bool {
+    fn is_kept_object(&self, agent: &Agent, name: &str, history: &AgentHistory) -> bool {
         let Some(id) = history.kept_ids.get(name) else {
             return true;
         };

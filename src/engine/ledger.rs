@@ -23,7 +23,7 @@
 //! record into another record, which only a head that was noted shows.
 //!
 //! Nobody holds all of it. [`Ledger::history`] and [`Ledger::latest`] read an index
-//! and what came after it; [`Backwards`] is for those who need the last records,
+//! and what came after it; [`ReverseScan`] is for those who need the last records,
 //! [`RecordRange`] and [`Scan`] for those who need many, one at a time.
 
 mod backwards;
@@ -51,18 +51,18 @@ use crate::engine::memory::Boundary;
 use crate::engine::semaphore::Permit;
 use crate::error::{Error, Kind, PathContext, Result};
 use crate::sys::{self, Conflict};
-use crate::transport::{Attributes, Method, ObjectId, Odd};
-pub use backwards::Backwards;
-pub use index::History;
-use index::Index;
+use crate::transport::{Attributes, Method, ObjectId, SpecialFile};
+pub use backwards::ReverseScan;
+pub use index::AgentHistory;
+use index::LedgerIndex;
 pub use range::RecordRange;
-use scan::LONGEST;
-pub use scan::{Line, Place, Scan, record_at};
+use scan::MAX_RECORD_BYTES;
+pub use scan::{LedgerPosition, Scan, ScannedLine, record_at};
 
 /// What a record is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Act {
+pub enum Operation {
     /// A reset.
     Reset,
     /// An undo of an earlier run.
@@ -81,17 +81,17 @@ pub enum Act {
     Other,
 }
 
-impl Act {
+impl Operation {
     /// The word for people.
     pub fn word(self) -> &'static str {
         match self {
-            Act::Reset => "reset",
-            Act::Undo => "undo",
-            Act::Repair => "repair",
-            Act::Retire => "retire",
-            Act::Pin => "pin",
-            Act::Unpin => "unpin",
-            Act::Other => "other",
+            Operation::Reset => "reset",
+            Operation::Undo => "undo",
+            Operation::Repair => "repair",
+            Operation::Retire => "retire",
+            Operation::Pin => "pin",
+            Operation::Unpin => "unpin",
+            Operation::Other => "other",
         }
     }
 }
@@ -167,7 +167,7 @@ impl Outcome {
 /// What stood at a memory's name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Standing {
+pub enum FileState {
     /// Nothing.
     Absent,
     /// A file with this content.
@@ -180,14 +180,14 @@ pub enum Standing {
         lines: u64,
     },
     /// Something that was not read.
-    Odd(Odd),
+    Odd(SpecialFile),
 }
 
-impl Standing {
+impl FileState {
     /// The digest, if it was a file.
     pub fn digest(&self) -> Option<Digest> {
         match self {
-            Standing::File { sha256, .. } => Some(*sha256),
+            FileState::File { sha256, .. } => Some(*sha256),
             _ => None,
         }
     }
@@ -213,7 +213,7 @@ pub struct Event {
     /// The run; all agents of one run share it.
     pub run: String,
     /// What was done.
-    pub act: Act,
+    pub act: Operation,
     /// Who started it.
     pub trigger: Trigger,
     /// The operator's user name.
@@ -236,10 +236,10 @@ pub struct Event {
     pub note: Option<String>,
     /// What stood there before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub before: Option<Standing>,
+    pub before: Option<FileState>,
     /// What was put there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<Standing>,
+    pub after: Option<FileState>,
     /// The baseline version that was pushed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Digest>,
@@ -275,7 +275,7 @@ pub struct Event {
     /// Where the agent's earlier record stands that has the same attributes: long ones
     /// are written down once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attributes_at: Option<Place>,
+    pub attributes_at: Option<LedgerPosition>,
     /// How long it took, in milliseconds.
     #[serde(default)]
     pub duration_ms: u64,
@@ -293,7 +293,13 @@ pub struct Event {
 impl Event {
     /// The event of a run that is about to act on an agent; how it ends is
     /// filled in by whoever acts.
-    pub(super) fn new(run: &str, act: Act, trigger: Trigger, user: &str, agent: &str) -> Event {
+    pub(super) fn new(
+        run: &str,
+        act: Operation,
+        trigger: Trigger,
+        user: &str,
+        agent: &str,
+    ) -> Event {
         Event {
             run: run.to_string(),
             act,
@@ -326,7 +332,7 @@ impl Event {
     }
 
     /// The event of a run that concerns the archive and no agent.
-    pub(super) fn of_archive(run: &str, act: Act, trigger: Trigger, user: &str) -> Event {
+    pub(super) fn of_archive(run: &str, act: Operation, trigger: Trigger, user: &str) -> Event {
         Event {
             host: String::new(),
             ..Event::new(run, act, trigger, user, "")
@@ -335,7 +341,7 @@ impl Event {
 
     /// Whether the memory was changed.
     pub fn changed(&self) -> bool {
-        self.outcome == Outcome::Ok && matches!(self.act, Act::Reset | Act::Undo)
+        self.outcome == Outcome::Ok && matches!(self.act, Operation::Reset | Operation::Undo)
     }
 
     /// The entries that were written.
@@ -345,23 +351,23 @@ impl Event {
 }
 
 /// How many late entries one record names.
-const LATE: usize = 1000;
+const MAX_LATE_ENTRIES_PER_RECORD: usize = 1000;
 
 /// How long an earlier version may keep the ledger locked.
-const EARLIER_VERSIONS: Duration = Duration::from_secs(10);
+const OLD_VERSION_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a crash left of several records, the last time.
-const TORN: &str = "ledger.torn";
+const TORN_TAIL_NOTE: &str = "ledger.torn";
 
 /// The file among the program's own.
-const NAME: &str = "ledger.jsonl";
+const LEDGER_FILE_NAME: &str = "ledger.jsonl";
 
 /// The ledger of one archive.
 pub struct Ledger {
     archive: Archive,
     path: PathBuf,
     /// What was gathered of agents.
-    index: Index,
+    index: LedgerIndex,
     /// An index on the disk was tried, or is not to be.
     indexed: bool,
     /// Device and inode of the file that was read.
@@ -394,8 +400,8 @@ impl Ledger {
     pub fn new(archive: &Archive) -> Ledger {
         Ledger {
             archive: archive.clone(),
-            path: archive.own(NAME),
-            index: Index::default(),
+            path: archive.own(LEDGER_FILE_NAME),
+            index: LedgerIndex::default(),
             indexed: false,
             file: None,
             broken: None,
@@ -412,7 +418,7 @@ impl Ledger {
     ///
     /// # Errors
     /// A ledger that cannot be read, or whose chain is broken behind its index.
-    pub fn history(&mut self, agent: &str) -> Result<History> {
+    pub fn history(&mut self, agent: &str) -> Result<AgentHistory> {
         self.catch_up()?;
         if let Some(history) = self.index.of(agent) {
             return Ok(history.clone());
@@ -468,10 +474,10 @@ impl Ledger {
     ///
     /// # Errors
     /// As [`Ledger::history`].
-    pub fn backwards(&mut self) -> Result<(Backwards, Place)> {
+    pub fn backwards(&mut self) -> Result<(ReverseScan, LedgerPosition)> {
         let file = self.catch_up()?;
         let end = self.index.place();
-        Ok((Backwards::new(file, &self.path, end), end))
+        Ok((ReverseScan::new(file, &self.path, end), end))
     }
 
     /// Reads what was appended since the last time; none where there is no ledger.
@@ -491,7 +497,7 @@ impl Ledger {
 
     /// Nothing that was read is true any more.
     fn forget(&mut self) {
-        self.index = Index::default();
+        self.index = LedgerIndex::default();
         self.indexed = false;
         self.file = None;
         self.broken = None;
@@ -520,7 +526,7 @@ impl Ledger {
         self.file = Some(id);
         if !self.indexed {
             self.indexed = true;
-            self.index = Index::read(&self.archive, file).unwrap_or_default();
+            self.index = LedgerIndex::read(&self.archive, file).unwrap_or_default();
         }
         let began = self.index.place();
         let mut result = self.read_rest(file);
@@ -561,7 +567,7 @@ impl Ledger {
         let folder = archive.folder(Path::new(crate::archive::OWN))?;
         let permit = lock::ledger(archive, clock)?;
         let file = Ledger::open(archive)?;
-        exclude_earlier_versions(&file, &archive.own(NAME), clock)?;
+        exclude_earlier_versions(&file, &archive.own(LEDGER_FILE_NAME), clock)?;
         Ok(Locked {
             file,
             folder,
@@ -576,7 +582,7 @@ impl Ledger {
     /// What the system answered.
     pub fn open(archive: &Archive) -> Result<File> {
         archive.folder(Path::new(crate::archive::OWN))?;
-        let path = archive.own(NAME);
+        let path = archive.own(LEDGER_FILE_NAME);
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true);
         options.mode(archive.file_mode().as_raw_mode());
@@ -600,16 +606,17 @@ impl Ledger {
 
     /// Cuts off what a crash left behind the last record, and says so.
     fn cut(&self, file: &File, offset: u64, length: u64) -> Result<String> {
-        let mut tail = vec![0; length.min(LONGEST) as usize];
+        let mut tail = vec![0; length.min(MAX_RECORD_BYTES) as usize];
         file.read_exact_at(&mut tail, offset)
             .path("read", &self.path)?;
         let has_lines = tail.contains(&b'\n');
         if has_lines {
-            self.archive.replace_own(&self.archive.own(TORN), &tail)?;
+            self.archive
+                .replace_own(&self.archive.own(TORN_TAIL_NOTE), &tail)?;
         }
         file.set_len(offset).path("cut", &self.path)?;
         Ok(match has_lines {
-            true => format!("cut {length} bytes of unfinished records, kept as {TORN}"),
+            true => format!("cut {length} bytes of unfinished records, kept as {TORN_TAIL_NOTE}"),
             false => format!("cut {length} bytes of an unfinished record"),
         })
     }
@@ -634,7 +641,7 @@ impl Ledger {
         for mut what in events {
             // What would make a line too long to be read again stays in the
             // archive, unnamed.
-            what.late.truncate(LATE);
+            what.late.truncate(MAX_LATE_ENTRIES_PER_RECORD);
             self.refer_to_attributes(&mut what);
             let record = Record {
                 seq: at.seq + 1,
@@ -647,7 +654,7 @@ impl Ledger {
             })?;
             text.extend_from_slice(&line);
             text.push(b'\n');
-            at = Place {
+            at = LedgerPosition {
                 seq: record.seq,
                 from: at.offset,
                 offset: begin.offset + text.len() as u64,
@@ -684,7 +691,7 @@ impl Ledger {
 /// and keeps them out. A shared lock is no version's: whoever may read the ledger can
 /// take one, and nobody waits for that.
 fn exclude_earlier_versions(file: &File, path: &Path, clock: &dyn Clock) -> Result<()> {
-    let end = clock.instant() + EARLIER_VERSIONS;
+    let end = clock.instant() + OLD_VERSION_LOCK_TIMEOUT;
     while !sys::try_lock(file.as_fd()).path("lock", path)? {
         if sys::lock_conflict(file.as_fd()).path("lock", path)? == Some(Conflict::Shared) {
             return Ok(());
@@ -712,7 +719,7 @@ fn repair(note: String, events: &[Event]) -> Event {
     };
     Event {
         note: Some(note),
-        ..Event::of_archive(&run, Act::Repair, trigger, &user)
+        ..Event::of_archive(&run, Operation::Repair, trigger, &user)
     }
 }
 
@@ -727,7 +734,7 @@ mod tests {
     fn event(note: &str) -> Event {
         Event {
             note: Some(note.to_string()),
-            ..Event::new("5a10c3d2", Act::Reset, Trigger::Cli, "ops", "scout")
+            ..Event::new("5a10c3d2", Operation::Reset, Trigger::Cli, "ops", "scout")
         }
     }
 
@@ -739,7 +746,7 @@ mod tests {
 
     fn notes(archive: &Archive) -> Vec<String> {
         let mut notes = Vec::new();
-        let mut scan = Scan::open(&archive.own(NAME)).unwrap().unwrap();
+        let mut scan = Scan::open(&archive.own(LEDGER_FILE_NAME)).unwrap().unwrap();
         while let Some(record) = scan.record().unwrap() {
             notes.push(record.what.note.unwrap_or_default());
         }
@@ -763,7 +770,7 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         let archive = Archive::new(&root, 0o600, None);
         append(&archive, &["first", "größer — 日本 🐑"]).unwrap();
-        let path = archive.own(NAME);
+        let path = archive.own(LEDGER_FILE_NAME);
         let text = std::fs::read(&path).unwrap();
         let begin = text.iter().position(|byte| *byte == b'\n').unwrap() + 1;
         assert!(
@@ -835,7 +842,7 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         let archive = Archive::new(&root, 0o600, None);
         let mut reader = Ledger::new(&archive);
-        assert_eq!(reader.history("scout").unwrap(), History::default());
+        assert_eq!(reader.history("scout").unwrap(), AgentHistory::default());
         for number in 1..=3 {
             append(&archive, &["one", "two"]).unwrap();
             assert_eq!(

@@ -9,7 +9,7 @@
 //! | `AGENT.queue` | who waits for that run to end |
 //! | `.ledger.lock` | who appends to the ledger |
 //! | `.pins.lock` | who changes pins or deletes entries |
-//! | `.replace.lock` | up to [`REPLACING`] runs that replace memories |
+//! | `.replace.lock` | up to [`MAX_REPLACING_RUNS`] runs that replace memories |
 //!
 //! All of them are of mode 0600, also with `archive_group`: whoever may open a file for
 //! reading can hold a shared lock on it for ever, and so keep every run from working.
@@ -41,27 +41,27 @@ use crate::sys::{self, Conflict};
 
 /// How many runs may be replacing memories at the same time: so many records at the
 /// most wait for the ledger that must not be given up.
-pub const REPLACING: u64 = 16;
+pub const MAX_REPLACING_RUNS: u64 = 16;
 
 /// How long the ledger or a place among those runs is waited for.
-const PATIENCE: Duration = Duration::from_secs(60);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often somebody who waits for a run to end looks again.
-const AGAIN: Duration = Duration::from_millis(50);
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The mode of every file that is locked.
-const PRIVATE: u32 = 0o600;
+const LOCK_FILE_MODE: u32 = 0o600;
 
 /// The length of the line in which a holder is written down.
-const LINE: usize = 255;
+const HOLDER_LINE_BYTES: usize = 255;
 
 /// How often the name of a holder is looked for in passing,
-const LOOKS: usize = 2000;
+const HOLDER_READ_ATTEMPTS: usize = 2000;
 
 /// and by whoever is refused, with a pause in between: on a busy machine whoever has
 /// just taken the lock may have to wait for a processor before it can write.
-const LOOKS_WHEN_REFUSED: usize = 500;
-const BETWEEN: Duration = Duration::from_millis(2);
+const HOLDER_READ_ATTEMPTS_ON_REFUSAL: usize = 500;
+const HOLDER_READ_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Who holds a lock, as the holder wrote it down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,9 +131,9 @@ pub fn take(archive: &Archive, agent: &str, holder: &Holder) -> Result<Lock> {
         let mut options = OpenOptions::new();
         let note = durable::open_as_is(&holder_path(archive, agent), options.read(true));
         let holder = note.ok().and_then(|mut file| read(&mut file));
-        if holder.is_none() && looks < LOOKS_WHEN_REFUSED {
+        if holder.is_none() && looks < HOLDER_READ_ATTEMPTS_ON_REFUSAL {
             looks += 1;
-            std::thread::sleep(BETWEEN);
+            std::thread::sleep(HOLDER_READ_INTERVAL);
             continue;
         }
         let who = holder.map_or_else(|| "another run".to_string(), |it| it.describe());
@@ -151,7 +151,7 @@ pub fn take(archive: &Archive, agent: &str, holder: &Holder) -> Result<Lock> {
     // whose length stays costs no journal.
     if let Ok(text) = serde_json::to_string(holder) {
         let file = lock.note.as_ref().unwrap_or(&lock.file);
-        let _ = file.write_all_at(format!("{text:<LINE$}\n").as_bytes(), 0);
+        let _ = file.write_all_at(format!("{text:<HOLDER_LINE_BYTES$}\n").as_bytes(), 0);
     }
     Ok(lock)
 }
@@ -203,8 +203,15 @@ pub fn replacing(
     is_cancelled: &dyn Fn() -> bool,
 ) -> Result<Permit> {
     let path = archive.own("locks").join(".replace.lock");
-    let busy = format!("{REPLACING} other runs are replacing memories");
-    permit(archive, &path, REPLACING, clock, is_cancelled, &busy)
+    let busy = format!("{MAX_REPLACING_RUNS} other runs are replacing memories");
+    permit(
+        archive,
+        &path,
+        MAX_REPLACING_RUNS,
+        clock,
+        is_cancelled,
+        &busy,
+    )
 }
 
 /// `busy` says what is the case when none is had.
@@ -218,7 +225,7 @@ fn permit(
 ) -> Result<Permit> {
     let wait = Wait {
         clock,
-        patience: PATIENCE,
+        patience: LOCK_TIMEOUT,
         is_cancelled,
     };
     let permit = acquire(open(archive, path)?, path, permits, &wait)?;
@@ -232,7 +239,7 @@ fn permit(
 /// The places of one who waits for locks: whoever waits for one of them, too,
 /// comes next. Given back when it is dropped.
 #[derive(Debug)]
-pub struct Queue {
+pub struct LockQueue {
     _places: Vec<Permit>,
 }
 
@@ -247,12 +254,15 @@ impl Engine {
     ///
     /// # Errors
     /// What the system answered.
-    pub fn wait_for_locks<'n>(&self, agents: impl IntoIterator<Item = &'n str>) -> Result<Queue> {
+    pub fn wait_for_locks<'n>(
+        &self,
+        agents: impl IntoIterator<Item = &'n str>,
+    ) -> Result<LockQueue> {
         let archive = self.archive();
         let clock = self.clock();
         let mut places = Vec::new();
         let Some(end) = self.lock_deadline else {
-            return Ok(Queue { _places: places });
+            return Ok(LockQueue { _places: places });
         };
         let mut agents: Vec<&str> = agents.into_iter().collect();
         // Everybody in the same order, each place once.
@@ -270,7 +280,7 @@ impl Engine {
         for agent in agents {
             while holder(archive, agent).is_some() && self.awaits_lock() {}
         }
-        Ok(Queue { _places: places })
+        Ok(LockQueue { _places: places })
     }
 
     /// Lets some time pass for a lock to be given back; false when there is none left.
@@ -279,7 +289,7 @@ impl Engine {
         let end = self.lock_deadline.unwrap_or_else(|| clock.instant());
         let left = end.saturating_duration_since(clock.instant());
         if !left.is_zero() {
-            clock.sleep(left.min(AGAIN));
+            clock.sleep(left.min(LOCK_POLL_INTERVAL));
         }
         !left.is_zero()
     }
@@ -331,7 +341,7 @@ fn open(archive: &Archive, path: &Path) -> Result<File> {
     let guard_path = archive.own("locks").join(".replaced.lock");
     let guard = open_or_create(&guard_path)?;
     while !sys::try_lock(guard.as_fd()).path("lock", &guard_path)? {
-        std::thread::sleep(BETWEEN);
+        std::thread::sleep(HOLDER_READ_INTERVAL);
     }
     let file = open_or_create(path)?;
     let held = sys::lock_conflict(file.as_fd()).path("lock", path)? == Some(Conflict::Exclusive);
@@ -349,7 +359,7 @@ fn open(archive: &Archive, path: &Path) -> Result<File> {
 fn open_or_create(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
-    durable::open_as_is(path, options.mode(PRIVATE)).path("open the lock", path)
+    durable::open_as_is(path, options.mode(LOCK_FILE_MODE)).path("open the lock", path)
 }
 
 /// Whether a file that was opened at a path still stands there.
@@ -376,7 +386,7 @@ pub(super) fn holder_path(archive: &Archive, agent: &str) -> PathBuf {
 
 /// Who has just taken a lock writes it down a moment later.
 fn named(file: &mut File) -> Option<Holder> {
-    for _ in 0..LOOKS {
+    for _ in 0..HOLDER_READ_ATTEMPTS {
         if let Some(holder) = read(file) {
             return Some(holder);
         }

@@ -16,14 +16,14 @@ use crate::error::{PathContext, Result};
 use crate::untrusted;
 
 /// Above this many bytes the log is moved to `reset.log.old`.
-const MAX_SIZE: u64 = 1 << 20;
+const MAX_LOG_BYTES: u64 = 1 << 20;
 
 /// The log in the archive, and what was moved out of its way.
-const NAME: &str = "reset.log";
-const OLD: &str = "reset.log.old";
+const LOG_FILE_NAME: &str = "reset.log";
+const ROTATED_LOG_NAME: &str = "reset.log.old";
 
 /// How much of the end of a log is searched for the last lines of runs.
-const TAIL: u64 = 2 * MAX_SIZE;
+const LOG_TAIL_BYTES: u64 = 2 * MAX_LOG_BYTES;
 
 /// `[YYYY-MM-DD HH:MM:SS] [memory-shepherd] text`
 pub(super) fn line(now: DateTime<FixedOffset>, text: &str) -> String {
@@ -41,7 +41,7 @@ pub(super) fn append(archive: &Archive, lines: &[String]) -> Result<()> {
         return Ok(());
     }
     archive.folder("".as_ref())?;
-    let path = archive.root().join(NAME);
+    let path = archive.root().join(LOG_FILE_NAME);
     let mut file = durable::open_own(
         &path,
         OpenOptions::new()
@@ -53,8 +53,8 @@ pub(super) fn append(archive: &Archive, lines: &[String]) -> Result<()> {
     archive.dress_own(&file, &path)?;
     file.write_all(format!("{}\n", lines.join("\n")).as_bytes())
         .path("append to", &path)?;
-    if file.metadata().path("look at", &path)?.len() > MAX_SIZE {
-        let old = archive.root().join(OLD);
+    if file.metadata().path("look at", &path)?.len() > MAX_LOG_BYTES {
+        let old = archive.root().join(ROTATED_LOG_NAME);
         std::fs::rename(&path, &old).path("move", &path)?;
     }
     Ok(())
@@ -78,12 +78,12 @@ pub(super) fn heads(archive: &Path) -> Vec<(u64, Digest)> {
         let file = durable::open_own(&path, OpenOptions::new().read(true)).ok()?;
         let length = file.metadata().ok()?.len();
         let mut end = Vec::new();
-        let from = length.saturating_sub(TAIL);
+        let from = length.saturating_sub(LOG_TAIL_BYTES);
         (&file).seek(SeekFrom::Start(from)).ok()?;
-        file.take(TAIL).read_to_end(&mut end).ok()?;
+        file.take(LOG_TAIL_BYTES).read_to_end(&mut end).ok()?;
         Some(end)
     };
-    let logs = [OLD, NAME].map(|name| read(name).unwrap_or_default());
+    let logs = [ROTATED_LOG_NAME, LOG_FILE_NAME].map(|name| read(name).unwrap_or_default());
     let lines = logs.iter().flat_map(|log| log.split(|byte| *byte == b'\n'));
     lines
         .filter_map(|line| head_in(str::from_utf8(line).ok()?))

@@ -231,7 +231,7 @@ fn align(
     eligible_only: bool,
 ) -> Option<SeparatorLine> {
     let baseline: Vec<&[u8]> = lines(above).filter(|line| !is_blank(line)).collect();
-    let mut common = Common::new(&baseline);
+    let mut common = CommonSubsequence::new(&baseline);
     let mut rest = memory;
     let mut best: Option<(usize, SeparatorLine)> = None;
     let (mut at, mut seen) = (0, 0);
@@ -257,7 +257,7 @@ fn align(
 /// How many lines were added and removed between two texts.
 fn changed_lines(old: &[u8], new: &[u8]) -> (usize, usize) {
     let old: Vec<&[u8]> = lines(old).collect();
-    let mut common = Common::new(&old);
+    let mut common = CommonSubsequence::new(&old);
     let mut count = 0;
     for line in lines(new) {
         common.push(line);
@@ -269,15 +269,15 @@ fn changed_lines(old: &[u8], new: &[u8]) -> (usize, usize) {
 /// The length of the longest common subsequence of a fixed text and a growing
 /// one, known after every line of the latter: the usual table, of which only
 /// one row is kept. Lines that the fixed text does not have cost nothing.
-struct Common<'a> {
+struct CommonSubsequence<'a> {
     ids: HashMap<&'a [u8], u32>,
     fixed: Vec<u32>,
     row: Vec<u32>,
     budget: usize,
 }
 
-impl<'a> Common<'a> {
-    fn new(fixed: &[&'a [u8]]) -> Common<'a> {
+impl<'a> CommonSubsequence<'a> {
+    fn new(fixed: &[&'a [u8]]) -> CommonSubsequence<'a> {
         let mut ids = HashMap::new();
         let fixed: Vec<u32> = fixed
             .iter()
@@ -286,7 +286,7 @@ impl<'a> Common<'a> {
                 *ids.entry(*line).or_insert(next)
             })
             .collect();
-        Common {
+        CommonSubsequence {
             ids,
             row: vec![0; fixed.len() + 1],
             fixed,

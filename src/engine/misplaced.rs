@@ -5,14 +5,14 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Engine, History, hosts, weaker};
-use crate::config::{Agent, Place};
+use super::{AgentHistory, Engine, hosts, weaker};
+use crate::config::{Agent, MemoryLocation};
 use crate::durable;
 use crate::error::{Error, Kind};
-use crate::transport::{Object, Odd};
+use crate::transport::{MemoryObject, SpecialFile};
 
 /// How long a file system may take to say whether a path goes through a link.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATH_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Engine {
     /// Agents of this machine whose memory no reset can replace, for want of another
@@ -43,7 +43,7 @@ impl Engine {
         let directories = local.iter().map(|it| directory(it).unwrap_or_default());
         let without_link = || durable::without_first_link;
         let systems = self.file_systems();
-        let real = systems.look_at_all(directories.collect(), PATIENCE, without_link);
+        let real = systems.look_at_all(directories.collect(), PATH_CHECK_TIMEOUT, without_link);
         let linked = local.into_iter().zip(real).filter_map(|(agent, real)| {
             let memory = agent.place.memory();
             let real = real?.join(memory.file_name()?);
@@ -68,7 +68,7 @@ impl Engine {
     ) -> Vec<(&Agent, Error)> {
         let local = self.local_agents();
         let none = |agents: &[&Agent]| vec![None; agents.len()];
-        let found = hosts::for_each(self, &local, fault, none);
+        let found = hosts::for_each_local_agent(self, &local, fault, none);
         let found = local.into_iter().zip(found);
         found
             .filter_map(|(agent, error)| Some((agent, error?)))
@@ -77,7 +77,7 @@ impl Engine {
 
     fn misplacement(&self, agent: &Agent) -> Option<Error> {
         match self.object(&agent.place) {
-            Ok(Object::Odd(Odd::Directory)) => {
+            Ok(MemoryObject::Odd(SpecialFile::Directory)) => {
                 let history = self.history(&agent.name).unwrap_or_default();
                 self.directory_refusal(agent, &history)
             }
@@ -87,7 +87,7 @@ impl Engine {
 
     /// Why a directory in place of a memory is not displaced: no earlier run found or
     /// left a file there.
-    pub(super) fn directory_refusal(&self, agent: &Agent, history: &History) -> Option<Error> {
+    pub(super) fn directory_refusal(&self, agent: &Agent, history: &AgentHistory) -> Option<Error> {
         if history.file.as_ref().is_some_and(|file| file.fits(agent)) {
             return None;
         }
@@ -95,8 +95,8 @@ impl Engine {
         let message =
             format!("{memory} is a directory, and no record says that a file ever stood there");
         let key = match &agent.place {
-            Place::Local { .. } => "memory_file",
-            Place::Remote { .. } => "remote_memory",
+            MemoryLocation::Local { .. } => "memory_file",
+            MemoryLocation::Remote { .. } => "remote_memory",
         };
         let hint = format!(
             "add the name of the file to {key}; if the path is right, move the directory away"

@@ -8,35 +8,35 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::hosts;
-use super::judge::{Judgement, Reading, judge, window};
-use super::ledger::{Act, Outcome};
+use super::judge::{Classification, MemoryReader, classify, window_size};
+use super::ledger::{Operation, Outcome};
 use super::memory::{self, Baseline, Boundary, Rule};
 use super::sharing::sharing_error;
 use super::state::State;
-use super::{Engine, History};
-use crate::baseline::{Refusal, Shelf};
-use crate::config::{Agent, Host, Place, Protect};
+use super::{AgentHistory, Engine};
+use crate::baseline::{BaselineCache, Refusal};
+use crate::config::{Agent, Host, MemoryLocation, Protect};
 use crate::diff;
 use crate::digest::Digest;
 use crate::engine::lock;
 use crate::error::{Error, Kind};
-use crate::transport::{Cause, File, Object, Odd, Stamp, Transport, TransportError};
+use crate::transport::{Cause, File, MemoryObject, SpecialFile, Stamp, Transport, TransportError};
 use crate::untrusted::{self, Hidden};
 
 /// A file that changed less than this before it was read may have changed again
 /// within the same tick of the file system's clock.
-pub(super) const FRESH: Duration = Duration::from_millis(50);
+pub(super) const RECENT_CHANGE: Duration = Duration::from_millis(50);
 
 /// The same where stamps are of whole seconds: so long must the same one have been
 /// seen, or it is read once more.
-const COARSE: Duration = Duration::from_secs(2);
+const RECENT_CHANGE_COARSE: Duration = Duration::from_secs(2);
 
 /// How far the clock of a host is taken to be behind at most; a file that is older
 /// than this did not change a moment ago.
-const SKEW: Duration = Duration::from_secs(86_400);
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(86_400);
 
 /// Bytes of memories that are read together at most, unless one alone is longer.
-const PORTION: u64 = 8 << 20;
+const BATCH_READ_BYTES: u64 = 8 << 20;
 
 /// How long the search for the edited lines may take.
 const DIFF_TIME: Duration = Duration::from_millis(50);
@@ -53,7 +53,7 @@ pub struct Address {
 
 impl Address {
     /// Where a config puts a memory.
-    pub fn of(place: &Place) -> Address {
+    pub fn of(place: &MemoryLocation) -> Address {
         Address {
             login: place.host().map(Host::login),
             memory: place.memory().to_string_lossy().into_owned(),
@@ -109,7 +109,7 @@ pub struct LastRun {
     /// When it ended.
     pub time: DateTime<FixedOffset>,
     /// What it did.
-    pub act: Act,
+    pub act: Operation,
     /// How it ended.
     pub outcome: Outcome,
 }
@@ -118,7 +118,7 @@ impl LastRun {
     /// How it ended, in a word: what was undone is not just `ok`.
     pub fn word(&self) -> &'static str {
         match (self.act, self.outcome) {
-            (Act::Undo, Outcome::Ok) => "undone",
+            (Operation::Undo, Outcome::Ok) => "undone",
             (_, outcome) => outcome.word(),
         }
     }
@@ -219,22 +219,27 @@ pub struct Content {
 
 /// Files that are read together. All of them are open at once, and servers allow for
 /// so many.
-const TOGETHER: usize = 256;
+const BATCH_READ_FILES: usize = 256;
 
 /// How many of these are read together.
 fn portion(files: &[(usize, File)]) -> usize {
     let mut sum = 0_u64;
     let fits = |(_, file): &&(usize, File)| {
         sum = sum.saturating_add(file.stamp.size);
-        sum <= PORTION
+        sum <= BATCH_READ_BYTES
     };
-    files.iter().take(TOGETHER).take_while(fits).count().max(1)
+    files
+        .iter()
+        .take(BATCH_READ_FILES)
+        .take_while(fits)
+        .count()
+        .max(1)
 }
 
 /// A content that was judged, with what it was judged by: as long as none of
 /// it changes, the file need not be read again.
 #[derive(Clone)]
-pub(super) struct Cached {
+pub(super) struct CachedContent {
     stamp: Stamp,
     /// When this stamp was seen first.
     first: Instant,
@@ -253,24 +258,24 @@ struct Verdict {
 }
 
 /// What stands at the memory's name, judged.
-enum Look {
+enum MemoryLook {
     Absent,
-    Odd(Odd),
-    File(Box<Verdict>, Option<Bytes>),
+    Odd(SpecialFile),
+    File(Box<Verdict>, Option<ClassifiedBytes>),
 }
 
 /// The bytes that were judged.
-struct Bytes {
+struct ClassifiedBytes {
     head: Vec<u8>,
     operator_part: Vec<u8>,
 }
 
 /// An agent as one look saw it, with the bytes that were looked at.
-pub(super) struct Seen {
+pub(super) struct ObservedAgent {
     pub observation: Observation,
     /// What stands in place of the memory, if it is not a file to be read.
-    pub odd: Option<Odd>,
-    /// The beginning of the memory, at least [`WINDOW`] bytes of it.
+    pub odd: Option<SpecialFile>,
+    /// The beginning of the memory, at least [`super::MAX_WINDOW_BYTES`] bytes of it.
     pub head: Vec<u8>,
     /// The operator part that the memory was measured against.
     pub operator_part: Option<Vec<u8>>,
@@ -279,16 +284,16 @@ pub(super) struct Seen {
 }
 
 /// An agent that is about to be looked at: what this machine knows of it.
-struct Subject<'c> {
+struct ObservationSubject<'c> {
     agent: &'c Agent,
     generation: u64,
-    history: History,
+    history: AgentHistory,
     ledger_error: Option<String>,
     loaded: Result<Arc<Baseline>, Refusal>,
     earlier: Vec<Arc<Baseline>>,
 }
 
-impl Subject<'_> {
+impl ObservationSubject<'_> {
     /// What the memory is measured against. Without a usable baseline that is
     /// the one that was pushed last.
     fn against(&self) -> Option<&Arc<Baseline>> {
@@ -305,7 +310,7 @@ impl Subject<'_> {
 impl Engine {
     /// Looks at an agent. Reads its memory only if its stamp changed.
     pub fn observe(&self, agent: &Agent) -> Observation {
-        let shelf = Mutex::new(Shelf::new(self.config()));
+        let shelf = Mutex::new(BaselineCache::new(self.config()));
         let subject = self.subject(agent, &shelf);
         let look = self.look(&subject, false);
         self.seen(subject, look).observation
@@ -315,7 +320,7 @@ impl Engine {
     /// their order.
     pub fn observe_all(&self, agents: &[&Agent]) -> Vec<Observation> {
         self.look_for_sharing();
-        hosts::for_each(
+        hosts::for_each_local_agent(
             self,
             agents,
             |agent| self.observe(agent),
@@ -335,19 +340,19 @@ impl Engine {
             return Vec::new();
         };
         let transport = self.transport(&first.place);
-        let shelf = Mutex::new(Shelf::new(self.config()));
+        let shelf = Mutex::new(BaselineCache::new(self.config()));
         let subjects = agents.iter().map(|agent| self.subject(agent, &shelf));
-        let subjects: Vec<Subject<'_>> = subjects.collect();
+        let subjects: Vec<ObservationSubject<'_>> = subjects.collect();
         let memories: Vec<&Path> = agents.iter().map(|agent| agent.place.memory()).collect();
         let probed = transport.probe(&memories);
-        let mut looks: Vec<Option<Result<Look, TransportError>>> = Vec::new();
+        let mut looks: Vec<Option<Result<MemoryLook, TransportError>>> = Vec::new();
         let mut changed: Vec<(usize, File)> = Vec::new();
         for (number, (subject, object)) in subjects.iter().zip(probed).enumerate() {
             looks.push(match object {
-                Ok(Object::Absent) => Some(Ok(Look::Absent)),
-                Ok(Object::Odd(odd)) => Some(Ok(Look::Odd(odd))),
-                Ok(Object::File(file)) => match self.unchanged(subject, &file.stamp) {
-                    Some(verdict) => Some(Ok(Look::File(verdict, None))),
+                Ok(MemoryObject::Absent) => Some(Ok(MemoryLook::Absent)),
+                Ok(MemoryObject::Odd(odd)) => Some(Ok(MemoryLook::Odd(odd))),
+                Ok(MemoryObject::File(file)) => match self.unchanged(subject, &file.stamp) {
+                    Some(verdict) => Some(Ok(MemoryLook::File(verdict, None))),
                     None => {
                         changed.push((number, file));
                         None
@@ -378,9 +383,9 @@ impl Engine {
     fn read_together(
         &self,
         transport: &dyn Transport,
-        subjects: &[Subject<'_>],
+        subjects: &[ObservationSubject<'_>],
         changed: &[(usize, File)],
-        looks: &mut [Option<Result<Look, TransportError>>],
+        looks: &mut [Option<Result<MemoryLook, TransportError>>],
     ) {
         let files = changed.iter().map(|(number, file)| {
             let memory = subjects[*number].agent.place.memory();
@@ -390,8 +395,9 @@ impl Engine {
         let measures = changed
             .iter()
             .map(|(number, _)| subjects[*number].measure());
-        let windows: Vec<usize> = measures.map(|it| window(&it)).collect();
-        let mut readings: Vec<Reading> = files.iter().map(|_| Reading::default()).collect();
+        let windows: Vec<usize> = measures.map(|it| window_size(&it)).collect();
+        let mut readings: Vec<MemoryReader> =
+            files.iter().map(|_| MemoryReader::default()).collect();
         let read = transport.read(&files, &mut |place, piece| {
             if let (Some(reading), Some(window)) = (readings.get_mut(place), windows.get(place)) {
                 reading.take(piece, *window);
@@ -404,24 +410,32 @@ impl Engine {
     }
 
     /// An agent with the bytes of its memory, which is read in any case.
-    pub(super) fn see<'c>(&'c self, agent: &'c Agent, shelf: &Mutex<Shelf<'c>>) -> Seen {
+    pub(super) fn see<'c>(
+        &'c self,
+        agent: &'c Agent,
+        shelf: &Mutex<BaselineCache<'c>>,
+    ) -> ObservedAgent {
         let subject = self.subject(agent, shelf);
         let look = self.look(&subject, true);
         self.seen(subject, look)
     }
 
-    fn subject<'c>(&'c self, agent: &'c Agent, shelf: &Mutex<Shelf<'c>>) -> Subject<'c> {
+    fn subject<'c>(
+        &'c self,
+        agent: &'c Agent,
+        shelf: &Mutex<BaselineCache<'c>>,
+    ) -> ObservationSubject<'c> {
         let generation = self.next_generation();
         let (history, ledger_error) = match self.history(&agent.name) {
             Ok(history) => (history, None),
-            Err(error) => (History::default(), Some(error.to_string())),
+            Err(error) => (AgentHistory::default(), Some(error.to_string())),
         };
         let loaded = shelf
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .load(agent);
         let earlier = self.earlier(agent, &history, loaded.as_ref().ok());
-        Subject {
+        ObservationSubject {
             agent,
             generation,
             history,
@@ -432,10 +446,14 @@ impl Engine {
     }
 
     /// What a look came to, as an observation.
-    fn seen(&self, subject: Subject<'_>, look: Result<Look, TransportError>) -> Seen {
+    fn seen(
+        &self,
+        subject: ObservationSubject<'_>,
+        look: Result<MemoryLook, TransportError>,
+    ) -> ObservedAgent {
         let agent = subject.agent;
         let measured = subject.against().is_some();
-        let mut seen = Seen {
+        let mut seen = ObservedAgent {
             observation: self.unseen(agent, subject.generation),
             odd: None,
             head: Vec::new(),
@@ -458,23 +476,23 @@ impl Engine {
             blocks.push(Block::of(error));
         }
         match look {
-            Ok(Look::Absent) => {
+            Ok(MemoryLook::Absent) => {
                 observation.absent = true;
                 conditions.push((State::Missing, "no memory file".to_string()));
             }
-            Ok(Look::Odd(odd)) => {
+            Ok(MemoryLook::Odd(odd)) => {
                 conditions.push((State::Error, odd.in_place_of_memory()));
-                if let Odd::ForeignLink(_) = odd {
+                if let SpecialFile::ForeignLink(_) = odd {
                     observation.hints.push(foreign_link_hint(agent));
                 }
-                if odd == Odd::Directory
+                if odd == SpecialFile::Directory
                     && let Some(error) = self.directory_refusal(agent, &subject.history)
                 {
                     blocks.push(Block::of(&error));
                 }
                 seen.odd = Some(odd);
             }
-            Ok(Look::File(verdict, bytes)) => {
+            Ok(MemoryLook::File(verdict, bytes)) => {
                 if verdict.content.size > agent.max_memory_size {
                     let why = format!("over the limit of {} bytes", agent.max_memory_size);
                     conditions.push((State::Oversize, why));
@@ -570,7 +588,11 @@ impl Engine {
         }
     }
 
-    fn look(&self, subject: &Subject<'_>, bytes: bool) -> Result<Look, TransportError> {
+    fn look(
+        &self,
+        subject: &ObservationSubject<'_>,
+        bytes: bool,
+    ) -> Result<MemoryLook, TransportError> {
         let agent = subject.agent;
         // Who reads it in any case need not ask first, from afar.
         let folder = bytes.then(|| self.open(agent)).transpose()?;
@@ -579,15 +601,15 @@ impl Engine {
             None => self.object(&agent.place)?,
         };
         let file = match object {
-            Object::Absent => return Ok(Look::Absent),
-            Object::Odd(odd) => return Ok(Look::Odd(odd)),
-            Object::File(file) => file,
+            MemoryObject::Absent => return Ok(MemoryLook::Absent),
+            MemoryObject::Odd(odd) => return Ok(MemoryLook::Odd(odd)),
+            MemoryObject::File(file) => file,
         };
         if !bytes && let Some(verdict) = self.unchanged(subject, &file.stamp) {
-            return Ok(Look::File(verdict, None));
+            return Ok(MemoryLook::File(verdict, None));
         }
-        let mut reading = Reading::default();
-        let window = window(&subject.measure());
+        let mut reading = MemoryReader::default();
+        let window = window_size(&subject.measure());
         let folder = folder.map_or_else(|| self.open(agent), Ok)?;
         let read = folder.read(&mut |piece: &[u8]| {
             reading.take(piece, window);
@@ -598,7 +620,7 @@ impl Engine {
 
     /// What is known of a memory that has this stamp, if nothing that matters has
     /// changed since.
-    fn unchanged(&self, subject: &Subject<'_>, stamp: &Stamp) -> Option<Box<Verdict>> {
+    fn unchanged(&self, subject: &ObservationSubject<'_>, stamp: &Stamp) -> Option<Box<Verdict>> {
         let cached = self.cached(&subject.agent.name)?;
         let same = !cached.fresh
             && cached.stamp == *stamp
@@ -610,22 +632,24 @@ impl Engine {
     /// What was read, judged and remembered.
     fn judged(
         &self,
-        subject: &Subject<'_>,
+        subject: &ObservationSubject<'_>,
         read: Result<File, TransportError>,
-        mut reading: Reading,
+        mut reading: MemoryReader,
         bytes: bool,
-    ) -> Result<Look, TransportError> {
+    ) -> Result<MemoryLook, TransportError> {
         let file = match read {
-            Err(error) if error.cause == Cause::Leased => return Ok(Look::Odd(Odd::Leased)),
+            Err(error) if error.cause == Cause::Leased => {
+                return Ok(MemoryLook::Odd(SpecialFile::Leased));
+            }
             // It changed its kind since the probe; look again with next event.
             Err(error) if error.cause == Cause::Moved => return self.look_again(subject.agent),
             read => read?,
         };
         let current = subject.measure();
-        let judgement = judge(&reading, &current, &subject.earlier);
+        let judgement = classify(&reading, &current, &subject.earlier);
         let verdict = self.verdict(&mut reading, &file.stamp, &judgement, &current);
         let name = &subject.agent.name;
-        let cached = Cached {
+        let cached = CachedContent {
             stamp: file.stamp,
             first: self.first_seen(name, &file.stamp),
             fresh: false,
@@ -634,13 +658,13 @@ impl Engine {
             verdict: verdict.clone(),
         };
         let fresh = self.is_fresh(&cached);
-        self.cache(name, Cached { fresh, ..cached });
+        self.cache(name, CachedContent { fresh, ..cached });
         let version = judgement.version.as_ref().unwrap_or(&current);
-        let bytes = bytes.then(|| Bytes {
+        let bytes = bytes.then(|| ClassifiedBytes {
             head: reading.head,
             operator_part: version.operator_part().to_vec(),
         });
-        Ok(Look::File(Box::new(verdict), bytes))
+        Ok(MemoryLook::File(Box::new(verdict), bytes))
     }
 
     /// When a stamp of an agent's memory was seen first.
@@ -650,23 +674,23 @@ impl Engine {
     }
 
     /// Whether the memory may have changed again without getting another stamp.
-    fn is_fresh(&self, cached: &Cached) -> bool {
+    fn is_fresh(&self, cached: &CachedContent) -> bool {
         let stamp = &cached.stamp;
         let now = self.clock().now().timestamp_nanos_opt().unwrap_or(0);
         let age = now.saturating_sub(stamp.changed.max(stamp.modified));
         if stamp.inode != 0 {
-            return age < FRESH.as_nanos() as i64;
+            return age < RECENT_CHANGE.as_nanos() as i64;
         }
         // Of another clock, and of whole seconds.
-        let recent = i128::from(age) < SKEW.as_nanos() as i128;
-        recent && self.clock().instant().duration_since(cached.first) < COARSE
+        let recent = i128::from(age) < MAX_CLOCK_SKEW.as_nanos() as i128;
+        recent && self.clock().instant().duration_since(cached.first) < RECENT_CHANGE_COARSE
     }
 
-    fn look_again(&self, agent: &Agent) -> Result<Look, TransportError> {
+    fn look_again(&self, agent: &Agent) -> Result<MemoryLook, TransportError> {
         match self.open(agent)?.look()? {
-            Object::Absent => Ok(Look::Absent),
-            Object::Odd(odd) => Ok(Look::Odd(odd)),
-            Object::File(_) => Err(Error::new(
+            MemoryObject::Absent => Ok(MemoryLook::Absent),
+            MemoryObject::Odd(odd) => Ok(MemoryLook::Odd(odd)),
+            MemoryObject::File(_) => Err(Error::new(
                 Kind::Host,
                 format!(
                     "{} changes too fast to be read",
@@ -679,14 +703,14 @@ impl Engine {
 
     fn verdict(
         &self,
-        reading: &mut Reading,
+        reading: &mut MemoryReader,
         stamp: &Stamp,
-        judgement: &Judgement,
+        judgement: &Classification,
         current: &Baseline,
     ) -> Verdict {
         let content = Content {
             size: reading.size,
-            lines: reading.lines(),
+            lines: reading.count_lines(),
             sha256: reading.digest(),
             modified: stamp.modified,
             boundary: judgement.boundary,
@@ -784,8 +808,8 @@ const UNSETTLED: &str = "a run left something unsettled; the next reset settles 
 /// Where an agent lives: `local`, or the host.
 pub(super) fn host(agent: &Agent) -> String {
     match &agent.place {
-        Place::Local { .. } => "local".to_string(),
-        Place::Remote { host, .. } => host.name.clone(),
+        MemoryLocation::Local { .. } => "local".to_string(),
+        MemoryLocation::Remote { host, .. } => host.name.clone(),
     }
 }
 

@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 use std::io::Read;
 
-use super::ledger::{Place, Record, Standing};
-use super::undo::{self, Replacement, Source, UndoRecords};
-use super::{Engine, WINDOW};
+use super::ledger::{FileState, LedgerPosition, Record};
+use super::undo::{self, Replacement, UndoRecords, UndoSource};
+use super::{Engine, MAX_WINDOW_BYTES};
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::error::{Error, Kind, Result};
 
 /// A record of an agent's, and what became of it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Past {
+pub struct RunDiff {
     /// What the ledger says.
     pub record: Record,
     /// The run that undid it, if that was not taken back.
@@ -25,17 +25,17 @@ pub struct Past {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
     /// Before it.
-    pub before: Side,
+    pub before: RunDiffSide,
     /// After it.
-    pub after: Side,
+    pub after: RunDiffSide,
 }
 
 /// What stood there at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum RunDiffSide {
     /// Nothing.
     Absent,
-    /// A file: its beginning, up to [`WINDOW`] bytes, and how many follow.
+    /// A file: its beginning, up to [`MAX_WINDOW_BYTES`] bytes, and how many follow.
     Text(Vec<u8>, u64),
     /// What was there already: the run did not touch it.
     Untouched,
@@ -48,13 +48,13 @@ impl Engine {
     ///
     /// # Errors
     /// A ledger that cannot be read or whose chain is broken.
-    pub fn past(&self, agent: &str, most: usize) -> Result<Vec<Past>> {
+    pub fn past(&self, agent: &str, most: usize) -> Result<Vec<RunDiff>> {
         let (mut back, _) = self.ledger_back()?;
         // By the run that is undone, the one that did it.
         let mut undone: HashMap<String, String> = HashMap::new();
         // By the run that is undone, the undos whose meaning its own records tell.
         let mut open: HashMap<String, Vec<usize>> = HashMap::new();
-        let mut past: Vec<Past> = Vec::new();
+        let mut past: Vec<RunDiff> = Vec::new();
         while (past.len() < most || !open.is_empty())
             && let Some((_, record)) = back.next(|it| it.agent == agent)?
         {
@@ -72,7 +72,7 @@ impl Engine {
                     undone.insert(run.clone(), event.run.clone());
                 }
             }
-            past.push(Past {
+            past.push(RunDiff {
                 record,
                 undone_by,
                 redo: false,
@@ -100,69 +100,74 @@ impl Engine {
         })
     }
 
-    fn stood_before(&self, agent: &Agent, place: Place, record: Record) -> Result<Side> {
+    fn stood_before(
+        &self,
+        agent: &Agent,
+        place: LedgerPosition,
+        record: Record,
+    ) -> Result<RunDiffSide> {
         // Such a run had no reason to look up what that was.
         if record.what.before.is_none() && record.what.after.is_none() {
-            return Ok(Side::Untouched);
+            return Ok(RunDiffSide::Untouched);
         }
         let records = UndoRecords::of_record(self, place, record)?;
         let Some(records) = records.of(&agent.name) else {
-            return Ok(Side::Untouched);
+            return Ok(RunDiffSide::Untouched);
         };
         Ok(match undo::source(self, agent, records) {
             Ok(source) => self.side(source),
-            Err(error) => Side::Gone(error.to_string()),
+            Err(error) => RunDiffSide::Gone(error.to_string()),
         })
     }
 
     /// The beginning of what an undo would put back.
-    fn side(&self, source: Source) -> Side {
+    fn side(&self, source: UndoSource) -> RunDiffSide {
         let parts = match source.replacement {
-            Replacement::Nothing => return Side::Absent,
+            Replacement::Nothing => return RunDiffSide::Absent,
             Replacement::File(parts) => parts,
             Replacement::Kept { name, .. } => {
-                return Side::Gone(format!("it is kept beside the memory, as {name}"));
+                return RunDiffSide::Gone(format!("it is kept beside the memory, as {name}"));
             }
         };
         let size = match source.standing {
-            Standing::File { size, .. } => size,
+            FileState::File { size, .. } => size,
             _ => 0,
         };
         let mut text = Vec::new();
         let read = parts.reader(self).and_then(|reader| {
-            let read = reader.take(WINDOW as u64).read_to_end(&mut text);
+            let read = reader.take(MAX_WINDOW_BYTES as u64).read_to_end(&mut text);
             read.map_err(|error| Error::io("read", self.archive().root(), &error))
         });
         match read {
-            Ok(length) => Side::Text(text, size.saturating_sub(length as u64)),
-            Err(error) => Side::Gone(error.to_string()),
+            Ok(length) => RunDiffSide::Text(text, size.saturating_sub(length as u64)),
+            Err(error) => RunDiffSide::Gone(error.to_string()),
         }
     }
 
     /// What was installed: a version of the baseline, or what some other run found.
-    fn stood_after(&self, agent: &Agent, record: &Record) -> Result<Side> {
+    fn stood_after(&self, agent: &Agent, record: &Record) -> Result<RunDiffSide> {
         let wanted: Digest = match &record.what.after {
-            Some(Standing::Absent) => return Ok(Side::Absent),
-            Some(Standing::File { sha256, .. }) => *sha256,
-            Some(Standing::Odd(odd)) => return Ok(Side::Gone(format!("it left {odd}"))),
-            None => return Ok(Side::Untouched),
+            Some(FileState::Absent) => return Ok(RunDiffSide::Absent),
+            Some(FileState::File { sha256, .. }) => *sha256,
+            Some(FileState::Odd(odd)) => return Ok(RunDiffSide::Gone(format!("it left {odd}"))),
+            None => return Ok(RunDiffSide::Untouched),
         };
         if let Ok(version) = self.versions.get(wanted) {
-            let shown = &version[..version.len().min(WINDOW)];
+            let shown = &version[..version.len().min(MAX_WINDOW_BYTES)];
             let more = (version.len() - shown.len()) as u64;
-            return Ok(Side::Text(shown.to_vec(), more));
+            return Ok(RunDiffSide::Text(shown.to_vec(), more));
         }
         let (mut back, _) = self.ledger_back()?;
         while let Some((place, other)) = back.next(|it| it.agent == agent.name)? {
-            let before = other.what.before.as_ref().and_then(Standing::digest);
+            let before = other.what.before.as_ref().and_then(FileState::digest);
             if other.what.changed()
                 && before == Some(wanted)
-                && let side @ Side::Text(..) = self.stood_before(agent, place, other)?
+                && let side @ RunDiffSide::Text(..) = self.stood_before(agent, place, other)?
             {
                 return Ok(side);
             }
         }
         let why = "what was put there is not in the archive".to_string();
-        Ok(Side::Gone(why))
+        Ok(RunDiffSide::Gone(why))
     }
 }

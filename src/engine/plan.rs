@@ -7,21 +7,21 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::hosts;
-use super::judge::WINDOW;
-use super::ledger::{Act, Standing};
+use super::judge::MAX_WINDOW_BYTES;
+use super::ledger::{FileState, Operation};
 use super::memory::{Boundary, Rule};
-use super::observe::{Observation, Protection, Seen, host, way};
-use super::retention::Scope;
+use super::observe::{Observation, ObservedAgent, Protection, host, way};
+use super::retention::RetentionScope;
 use super::sharing::sharing_error;
 use super::state::State;
 use super::undo::{self, AgentRecords, Replacement, UndoRecords};
 use super::{Engine, Retention, weaker};
 use crate::archive::EntryKind;
-use crate::baseline::Shelf;
+use crate::baseline::BaselineCache;
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::error::{Error, Kind, Result};
-use crate::transport::{Odd, Outlook};
+use crate::transport::{SpecialFile, SwapForecast};
 
 /// Why there is nothing to do.
 pub(super) const EQUAL: &str = "already equal to its baseline";
@@ -73,7 +73,7 @@ impl Bound {
                 // plan keeps WINDOW bytes, a reset maybe more.
                 let above = match found.rule {
                     Rule::Aligned(_) => {
-                        Digest::of(&head[..found.offset.min(head.len()).min(WINDOW)])
+                        Digest::of(&head[..found.offset.min(head.len()).min(MAX_WINDOW_BYTES)])
                     }
                     _ => Digest::ZERO,
                 };
@@ -283,7 +283,7 @@ impl Skipped {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Reset or undo.
-    pub act: Act,
+    pub act: Operation,
     /// Names this plan: the digest of what it is bound to, shortened. Empty when
     /// nothing was looked at.
     pub hash: String,
@@ -307,7 +307,7 @@ impl Plan {
         steps.chain(self.skipped.iter().map(|skipped| skipped.agent.as_str()))
     }
 
-    fn new(act: Act, engine: &Engine, steps: Vec<Step>, skipped: Vec<Skipped>) -> Plan {
+    fn new(act: Operation, engine: &Engine, steps: Vec<Step>, skipped: Vec<Skipped>) -> Plan {
         let mut text = format!("{act:?}\n");
         for step in &steps {
             let Bound {
@@ -361,7 +361,7 @@ impl Engine {
     /// An agent that is not configured.
     pub fn plan_reset(&self, names: &[String], unlocked: bool) -> Result<Plan> {
         self.look_for_sharing();
-        let shelf = Mutex::new(Shelf::new(self.config()));
+        let shelf = Mutex::new(BaselineCache::new(self.config()));
         let agents = unique(names).map(|name| self.agent(name));
         let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
         let plan = |agent| {
@@ -385,14 +385,14 @@ impl Engine {
         let everybody = count == self.config().agents.len();
         let plan = Plan {
             whole_fleet: everybody && count > 1,
-            ..Plan::new(Act::Reset, self, steps, skipped)
+            ..Plan::new(Operation::Reset, self, steps, skipped)
         };
         Ok(self.with_retention(plan))
     }
 
     /// A plan that also says what is deleted from the archive afterwards.
     fn with_retention(&self, mut plan: Plan) -> Plan {
-        let retention = self.retention_after(&Scope::of_plan(&plan));
+        let retention = self.retention_after(&RetentionScope::of_plan(&plan));
         if !retention.entries.is_empty() {
             let entries = retention.entries.iter().map(|it| it.to_string_lossy());
             let text: Vec<_> = [plan.hash.as_str().into()]
@@ -429,12 +429,17 @@ impl Engine {
         }
         Ok(Plan {
             hash: String::new(),
-            ..Plan::new(Act::Reset, self, steps, skipped)
+            ..Plan::new(Operation::Reset, self, steps, skipped)
         })
     }
 
     /// None where there is nothing to do.
-    fn reset_step(&self, agent: &Agent, seen: &Seen, unlocked: bool) -> Result<Option<Step>> {
+    fn reset_step(
+        &self,
+        agent: &Agent,
+        seen: &ObservedAgent,
+        unlocked: bool,
+    ) -> Result<Option<Step>> {
         if let Some(block) = &seen.observation.block {
             return Err(block.error(&block.why));
         }
@@ -466,7 +471,7 @@ impl Engine {
     }
 
     /// A step that installs `content`, with the figures of what is there now.
-    fn step(&self, agent: &Agent, seen: &Seen, content: Digest) -> Result<Step> {
+    fn step(&self, agent: &Agent, seen: &ObservedAgent, content: Digest) -> Result<Step> {
         let found = seen.observation.content.as_ref();
         let memory = match (&seen.odd, found) {
             (Some(_), _) => Memory::Odd,
@@ -497,14 +502,14 @@ impl Engine {
         let folder = self.open(agent)?;
         let mut weaker = weaker::accepted(agent, folder.as_ref())?;
         if agent.place.host().is_some() {
-            weaker.insert(0, weaker::ELSEWHERE.to_string());
+            weaker.insert(0, weaker::SFTP_DEGRADATIONS.to_string());
         }
         let outlook = folder.outlook();
         weaker.extend(weaker::in_place_cost(agent, &outlook)?);
-        if let Outlook::Refused(error) = outlook {
+        if let SwapForecast::Refused(error) = outlook {
             return Err(error);
         }
-        notes.extend(seen.odd.as_ref().map(Odd::in_place_of_memory));
+        notes.extend(seen.odd.as_ref().map(SpecialFile::in_place_of_memory));
         if let Some(boundary) = boundary.filter(|boundary| boundary.line > 0) {
             notes.push(format!(
                 "separator at line {}, {} of {}",
@@ -542,7 +547,7 @@ impl Engine {
     /// ledger that cannot be read.
     pub fn plan_undo(&self, target: &UndoTarget, mode: UndoMode, unlocked: bool) -> Result<Plan> {
         let (agents, records) = self.undo_records(target)?;
-        let shelf = Mutex::new(Shelf::new(self.config()));
+        let shelf = Mutex::new(BaselineCache::new(self.config()));
         let plan = |agent| {
             let seen = self.see(agent, &shelf);
             let of_agent = records.of(&agent.name);
@@ -568,7 +573,7 @@ impl Engine {
                 Err(skip) => skipped.push(skip),
             }
         }
-        let plan = Plan::new(Act::Undo, self, steps, skipped);
+        let plan = Plan::new(Operation::Undo, self, steps, skipped);
         Ok(self.with_retention(plan))
     }
 
@@ -598,7 +603,7 @@ impl Engine {
     fn undo_step(
         &self,
         agent: &Agent,
-        seen: &Seen,
+        seen: &ObservedAgent,
         records: &AgentRecords,
         mode: UndoMode,
         unlocked: bool,
@@ -617,23 +622,23 @@ impl Engine {
         let source = undo::source(self, agent, records)?;
         let mut step = self.step(agent, seen, source.digest())?;
         let now = match (&seen.observation.content, step.action) {
-            (Some(content), _) => Some(Standing::File {
+            (Some(content), _) => Some(FileState::File {
                 sha256: content.sha256,
                 size: content.size,
                 lines: content.lines,
             }),
-            (None, Action::Create) => Some(Standing::Absent),
-            (None, _) => seen.odd.clone().map(Standing::Odd),
+            (None, Action::Create) => Some(FileState::Absent),
+            (None, _) => seen.odd.clone().map(FileState::Odd),
         };
         let written_since = records.written_since(agent, now.as_ref());
         match (&source.replacement, source.standing) {
             (Replacement::Kept { name, .. }, standing) => {
                 step.action = Action::PutBack;
-                if let Standing::Odd(odd) = standing {
+                if let FileState::Odd(odd) = standing {
                     step.notes.push(format!("puts back {odd}, kept as {name}"));
                 }
             }
-            (_, Standing::File { size, .. }) => step.new_size = size,
+            (_, FileState::File { size, .. }) => step.new_size = size,
             _ => step.action = Action::Remove,
         }
         step.typed |= written_since && mode == UndoMode::Overwrite;
@@ -656,8 +661,8 @@ fn each<'a>(
     agents: &[&'a Agent],
     plan: impl Fn(&'a Agent) -> Result<Step, Skipped> + Sync,
 ) -> Vec<Result<Step, Skipped>> {
-    let batch = |agents: &[&'a Agent]| hosts::at_once(agents.to_vec(), &plan);
-    hosts::for_each(engine, agents, &plan, batch)
+    let batch = |agents: &[&'a Agent]| hosts::map_parallel(agents.to_vec(), &plan);
+    hosts::for_each_local_agent(engine, agents, &plan, batch)
 }
 
 /// Names in order, each once.

@@ -47,21 +47,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use lane::Lane;
+use lane::ResetLane;
 pub use recover::UNCLAIMED;
 pub use report::{AgentResult, Progress, Report, Stage};
 
 use super::address::RecordedAddress;
-use super::hosts::{Site, at_once, batch_size, for_each, side_by_side};
-use super::ledger::{Act, Event, Ledger, Outcome};
+use super::hosts::{Site, batch_size, for_each_local_agent, map_parallel, run_local_and_remote};
+use super::ledger::{Event, Ledger, Operation, Outcome};
 use super::lock;
 use super::log;
 use super::plan::Plan;
-use super::retention::Scope;
+use super::retention::RetentionScope;
 use super::semaphore::Permit;
 use super::undo::UndoRecords;
 use super::{Engine, Trigger};
-use crate::baseline::Shelf;
+use crate::baseline::BaselineCache;
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::durable;
@@ -87,7 +87,7 @@ struct Run<'a> {
 /// What all lanes have in common.
 struct Shared<'a> {
     trouble: Vec<Error>,
-    shelf: Shelf<'a>,
+    shelf: BaselineCache<'a>,
     /// Baseline versions that this run has begun to keep.
     drafted: HashSet<Digest>,
     /// Lines that are not in `reset.log` yet.
@@ -118,36 +118,36 @@ impl Engine {
             undone: Mutex::default(),
             shared: Mutex::new(Shared {
                 trouble: Vec::new(),
-                shelf: Shelf::new(self.config()),
+                shelf: BaselineCache::new(self.config()),
                 drafted: HashSet::new(),
                 lines: Vec::new(),
                 progress,
             }),
         };
-        if plan.act == Act::Reset {
+        if plan.act == Operation::Reset {
             self.look_for_sharing();
         }
         run.sweep();
         run.settle_skipped();
-        let mut here = Lane::new(&run, Site::Here);
+        let mut here = ResetLane::new(&run, Site::Here);
         here.skip(&plan.skipped);
-        let mut others: BTreeMap<Site<'_>, Lane<'_, '_>> = BTreeMap::new();
+        let mut others: BTreeMap<Site<'_>, ResetLane<'_, '_>> = BTreeMap::new();
         for step in &plan.steps {
             // Who is not configured is refused in its turn.
             let agent = self.agent(&step.agent).ok();
             match agent.map_or(Site::Here, |agent| self.site(agent)) {
                 Site::Here => here.add(step),
                 site => {
-                    let lane = || Lane::new(&run, site.clone());
+                    let lane = || ResetLane::new(&run, site.clone());
                     others.entry(site.clone()).or_insert_with(lane).add(step);
                 }
             }
         }
-        let lanes: Vec<Lane<'_, '_>> = others.into_values().collect();
+        let lanes: Vec<ResetLane<'_, '_>> = others.into_values().collect();
         let batch_size = batch_size(1 + lanes.len());
-        let others = |lane: Lane<'_, '_>| lane.run(batch_size);
+        let others = |lane: ResetLane<'_, '_>| lane.run(batch_size);
         let here = || here.run(batch_size);
-        let (mut results, others) = side_by_side(here, lanes, Lane::connect, others);
+        let (mut results, others) = run_local_and_remote(here, lanes, ResetLane::connect, others);
         results.extend(others.into_iter().flatten());
         run.finish(results, began)
     }
@@ -181,15 +181,15 @@ impl<'a> Run<'a> {
     fn finish(&self, mut results: Vec<AgentResult>, began: Instant) -> Report {
         let plan = self.plan;
         let everybody = plan.steps.len() + plan.skipped.len() == self.engine.config().agents.len();
-        if everybody && plan.act == Act::Reset {
-            self.tell_of_unclaimed();
+        if everybody && plan.act == Operation::Reset {
+            self.report_unclaimed();
         }
         let places = plan.steps.iter().enumerate();
         let places: HashMap<&str, usize> =
             places.map(|(at, step)| (step.agent.as_str(), at)).collect();
         let place = |result: &AgentResult| places.get(result.agent.as_str()).copied();
         results.sort_by_key(|result| place(result).unwrap_or(usize::MAX));
-        let scope = Scope::of_results(&results);
+        let scope = RetentionScope::of_results(&results);
         let (retired, notes) = match self.is_cancelled() || scope.is_empty() {
             true => Default::default(),
             false => self.retire(&scope),
@@ -247,7 +247,7 @@ impl<'a> Run<'a> {
     }
 
     /// Deletes what has expired. Returns that, and what else has to be said of it.
-    fn retire(&self, scope: &Scope<'_>) -> (Vec<PathBuf>, Vec<String>) {
+    fn retire(&self, scope: &RetentionScope<'_>) -> (Vec<PathBuf>, Vec<String>) {
         let engine = self.engine;
         let unseen = || self.plan.is_unseen().then(|| engine.retention_after(scope));
         let planned = self.plan.retention.clone().or_else(unseen);
@@ -342,8 +342,8 @@ impl<'a> Run<'a> {
                 self.trouble(error.context(&agent.name));
             }
         };
-        for_each(self.engine, &agents, settle, |some| {
-            at_once(some.to_vec(), settle)
+        for_each_local_agent(self.engine, &agents, settle, |some| {
+            map_parallel(some.to_vec(), settle)
         });
     }
 

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, Duration, FixedOffset};
 use serde::{Deserialize, Serialize};
 
-use super::ledger::{Act, Event, Outcome, Scan};
+use super::ledger::{Event, Operation, Outcome, Scan};
 use super::plan::Plan;
 use super::reset::AgentResult;
 use super::{Block, Engine, Setup, lock, reset};
@@ -29,16 +29,16 @@ use crate::archive::{Entry, PinFault, Pins, Written};
 use crate::error::{Error, Kind, Result};
 
 /// How many entries one record of retention names.
-const RECORDED: usize = 500;
+const MAX_ENTRIES_PER_RECORD: usize = 500;
 
 /// How long ago a run has to be that confirms how late it is.
 const CONFIRMATION_AGE: Duration = Duration::days(1);
 
 /// So much may clocks of this machine be apart.
-const TOLERANCE: Duration = Duration::minutes(1);
+const CLOCK_TOLERANCE: Duration = Duration::minutes(1);
 
 /// After how long without a run it is said that retention waits for another one.
-const LONG_BREAK: Duration = Duration::days(3);
+const LONG_PAUSE: Duration = Duration::days(3);
 
 /// What retention would delete when a run has ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ pub struct Retention {
 
 /// An entry, and what keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct EntryStatus {
     /// The entry itself.
     pub entry: Entry,
     /// Retention never deletes it.
@@ -67,7 +67,7 @@ pub struct Kept {
 
 /// Whose entries retention may delete at the end of a run.
 #[derive(Default)]
-pub(super) struct Scope<'a> {
+pub(super) struct RetentionScope<'a> {
     /// Agents that the run brought, or would bring, to a good end.
     ended: HashSet<&'a str>,
     /// Agents of the run that were not brought to a good end.
@@ -76,14 +76,14 @@ pub(super) struct Scope<'a> {
     growing: HashSet<&'a str>,
 }
 
-impl<'a> Scope<'a> {
+impl<'a> RetentionScope<'a> {
     /// What a plan says.
-    pub fn of_plan(plan: &'a Plan) -> Scope<'a> {
+    pub fn of_plan(plan: &'a Plan) -> RetentionScope<'a> {
         let idle = plan.skipped.iter().filter(|it| it.kind.is_none());
         let refused = plan.skipped.iter().filter(|it| it.kind.is_some());
         let steps = plan.steps.iter();
         let ended = steps.clone().map(|it| it.agent.as_str());
-        Scope {
+        RetentionScope {
             ended: ended.chain(idle.map(|it| it.agent.as_str())).collect(),
             failed: refused.map(|it| it.agent.as_str()).collect(),
             growing: steps
@@ -99,8 +99,8 @@ impl<'a> Scope<'a> {
     }
 
     /// What came of a run.
-    pub fn of_results(results: &'a [AgentResult]) -> Scope<'a> {
-        let mut scope = Scope::default();
+    pub fn of_results(results: &'a [AgentResult]) -> RetentionScope<'a> {
+        let mut scope = RetentionScope::default();
         for result in results {
             let names = match result.outcome {
                 Outcome::Ok | Outcome::Unchanged => &mut scope.ended,
@@ -127,7 +127,7 @@ struct Expired {
 
 /// What the ledger says of some entries.
 #[derive(Default)]
-struct Said {
+struct LedgerFacts {
     /// The agent of each entry that a record names.
     agents: HashMap<PathBuf, String>,
     needed: HashSet<PathBuf>,
@@ -153,15 +153,15 @@ impl Engine {
     /// An archive or ledger that cannot be read.
     pub fn retention(&self) -> Result<Vec<Entry>> {
         let agents = self.config().agents.iter();
-        let scope = Scope {
+        let scope = RetentionScope {
             ended: agents.map(|agent| agent.name.as_str()).collect(),
-            ..Scope::default()
+            ..RetentionScope::default()
         };
         Ok(self.expired(&scope)?.0)
     }
 
     /// What retention would delete at the end of a run.
-    pub(super) fn retention_after(&self, scope: &Scope<'_>) -> Retention {
+    pub(super) fn retention_after(&self, scope: &RetentionScope<'_>) -> Retention {
         match self.expired(scope) {
             Ok((entries, notes)) => Retention {
                 entries: entries.into_iter().map(|entry| entry.path).collect(),
@@ -176,7 +176,7 @@ impl Engine {
     }
 
     /// The entries that have expired and may go, and why others stay.
-    fn expired(&self, scope: &Scope<'_>) -> Result<(Vec<Entry>, Vec<String>)> {
+    fn expired(&self, scope: &RetentionScope<'_>) -> Result<(Vec<Entry>, Vec<String>)> {
         let now = self.clock().now();
         let confirmed = self.book().last_before(now - CONFIRMATION_AGE)?;
         let Expired {
@@ -204,7 +204,7 @@ impl Engine {
             format!("retention keeps {what}: {fault}; correct the line, or remove it")
         });
         let mut notes: Vec<String> = of_failed.chain(unread).chain(unclear).collect();
-        if confirmed.is_none_or(|time| now - time >= LONG_BREAK) {
+        if confirmed.is_none_or(|time| now - time >= LONG_PAUSE) {
             let all = self.expired_by(scope, self.limit(now), now)?.entries;
             let since = confirmed.map_or("no earlier run is known".to_string(), |time| {
                 format!("the last run before was on {}", time.format("%Y-%m-%d"))
@@ -226,7 +226,7 @@ impl Engine {
     /// A ledger or pins that cannot be read.
     fn expired_by(
         &self,
-        scope: &Scope<'_>,
+        scope: &RetentionScope<'_>,
         limit: DateTime<FixedOffset>,
         now: DateTime<FixedOffset>,
     ) -> Result<Expired> {
@@ -272,8 +272,8 @@ impl Engine {
     fn may_go(
         &self,
         entry: &Entry,
-        said: &Said,
-        scope: &Scope<'_>,
+        said: &LedgerFacts,
+        scope: &RetentionScope<'_>,
         kept: &mut BTreeMap<String, usize>,
     ) -> bool {
         let folder = entry.path.parent().unwrap_or(Path::new(""));
@@ -303,7 +303,7 @@ impl Engine {
     }
 
     /// The directories of a run's agents, and those of no agent.
-    fn folders_of(&self, scope: &Scope<'_>) -> Result<BTreeSet<PathBuf>> {
+    fn folders_of(&self, scope: &RetentionScope<'_>) -> Result<BTreeSet<PathBuf>> {
         let claimed: HashSet<&Path> = self.folders().into_iter().map(Path::new).collect();
         let mut folders = self
             .archive
@@ -331,7 +331,7 @@ impl Engine {
         let latest = self.book().latest()?;
         // Afterwards: what another run records meanwhile is not of the future.
         let now = self.clock().now();
-        Ok(latest.filter(|(_, time)| *time > now + TOLERANCE))
+        Ok(latest.filter(|(_, time)| *time > now + CLOCK_TOLERANCE))
     }
 
     /// What the ledger says of some entries. It is read a line at a time.
@@ -342,12 +342,12 @@ impl Engine {
         now: DateTime<FixedOffset>,
         growing: &HashSet<&str>,
         pins: &Pins,
-    ) -> Result<Said> {
+    ) -> Result<LedgerFacts> {
         let asked: HashSet<&Path> = entries.collect();
         // An entry with what was appended is nothing without the others of its run.
         let mut chains: HashMap<(String, String), Vec<PathBuf>> = HashMap::new();
         let mut pinned_chains: HashSet<(String, String)> = HashSet::new();
-        let mut said = Said::default();
+        let mut said = LedgerFacts::default();
         // The newest of an agent stays also where agents share a folder.
         let mut newest: HashMap<String, Vec<PathBuf>> = HashMap::new();
         let Some(mut scan) = Scan::open(&self.ledger_path())? else {
@@ -402,7 +402,7 @@ impl Engine {
         &self,
         run: &str,
         shown: &Retention,
-        scope: &Scope<'_>,
+        scope: &RetentionScope<'_>,
     ) -> Result<(Vec<PathBuf>, Vec<Error>)> {
         if let Some(block) = &shown.blocked {
             return Err(block.error(&block.why));
@@ -415,9 +415,9 @@ impl Engine {
         let paths: HashSet<&Path> = shown.entries.iter().map(PathBuf::as_path).collect();
         let (mut expired, _) = self.expired(scope)?;
         expired.retain(|entry| paths.contains(entry.path.as_path()));
-        let events = expired.chunks(RECORDED).map(|some| {
+        let events = expired.chunks(MAX_ENTRIES_PER_RECORD).map(|some| {
             let Setup { trigger, user, .. } = &self.setup;
-            let mut event = Event::of_archive(run, Act::Retire, *trigger, user);
+            let mut event = Event::of_archive(run, Operation::Retire, *trigger, user);
             event.retired = some.iter().map(|entry| entry.path.clone()).collect();
             let days = self.config().general.archive_retention_days;
             event.note = Some(older(some.len(), days));
@@ -439,7 +439,7 @@ impl Engine {
     /// # Errors
     /// An agent that is not configured, or an archive or ledger that cannot be
     /// read.
-    pub fn entries(&self, agents: &[String]) -> Result<Vec<Kept>> {
+    pub fn entries(&self, agents: &[String]) -> Result<Vec<EntryStatus>> {
         let mut folders = match agents.is_empty() {
             true => self.folders(),
             false => Vec::new(),
@@ -457,7 +457,7 @@ impl Engine {
         let now = self.clock().now();
         let paths = entries.iter().map(|entry| entry.path.as_path());
         let said = self.said_of(paths, self.limit(now), now, &HashSet::new(), &pins)?;
-        let kept = |entry: Entry| Kept {
+        let kept = |entry: Entry| EntryStatus {
             pinned: pins.contains(&entry.path),
             recorded: said.agents.contains_key(&entry.path),
             needed: said.needed.contains(&entry.path),
@@ -516,11 +516,11 @@ impl Engine {
 
     fn record_pins(&self, entries: &[PathBuf], pinned: bool) -> Result<()> {
         let (act, word) = match pinned {
-            true => (Act::Pin, "pinned"),
-            false => (Act::Unpin, "unpinned"),
+            true => (Operation::Pin, "pinned"),
+            false => (Operation::Unpin, "unpinned"),
         };
         let run = reset::run_id();
-        let events = entries.chunks(RECORDED).map(|some| {
+        let events = entries.chunks(MAX_ENTRIES_PER_RECORD).map(|some| {
             let Setup { trigger, user, .. } = &self.setup;
             let mut event = Event::of_archive(&run, act, *trigger, user);
             let first = some.first().map(|entry| entry.display().to_string());

@@ -15,16 +15,16 @@ use std::time::Duration;
 use rustix::fs::{AtFlags, FileType, Stat};
 
 use super::Engine;
-use crate::config::{Agent, Host, Place};
+use crate::config::{Agent, Host, MemoryLocation};
 use crate::durable::{self, Walk};
 use crate::error::{Error, Kind};
 
 /// How long a file system may take to tell files apart. One that hangs keeps nobody from
 /// other agents; its own are not reset then.
-const PATIENCE: Duration = Duration::from_secs(2);
+const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Device and inode.
-type Id = (u64, u64);
+type FileId = (u64, u64);
 
 /// What tells a memory from others: two that have one of these in common are one file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -34,9 +34,9 @@ enum FileKey {
     /// Host, port and absolute path.
     Absolute(String, u16, PathBuf),
     /// A name in a directory of this machine.
-    Name(Id, OsString),
+    Name(FileId, OsString),
     /// A file of this machine.
-    File(Id),
+    File(FileId),
 }
 
 /// Agents by what tells their memories from others, and those that have something of it
@@ -70,7 +70,7 @@ impl Groups {
 
 /// What is known of the memories of all agents.
 #[derive(Default)]
-pub(super) struct Sharing {
+pub(super) struct SharedMemories {
     /// By paths, which stay what they are.
     paths: Groups,
     /// By inodes, which may be other files' soon.
@@ -79,10 +79,10 @@ pub(super) struct Sharing {
     resolved: HashSet<Host>,
 }
 
-impl Sharing {
+impl SharedMemories {
     /// What the config says of these.
-    pub(super) fn of_config(agents: &[Agent]) -> Sharing {
-        let mut sharing = Sharing::default();
+    pub(super) fn of_config(agents: &[Agent]) -> SharedMemories {
+        let mut sharing = SharedMemories::default();
         for agent in agents {
             let (host, port, user, path) = agent.place.file();
             let key = FileKey::Configured(host, port, user.to_string(), path);
@@ -114,7 +114,7 @@ impl Engine {
     /// Another agent with the same memory file, if there is one: as far as that was
     /// found out by the last look, and still is so.
     pub(super) fn shares_memory(&self, agent: &Agent) -> Option<String> {
-        if let Place::Remote { host, .. } = &agent.place {
+        if let MemoryLocation::Remote { host, .. } = &agent.place {
             self.resolve_paths(host);
         }
         let sharing = self.sharing();
@@ -171,7 +171,7 @@ impl Engine {
         }
     }
 
-    fn sharing(&self) -> MutexGuard<'_, Sharing> {
+    fn sharing(&self) -> MutexGuard<'_, SharedMemories> {
         self.sharing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -206,7 +206,7 @@ impl Engine {
         let memories = memories.collect();
         let found = self
             .file_systems()
-            .look_at_all(memories, PATIENCE, || keys_of);
+            .look_at_all(memories, IDENTIFY_TIMEOUT, || keys_of);
         found.into_iter().map(Option::unwrap_or_default).collect()
     }
 }
@@ -230,6 +230,6 @@ fn keys_of(memory: &Path) -> Option<Vec<FileKey>> {
     Some(keys)
 }
 
-fn id(stat: &Stat) -> Id {
+fn id(stat: &Stat) -> FileId {
     (stat.st_dev, stat.st_ino)
 }

@@ -10,19 +10,19 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::address::RecordedAddress;
-use super::judge::Reading;
-use super::ledger::{Event, Standing};
+use super::judge::MemoryReader;
+use super::ledger::{Event, FileState};
 use super::memory::{Baseline, Rule};
 use crate::archive::{EntryKind, Written, scratch_of};
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::error::{Error, Kind, PathContext, Result};
-use crate::transport::{Attributes, Folder, Object, ObjectId, Odd, Sink};
+use crate::transport::{Attributes, Folder, MemoryObject, ObjectId, Sink, SpecialFile};
 pub(super) use records::{AgentRecords, UndoRecords};
 
 /// A piece of the content to be installed.
 #[derive(Clone)]
-pub(super) enum Part {
+pub(super) enum ContentPart {
     Bytes(Arc<Vec<u8>>),
     Baseline(Arc<Baseline>),
     /// An entry below `archive_dir`, without its first bytes.
@@ -31,16 +31,16 @@ pub(super) enum Part {
 
 /// Content to be installed, in pieces, so that a big one is never in memory.
 #[derive(Clone)]
-pub(super) struct Parts(pub Vec<Part>);
+pub(super) struct ContentParts(pub Vec<ContentPart>);
 
-impl Parts {
+impl ContentParts {
     /// Feeds all bytes to `sink`.
     pub fn feed(&self, engine: &Engine, sink: Sink<'_>) -> Result<()> {
         for part in &self.0 {
             match part {
-                Part::Bytes(bytes) => sink(bytes)?,
-                Part::Baseline(baseline) => sink(baseline.bytes())?,
-                Part::Entry(path, skip) => {
+                ContentPart::Bytes(bytes) => sink(bytes)?,
+                ContentPart::Baseline(baseline) => sink(baseline.bytes())?,
+                ContentPart::Entry(path, skip) => {
                     let mut file = engine.archive().open(path)?;
                     let failed =
                         |error| Error::io("read", &engine.archive().root().join(path), &error);
@@ -66,9 +66,9 @@ impl Parts {
         let mut all: Box<dyn Read> = Box::new(std::io::empty());
         for part in &self.0 {
             let next: Box<dyn Read> = match part {
-                Part::Bytes(bytes) => Box::new(Cursor::new(bytes.to_vec())),
-                Part::Baseline(baseline) => Box::new(Cursor::new(baseline.bytes().to_vec())),
-                Part::Entry(path, skip) => {
+                ContentPart::Bytes(bytes) => Box::new(Cursor::new(bytes.to_vec())),
+                ContentPart::Baseline(baseline) => Box::new(Cursor::new(baseline.bytes().to_vec())),
+                ContentPart::Entry(path, skip) => {
                     let mut file = engine.archive().open(path)?;
                     file.seek(SeekFrom::Start(*skip))
                         .path("read", &engine.archive().root().join(path))?;
@@ -81,18 +81,18 @@ impl Parts {
     }
 
     /// What these bytes are as a file, and whether they end with a whole line.
-    pub fn measure(&self, engine: &Engine) -> Result<(Standing, bool)> {
-        let mut reading = Reading::default();
+    pub fn measure(&self, engine: &Engine) -> Result<(FileState, bool)> {
+        let mut reading = MemoryReader::default();
         let mut last = b'\n';
         self.feed(engine, &mut |bytes| {
             last = bytes.last().copied().unwrap_or(last);
             reading.take(bytes, 0);
             Ok(())
         })?;
-        let standing = Standing::File {
+        let standing = FileState::File {
             sha256: reading.digest(),
             size: reading.size,
-            lines: reading.lines(),
+            lines: reading.count_lines(),
         };
         Ok((standing, last == b'\n'))
     }
@@ -103,7 +103,7 @@ pub(super) enum Replacement {
     /// Nothing: the memory is removed.
     Nothing,
     /// A new file.
-    File(Parts),
+    File(ContentParts),
     /// What an earlier run displaced and kept beside the memory.
     Kept {
         /// The name that it is kept under.
@@ -114,18 +114,18 @@ pub(super) enum Replacement {
 }
 
 /// What stood there before a run.
-pub(super) struct Source {
+pub(super) struct UndoSource {
     /// What is put there.
     pub replacement: Replacement,
     /// The same for the ledger.
-    pub standing: Standing,
+    pub standing: FileState,
     /// Its owner, mode and extended attributes.
     pub attributes: Option<Attributes>,
     /// The version that its boundary goes with.
     pub version: Option<Digest>,
 }
 
-impl Source {
+impl UndoSource {
     /// Digest of the content; zeros when there is none.
     pub fn digest(&self) -> Digest {
         self.standing.digest().unwrap_or(Digest::ZERO)
@@ -170,7 +170,7 @@ fn retired(engine: &Engine, records: &AgentRecords, entry: &Written) -> Option<S
 /// # Errors
 /// When an entry is gone or is not what the ledger says of it: then nothing is
 /// put back.
-pub(super) fn source(engine: &Engine, agent: &Agent, records: &AgentRecords) -> Result<Source> {
+pub(super) fn source(engine: &Engine, agent: &Agent, records: &AgentRecords) -> Result<UndoSource> {
     let event = &records.record.what;
     let refuse = |why: String| {
         Err(Error::new(
@@ -192,21 +192,21 @@ pub(super) fn source(engine: &Engine, agent: &Agent, records: &AgentRecords) -> 
     let attributes = lates.last().map_or(event, |(of, _)| of);
     let attributes = engine.attributes_of(attributes).map_err(because)?;
     let before = match &event.before {
-        Some(Standing::Absent) => {
-            return Ok(Source {
+        Some(FileState::Absent) => {
+            return Ok(UndoSource {
                 replacement: Replacement::Nothing,
-                standing: Standing::Absent,
+                standing: FileState::Absent,
                 attributes: None,
                 version: None,
             });
         }
-        Some(Standing::File { sha256, .. }) => *sha256,
+        Some(FileState::File { sha256, .. }) => *sha256,
         // It was displaced unread, and archived when the lease was over.
-        Some(Standing::Odd(Odd::Leased)) => match late.last() {
+        Some(FileState::Odd(SpecialFile::Leased)) => match late.last() {
             Some(last) => last.whole().0,
             None => return refuse("somebody has had a lease on it ever since".to_string()),
         },
-        Some(Standing::Odd(odd)) => return kept(engine, agent, records, odd),
+        Some(FileState::Odd(odd)) => return kept(engine, agent, records, odd),
         None => return refuse("the ledger does not say what stood there before".to_string()),
     };
     let version = match event.boundary.map(|boundary| boundary.rule) {
@@ -223,11 +223,11 @@ pub(super) fn source(engine: &Engine, agent: &Agent, records: &AgentRecords) -> 
         }
     }
     let mut tried = match is_whole {
-        true => vec![Parts(Vec::new())],
+        true => vec![ContentParts(Vec::new())],
         false => as_read(engine, agent, event).map_err(because)?,
     };
-    let behind = late.iter().map(|it| Part::Entry(it.path.clone(), 0));
-    let behind: Vec<Part> = behind.collect();
+    let behind = late.iter().map(|it| ContentPart::Entry(it.path.clone(), 0));
+    let behind: Vec<ContentPart> = behind.collect();
     let expected = late.last().map_or(before, |last| last.whole().0);
     for parts in &mut tried {
         parts.0.extend(behind.iter().cloned());
@@ -235,7 +235,7 @@ pub(super) fn source(engine: &Engine, agent: &Agent, records: &AgentRecords) -> 
     for parts in tried {
         let (standing, _) = parts.measure(engine).map_err(because)?;
         if standing.digest() == Some(expected) {
-            return Ok(Source {
+            return Ok(UndoSource {
                 replacement: Replacement::File(parts),
                 standing,
                 attributes,
@@ -258,7 +258,7 @@ pub(super) fn source(engine: &Engine, agent: &Agent, records: &AgentRecords) -> 
 
 /// The memory as it was read, from its entry and the version that it was split by;
 /// where nothing of the agent's was in it, it may be one of two.
-fn as_read(engine: &Engine, agent: &Agent, event: &Event) -> Result<Vec<Parts>> {
+fn as_read(engine: &Engine, agent: &Agent, event: &Event) -> Result<Vec<ContentParts>> {
     let version = || match event.split {
         Some(split) => engine.versions.get(split).map(Some),
         None => Ok(None),
@@ -268,19 +268,22 @@ fn as_read(engine: &Engine, agent: &Agent, event: &Event) -> Result<Vec<Parts>> 
         return match version()? {
             // The version says it all.
             Some(bytes) => Ok(vec![
-                Parts(vec![Part::Bytes(above(&bytes, event, agent))]),
-                Parts(vec![Part::Bytes(bytes)]),
+                ContentParts(vec![ContentPart::Bytes(above(&bytes, event, agent))]),
+                ContentParts(vec![ContentPart::Bytes(bytes)]),
             ]),
             None => refuse("it archived nothing"),
         };
     };
     if entry.kind == EntryKind::FullBackup {
-        return Ok(vec![Parts(vec![Part::Entry(entry.path.clone(), 0)])]);
+        return Ok(vec![ContentParts(vec![ContentPart::Entry(
+            entry.path.clone(),
+            0,
+        )])]);
     }
     match version()? {
-        Some(bytes) => Ok(vec![Parts(vec![
-            Part::Bytes(above(&bytes, event, agent)),
-            Part::Entry(entry.path.clone(), header_length(engine, entry)?),
+        Some(bytes) => Ok(vec![ContentParts(vec![
+            ContentPart::Bytes(above(&bytes, event, agent)),
+            ContentPart::Entry(entry.path.clone(), header_length(engine, entry)?),
         ])]),
         None => refuse("the ledger does not say which baseline it was split by"),
     }
@@ -304,28 +307,33 @@ fn late_entries<'a>(lates: &[(&'a Event, &'a Written)]) -> Vec<&'a Written> {
 }
 
 /// What stands beside an agent's memory under this name now.
-fn standing_of(engine: &Engine, agent: &Agent, name: &str) -> Result<Standing> {
+fn standing_of(engine: &Engine, agent: &Agent, name: &str) -> Result<FileState> {
     let folder = engine.open_at(agent, &agent.place.memory().with_file_name(name))?;
     Ok(match folder.look()? {
-        Object::Absent => Standing::Absent,
-        Object::Odd(odd) => Standing::Odd(odd),
-        Object::File(_) => {
-            let mut reading = Reading::default();
+        MemoryObject::Absent => FileState::Absent,
+        MemoryObject::Odd(odd) => FileState::Odd(odd),
+        MemoryObject::File(_) => {
+            let mut reading = MemoryReader::default();
             folder.read(&mut |bytes| {
                 reading.take(bytes, 0);
                 Ok(())
             })?;
-            Standing::File {
+            FileState::File {
                 sha256: reading.digest(),
                 size: reading.size,
-                lines: reading.lines(),
+                lines: reading.count_lines(),
             }
         }
     })
 }
 
 /// Finds what stood there before a run and was displaced unread.
-fn kept(engine: &Engine, agent: &Agent, records: &AgentRecords, odd: &Odd) -> Result<Source> {
+fn kept(
+    engine: &Engine,
+    agent: &Agent,
+    records: &AgentRecords,
+    odd: &SpecialFile,
+) -> Result<UndoSource> {
     let event = &records.record.what;
     let refuse = |why: &str, hint: &str| {
         let message = format!(
@@ -344,7 +352,7 @@ fn kept(engine: &Engine, agent: &Agent, records: &AgentRecords, odd: &Odd) -> Re
     let Some((newest, _)) = objects.first() else {
         return match odd {
             // Earlier versions did not record its name.
-            Odd::Directory => refuse(
+            SpecialFile::Directory => refuse(
                 "was kept beside the memory under a name that begins with .shepherd-",
                 &format!(
                     "the notes of that run in `{}` name it; move it back by hand",
@@ -364,11 +372,11 @@ fn kept(engine: &Engine, agent: &Agent, records: &AgentRecords, odd: &Odd) -> Re
     let mut others = Vec::new();
     for (name, id) in objects {
         let standing = standing_of(engine, agent, name)?;
-        if standing == Standing::Absent {
+        if standing == FileState::Absent {
             continue;
         }
         if is_kept(folder.as_ref(), name, id, &standing, odd)? {
-            return Ok(Source {
+            return Ok(UndoSource {
                 replacement: Replacement::Kept {
                     name: name.to_string(),
                     id,
@@ -385,10 +393,10 @@ fn kept(engine: &Engine, agent: &Agent, records: &AgentRecords, odd: &Odd) -> Re
     };
     let path = directory.join(name);
     let other = match standing {
-        Standing::Odd(other) if other == odd => format!("another object of that kind, {other},"),
-        Standing::Odd(other) => other.to_string(),
-        Standing::File { size, .. } => format!("a file of {size} bytes"),
-        Standing::Absent => "nothing".to_string(),
+        FileState::Odd(other) if other == odd => format!("another object of that kind, {other},"),
+        FileState::Odd(other) => other.to_string(),
+        FileState::File { size, .. } => format!("a file of {size} bytes"),
+        FileState::Absent => "nothing".to_string(),
     };
     refuse(
         &format!("was kept as {}, where {other} stands now", path.display()),
@@ -401,14 +409,14 @@ fn is_kept(
     folder: &dyn Folder,
     name: &str,
     id: Option<ObjectId>,
-    standing: &Standing,
-    odd: &Odd,
+    standing: &FileState,
+    odd: &SpecialFile,
 ) -> Result<bool> {
     let is_same_kind = match (standing, odd) {
-        (Standing::Odd(found), odd) => found == odd,
+        (FileState::Odd(found), odd) => found == odd,
         // Its other names have gone since, so it can be read.
-        (Standing::File { .. }, odd) => matches!(odd, Odd::ForeignLink(_)),
-        (Standing::Absent, _) => false,
+        (FileState::File { .. }, odd) => matches!(odd, SpecialFile::ForeignLink(_)),
+        (FileState::Absent, _) => false,
     };
     Ok(is_same_kind && (id.is_none() || folder.object_id(name)? == id))
 }

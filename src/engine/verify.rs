@@ -11,22 +11,22 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::Engine;
-use super::ledger::{Line, Place, Record, Scan};
+use super::ledger::{LedgerPosition, Record, Scan, ScannedLine};
 use super::log;
 use crate::archive::{self, Written};
-use crate::baseline::{self, Refusal, Shelf};
+use crate::baseline::{self, BaselineCache, Refusal};
 use crate::config::RequireSeal;
 use crate::digest::Digest;
 use crate::durable;
 use crate::error::{Error, Kind, PathContext, Result};
 
 /// More findings than these are only counted.
-const MOST: usize = 1000;
+const MAX_FINDINGS: usize = 1000;
 
 /// What a finding is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum About {
+pub enum FindingSubject {
     /// A line of the ledger.
     Ledger,
     /// The head of the ledger that somebody noted.
@@ -45,7 +45,7 @@ pub enum About {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// What it is about.
-    pub about: About,
+    pub about: FindingSubject,
     /// What it means for the exit code.
     pub kind: Kind,
     /// A sentence.
@@ -68,7 +68,7 @@ pub struct Chain {
 
 /// How much was looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Tally {
+pub struct VerifiedCounts {
     /// Lines of the ledger.
     pub lines: u64,
     /// Entries that were read and compared with the ledger.
@@ -98,7 +98,7 @@ pub struct Verification {
     /// Whether the heads that `reset.log` tells of hold, if there are any.
     pub logged: Option<bool>,
     /// How much was looked at.
-    pub tally: Tally,
+    pub tally: VerifiedCounts,
     /// What is wrong.
     pub findings: Vec<Finding>,
     /// How many findings there are beside these.
@@ -114,9 +114,9 @@ impl Verification {
         kinds.reduce(Kind::worst)
     }
 
-    fn find(&mut self, about: About, kind: Kind, what: impl Into<String>) {
+    fn find(&mut self, about: FindingSubject, kind: Kind, what: impl Into<String>) {
         // The first of a kind is kept in any case: it decides the exit code.
-        if self.findings.len() >= MOST && self.findings.iter().any(|it| it.kind == kind) {
+        if self.findings.len() >= MAX_FINDINGS && self.findings.iter().any(|it| it.kind == kind) {
             self.more += 1;
             return;
         }
@@ -127,14 +127,14 @@ impl Verification {
         });
     }
 
-    fn broken(&mut self, about: About, what: impl Into<String>) {
+    fn broken(&mut self, about: FindingSubject, what: impl Into<String>) {
         self.find(about, Kind::Integrity, what);
     }
 }
 
 /// How far a verification is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verifying {
+pub enum VerifyProgress {
     /// So many lines of the ledger were read.
     Ledger(u64),
     /// So many of all entries were read.
@@ -143,7 +143,7 @@ pub enum Verifying {
 
 /// What the ledger says of the archive.
 #[derive(Default)]
-struct Named {
+struct ArchiveClaims {
     /// Entries that should be there, each with the line that names it.
     entries: BTreeMap<PathBuf, (Digest, u64, u64)>,
     /// Versions that an undo may need.
@@ -160,7 +160,7 @@ impl Engine {
     pub fn verify(
         &self,
         anchor: Option<(u64, Digest)>,
-        progress: &mut dyn FnMut(Verifying),
+        progress: &mut dyn FnMut(VerifyProgress),
     ) -> Result<Verification> {
         let mut found = Verification {
             ledger: Chain {
@@ -171,12 +171,12 @@ impl Engine {
             },
             anchor: anchor.map(|_| false),
             logged: None,
-            tally: Tally::default(),
+            tally: VerifiedCounts::default(),
             findings: Vec::new(),
             more: 0,
             notes: Vec::new(),
         };
-        let mut named = Named::default();
+        let mut named = ArchiveClaims::default();
         // Before the ledger is read: a run may end meanwhile.
         let logged: BTreeSet<(u64, Digest)> =
             log::heads(self.archive().root()).into_iter().collect();
@@ -188,15 +188,22 @@ impl Engine {
             let holds = !missing.contains(&head);
             found.anchor = Some(holds);
             if !holds {
-                found.broken(About::Anchor, lacks(end, head, "was noted", "noted"));
+                found.broken(
+                    FindingSubject::Anchor,
+                    lacks(end, head, "was noted", "noted"),
+                );
             }
         }
         if let Some(head) = missing.intersection(&logged).next() {
             found.logged = Some(false);
             // A broken chain has lost heads of its own.
-            if found.findings.iter().all(|it| it.about != About::Ledger) {
+            if found
+                .findings
+                .iter()
+                .all(|it| it.about != FindingSubject::Ledger)
+            {
                 let what = lacks(end, *head, "is in reset.log", "logged");
-                found.broken(About::Log, what);
+                found.broken(FindingSubject::Log, what);
             }
         }
         self.check_entries(&mut found, &mut named, end, progress)?;
@@ -214,14 +221,14 @@ impl Engine {
     fn check_entries(
         &self,
         found: &mut Verification,
-        named: &mut Named,
-        end: Place,
-        progress: &mut dyn FnMut(Verifying),
+        named: &mut ArchiveClaims,
+        end: LedgerPosition,
+        progress: &mut dyn FnMut(VerifyProgress),
     ) -> Result<()> {
         let of = named.entries.len() as u64;
         let mut missing = Vec::new();
         for (number, (path, (digest, size, line))) in named.entries.iter().enumerate() {
-            progress(Verifying::Entries(number as u64, of));
+            progress(VerifyProgress::Entries(number as u64, of));
             match self.check_entry(path, *digest, *size) {
                 Ok(true) => {
                     found.tally.entries += 1;
@@ -230,7 +237,7 @@ impl Engine {
                 Ok(false) => missing.push((path.clone(), *line)),
                 Err(error) => {
                     let what = format!("{} (record in line {line})", error.message());
-                    found.find(About::Entry, error.kind(), what);
+                    found.find(FindingSubject::Entry, error.kind(), what);
                 }
             }
         }
@@ -246,7 +253,7 @@ impl Engine {
             }
             let path = path.display();
             found.broken(
-                About::Entry,
+                FindingSubject::Entry,
                 format!(
                     "the entry {path} is missing, and retention did not delete it \
                      (record in line {line})"
@@ -289,7 +296,7 @@ impl Engine {
     }
 
     /// Counts entries on the disk that no record names.
-    fn count_unrecorded(&self, found: &mut Verification, named: &Named) -> Result<()> {
+    fn count_unrecorded(&self, found: &mut Verification, named: &ArchiveClaims) -> Result<()> {
         let agents = self.config().agents.iter();
         let mut folders: BTreeSet<&Path> = agents.map(|it| it.archive_subdir.as_ref()).collect();
         folders.extend(named.entries.keys().filter_map(|path| path.parent()));
@@ -304,7 +311,7 @@ impl Engine {
         }
         if !unknown.is_empty() {
             // What retention was about to delete when a run was killed.
-            let begin = Place::default();
+            let begin = LedgerPosition::default();
             for path in retired(&found.ledger.path, begin, |path| unknown.contains(path))? {
                 unknown.remove(&path);
             }
@@ -313,7 +320,7 @@ impl Engine {
         Ok(())
     }
 
-    fn check_versions(&self, found: &mut Verification, named: &Named) -> Result<()> {
+    fn check_versions(&self, found: &mut Verification, named: &ArchiveClaims) -> Result<()> {
         let folder = self.archive().own("baselines");
         let items = match std::fs::read_dir(&folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
@@ -335,15 +342,15 @@ impl Engine {
             match file.and_then(|file| archive::digest_of(file, &path)) {
                 Ok(is) if is == digest => found.tally.versions += 1,
                 Ok(_) => found.broken(
-                    About::Version,
+                    FindingSubject::Version,
                     format!("the baseline version {} was changed", path.display()),
                 ),
-                Err(error) => found.find(About::Version, error.kind(), error.message()),
+                Err(error) => found.find(FindingSubject::Version, error.kind(), error.message()),
             }
         }
         for digest in missing {
             let what = format!("the baseline version {digest}, which was pushed, is missing");
-            found.broken(About::Version, what);
+            found.broken(FindingSubject::Version, what);
         }
         Ok(())
     }
@@ -354,7 +361,7 @@ impl Engine {
             RequireSeal::Never => Ok(false),
             _ => baseline::seal::Seal::read(&general.baseline_dir).map(|seal| seal.is_some()),
         };
-        let mut shelf = Shelf::new(self.config());
+        let mut shelf = BaselineCache::new(self.config());
         let mut looked = HashSet::new();
         for agent in &self.config().agents {
             if !looked.insert(&agent.baseline) {
@@ -364,7 +371,7 @@ impl Engine {
                 (Ok(_), Ok(true)) => found.tally.sealed += 1,
                 (Ok(_), _) => found.tally.unsealed += 1,
                 (Err(Refusal::Tampered(error)), _) => {
-                    found.find(About::Baseline, error.kind(), error.message());
+                    found.find(FindingSubject::Baseline, error.kind(), error.message());
                 }
                 (Err(Refusal::Unusable(error)), _) => found.notes.push(error.message().to_string()),
             }
@@ -394,7 +401,7 @@ impl Verification {
     }
 
     /// Takes what a record says of the archive.
-    fn take(&mut self, record: &Record, line: u64, named: &mut Named) {
+    fn take(&mut self, record: &Record, line: u64, named: &mut ArchiveClaims) {
         let event = &record.what;
         for Written {
             path, digest, size, ..
@@ -404,7 +411,7 @@ impl Verification {
             if let Some((before, _, first)) = other.filter(|(before, ..)| before != digest) {
                 let path = path.display();
                 self.broken(
-                    About::Entry,
+                    FindingSubject::Entry,
                     format!(
                         "the entry {path} is not the one of line {first} any more, which had the \
                          digest {before}: line {line} names another one"
@@ -424,7 +431,7 @@ impl Verification {
 }
 
 /// That a head is not in a ledger, which ends at `end`.
-fn lacks(end: Place, head: (u64, Digest), known: &str, word: &str) -> String {
+fn lacks(end: LedgerPosition, head: (u64, Digest), known: &str, word: &str) -> String {
     let (seq, digest) = head;
     match seq > end.seq {
         true => format!(
@@ -442,12 +449,12 @@ fn lacks(end: Place, head: (u64, Digest), known: &str, word: &str) -> String {
 /// `missing`.
 fn read_ledger(
     found: &mut Verification,
-    named: &mut Named,
+    named: &mut ArchiveClaims,
     missing: &mut BTreeSet<(u64, Digest)>,
-    progress: &mut dyn FnMut(Verifying),
-) -> Result<Place> {
+    progress: &mut dyn FnMut(VerifyProgress),
+) -> Result<LedgerPosition> {
     missing.remove(&(0, Digest::ZERO));
-    let mut end = Place::default();
+    let mut end = LedgerPosition::default();
     if let Some(mut scan) = Scan::open(&found.ledger.path)? {
         loop {
             let line = match scan.line() {
@@ -457,12 +464,12 @@ fn read_ledger(
                     break;
                 }
                 Err(error) if error.kind() == Kind::Integrity => {
-                    found.broken(About::Ledger, error.message());
+                    found.broken(FindingSubject::Ledger, error.message());
                     break;
                 }
                 Err(error) => return Err(error),
             };
-            let Line {
+            let ScannedLine {
                 number,
                 record,
                 wrong,
@@ -471,12 +478,12 @@ fn read_ledger(
             let place = scan.place();
             missing.remove(&(place.seq, place.head));
             if let Some(why) = wrong {
-                found.broken(About::Ledger, format!("line {number}: {why}"));
+                found.broken(FindingSubject::Ledger, format!("line {number}: {why}"));
             }
             if let Some(record) = record {
                 found.take(&record, number, named);
             }
-            progress(Verifying::Ledger(number));
+            progress(VerifyProgress::Ledger(number));
         }
         end = scan.place();
     }
@@ -487,7 +494,11 @@ fn read_ledger(
 
 /// Which of some entries retention was said to delete, from a place of the ledger
 /// on.
-fn retired(ledger: &Path, from: Place, of: impl Fn(&Path) -> bool) -> Result<HashSet<PathBuf>> {
+fn retired(
+    ledger: &Path,
+    from: LedgerPosition,
+    of: impl Fn(&Path) -> bool,
+) -> Result<HashSet<PathBuf>> {
     let mut retired = HashSet::new();
     let file = match durable::open_own(ledger, OpenOptions::new().read(true)) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(retired),

@@ -4,10 +4,10 @@
 use super::Engine;
 use crate::config::{Agent, Extension, IN_PLACE};
 use crate::error::{Error, Kind, Result};
-use crate::transport::{Folder, Outlook};
+use crate::transport::{Folder, SwapForecast};
 
 /// What is weaker wherever a memory is reached over SFTP, whoever serves it.
-pub(super) const ELSEWHERE: &str = "on other hosts a memory is absent for a moment, loses extended \
+pub(super) const SFTP_DEGRADATIONS: &str = "on other hosts a memory is absent for a moment, loses extended \
      attributes and access lists, and two looks take the place of a lease on open files";
 
 /// Returns what is weaker where a memory is written in place, for people; none where it
@@ -15,16 +15,16 @@ pub(super) const ELSEWHERE: &str = "on other hosts a memory is absent for a mome
 ///
 /// # Errors
 /// The config does not accept it.
-pub fn in_place_cost(agent: &Agent, outlook: &Outlook) -> Result<Option<String>> {
+pub fn in_place_cost(agent: &Agent, outlook: &SwapForecast) -> Result<Option<String>> {
     let memory = agent.place.memory().display();
     match (outlook, agent.place.accepts_in_place()) {
-        (Outlook::Clear | Outlook::Refused(_), _) => Ok(None),
-        (Outlook::InPlace, true) => Ok(Some(format!(
+        (SwapForecast::Clear | SwapForecast::Refused(_), _) => Ok(None),
+        (SwapForecast::InPlace, true) => Ok(Some(format!(
             "{memory} is a mount point of its own and is written in place: a crash at that \
              moment leaves it half written until the next run, and while the process is stopped \
              an agent's writes may be overwritten"
         ))),
-        (Outlook::InPlace, false) => {
+        (SwapForecast::InPlace, false) => {
             let message =
                 format!("{memory} is a mount point of its own, so nothing can replace it");
             let hint = format!(
@@ -78,7 +78,7 @@ impl Engine {
             return None;
         }
         let outlook = self.open(agent).ok()?.outlook();
-        if let Outlook::Refused(error) = outlook {
+        if let SwapForecast::Refused(error) = outlook {
             return Some(error);
         }
         in_place_cost(agent, &outlook).err()

@@ -22,7 +22,7 @@ use super::mounts::{Mount, Table, crossed};
 const LINKS: usize = 40;
 
 /// Device and inode.
-type Id = (u64, u64);
+type DirectoryId = (u64, u64);
 
 /// Where a directory is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub struct Ancestry {
     /// Its path without links.
     pub path: PathBuf,
     /// From the directory up to the root; those that exist.
-    ids: Vec<Id>,
+    ids: Vec<DirectoryId>,
     exists: bool,
     mounted: Option<Arc<Mounted>>,
 }
@@ -44,7 +44,7 @@ struct Mounted {
 
 impl Ancestry {
     /// Device and inode, if it exists.
-    fn id(&self) -> Option<Id> {
+    fn id(&self) -> Option<DirectoryId> {
         self.ids.first().copied().filter(|_| self.exists)
     }
 
@@ -72,11 +72,11 @@ impl Ancestry {
 }
 
 /// A directory, or what else stands at a path.
-struct Node {
+struct DirectoryNode {
     path: PathBuf,
     /// None where nothing stands.
-    id: Option<Id>,
-    parent: Option<Rc<Node>>,
+    id: Option<DirectoryId>,
+    parent: Option<Rc<DirectoryNode>>,
     /// What it is on.
     mounted: Option<Arc<Mounted>>,
 }
@@ -84,7 +84,7 @@ struct Node {
 /// Finds out where paths lead, and looks at nothing twice.
 struct Walk {
     table: Arc<Table>,
-    nodes: HashMap<PathBuf, Option<Rc<Node>>>,
+    nodes: HashMap<PathBuf, Option<Rc<DirectoryNode>>>,
 }
 
 impl Walk {
@@ -112,7 +112,7 @@ impl Walk {
         })
     }
 
-    fn node(&mut self, path: &Path, links: usize) -> Option<Rc<Node>> {
+    fn node(&mut self, path: &Path, links: usize) -> Option<Rc<DirectoryNode>> {
         if let Some(known) = self.nodes.get(path) {
             return known.clone();
         }
@@ -121,9 +121,9 @@ impl Walk {
         node
     }
 
-    fn find(&mut self, path: &Path, links: usize) -> Option<Rc<Node>> {
+    fn find(&mut self, path: &Path, links: usize) -> Option<Rc<DirectoryNode>> {
         let Some(parent) = path.parent() else {
-            return Some(Rc::new(Node {
+            return Some(Rc::new(DirectoryNode {
                 path: path.to_path_buf(),
                 id: fs::symlink_metadata(path).ok().map(|it| id(&it)),
                 parent: None,
@@ -154,7 +154,7 @@ impl Walk {
             }
             return self.node(&target, links - 1);
         }
-        Some(Rc::new(Node {
+        Some(Rc::new(DirectoryNode {
             id: found.as_ref().map(id),
             mounted: self.mounted_at(&path).or_else(|| parent.mounted.clone()),
             parent: Some(parent),
@@ -169,7 +169,7 @@ impl Walk {
     }
 }
 
-fn id(meta: &fs::Metadata) -> Id {
+fn id(meta: &fs::Metadata) -> DirectoryId {
     (meta.dev(), meta.ino())
 }
 

@@ -29,10 +29,10 @@ pub type Table = HashMap<PathBuf, Mount>;
 
 /// The mount table, kept up to date.
 pub struct Mounts {
-    state: Mutex<State>,
+    state: Mutex<MountState>,
 }
 
-struct State {
+struct MountState {
     /// None where there is no `/proc`.
     file: Option<File>,
     table: Option<Arc<Table>>,
@@ -42,7 +42,7 @@ impl Mounts {
     /// The table of this process; nothing is read yet.
     pub fn new() -> Mounts {
         Mounts {
-            state: Mutex::new(State {
+            state: Mutex::new(MountState {
                 file: File::open("/proc/self/mountinfo").ok(),
                 table: None,
             }),
@@ -52,7 +52,7 @@ impl Mounts {
     /// The table as it is now; empty where it cannot be read.
     pub fn table(&self) -> Arc<Table> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { file, table } = &mut *state;
+        let MountState { file, table } = &mut *state;
         let changed = file.as_ref().is_none_or(has_changed);
         if let Some(table) = table.as_ref().filter(|_| !changed) {
             return Arc::clone(table);

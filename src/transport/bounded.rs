@@ -13,16 +13,16 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::{
-    Attributes, Cause, File, Folder, Identity, Object, ObjectId, Odd, Outlook, Reader, Settled,
-    Sink, Swapped, Transport, TransportError, Unsynced,
+    Attributes, Cause, File, Folder, Identity, MemoryObject, ObjectId, Reader, Settled, Sink,
+    SpecialFile, SwapForecast, Swapped, Transport, TransportError, Unsynced,
 };
 use crate::config::Extension;
 use crate::digest::Digest;
 use crate::error::{Error, Kind};
-use crate::file_systems::{Call, FileSystem, FileSystems};
+use crate::file_systems::{FileSystem, FileSystemCall, FileSystems};
 
 /// How many pieces of a file are under way between the threads.
-const PIECES: usize = 4;
+const MAX_QUEUED_PIECES: usize = 4;
 
 /// Another transport to this machine's disks, whose calls are bounded.
 pub struct Bounded {
@@ -38,7 +38,7 @@ impl Bounded {
 }
 
 impl Transport for Bounded {
-    fn probe(&self, memories: &[&Path]) -> Vec<Result<Object, TransportError>> {
+    fn probe(&self, memories: &[&Path]) -> Vec<Result<MemoryObject, TransportError>> {
         let probe_one = |memory: &&Path| {
             let Some(system) = self.systems.of(memory) else {
                 return one(self.inner.probe(&[memory]));
@@ -62,7 +62,9 @@ impl Transport for Bounded {
     }
 }
 
-fn one(mut answers: Vec<Result<Object, TransportError>>) -> Result<Object, TransportError> {
+fn one(
+    mut answers: Vec<Result<MemoryObject, TransportError>>,
+) -> Result<MemoryObject, TransportError> {
     answers
         .pop()
         .unwrap_or_else(|| Err(Error::new(Kind::Internal, "a probe was not answered").into()))
@@ -99,11 +101,11 @@ struct BoundedFolder {
     /// Some until it is dropped.
     inner: Option<Arc<Inner>>,
     /// The last call that was given up.
-    abandoned: Mutex<Option<Call>>,
+    abandoned: Mutex<Option<FileSystemCall>>,
 }
 
 /// What a call with callbacks reports.
-enum Report<T> {
+enum CallReport<T> {
     /// The next bytes of a file.
     Piece(Vec<u8>),
     /// A displaced file is ready to be inspected.
@@ -115,7 +117,7 @@ enum Report<T> {
 }
 
 /// What the inspection of a displaced file wants next.
-enum Order {
+enum InspectionOrder {
     /// The whole file.
     Read,
     /// Nothing: this is what came of it.
@@ -149,7 +151,7 @@ impl BoundedFolder {
     fn start(
         &self,
         job: impl FnOnce(&dyn Folder) + Send + 'static,
-    ) -> Result<Call, TransportError> {
+    ) -> Result<FileSystemCall, TransportError> {
         let inner = self.inner()?;
         let call = self.system.start(move || job(&**inner.folder()));
         call.map_err(unreachable)
@@ -168,14 +170,14 @@ impl BoundedFolder {
     }
 
     /// Waits for the last thing that a call reports.
-    fn receive<T>(&self, call: Call, answer: &Receiver<T>) -> Result<T, TransportError> {
+    fn receive<T>(&self, call: FileSystemCall, answer: &Receiver<T>) -> Result<T, TransportError> {
         let received = call.receive(answer).map_err(unreachable);
         self.note(call);
         received
     }
 
     /// Remembers a call that was given up.
-    fn note(&self, call: Call) {
+    fn note(&self, call: FileSystemCall) {
         if call.is_abandoned() {
             let mut abandoned = self
                 .abandoned
@@ -195,61 +197,62 @@ impl BoundedFolder {
 
     fn read_pieces(
         &self,
-        call: &Call,
-        reports: &Receiver<Report<File>>,
+        call: &FileSystemCall,
+        reports: &Receiver<CallReport<File>>,
         sink: Sink<'_>,
     ) -> Result<File, TransportError> {
         loop {
             match call.receive(reports).map_err(unreachable)? {
-                Report::Piece(bytes) => {
+                CallReport::Piece(bytes) => {
                     call.note_bytes(bytes.len());
                     sink(&bytes)?;
                 }
-                Report::Done(read) => return read,
-                Report::Inspect | Report::Read(_) => return Err(given_up().into()),
+                CallReport::Done(read) => return read,
+                CallReport::Inspect | CallReport::Read(_) => return Err(given_up().into()),
             }
         }
     }
 
     /// Answers what the settling of a displaced file asks, until it is done.
     fn answer(
-        call: &Call,
-        reports: &Receiver<Report<Settled>>,
-        orders: &Sender<Order>,
+        call: &FileSystemCall,
+        reports: &Receiver<CallReport<Settled>>,
+        orders: &Sender<InspectionOrder>,
         inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
     ) -> Result<Settled, TransportError> {
         let read = |sink: Sink<'_>| {
-            call.send(orders, Order::Read).map_err(unreachable)?;
+            call.send(orders, InspectionOrder::Read)
+                .map_err(unreachable)?;
             let mut stopped = None;
             loop {
                 match call.receive(reports).map_err(unreachable)? {
-                    Report::Piece(bytes) => {
+                    CallReport::Piece(bytes) => {
                         call.note_bytes(bytes.len());
                         stopped = stopped.or_else(|| sink(&bytes).err());
                     }
-                    Report::Read(read) => {
+                    CallReport::Read(read) => {
                         return match stopped {
                             Some(error) => Err(error.into()),
                             None => read,
                         };
                     }
-                    Report::Inspect | Report::Done(_) => return Err(given_up().into()),
+                    CallReport::Inspect | CallReport::Done(_) => return Err(given_up().into()),
                 }
             }
         };
         loop {
             match call.receive(reports).map_err(unreachable)? {
-                Report::Inspect => {
+                CallReport::Inspect => {
                     let inspected = inspect(&read);
                     if call.is_abandoned() {
                         inspected?;
                         return Err(given_up().into());
                     }
-                    let order = Order::Inspected(inspected);
+                    let order = InspectionOrder::Inspected(inspected);
                     call.send(orders, order).map_err(unreachable)?;
                 }
-                Report::Done(settled) => return settled,
-                Report::Piece(_) | Report::Read(_) => return Err(given_up().into()),
+                CallReport::Done(settled) => return settled,
+                CallReport::Piece(_) | CallReport::Read(_) => return Err(given_up().into()),
             }
         }
     }
@@ -266,7 +269,7 @@ impl Drop for BoundedFolder {
             .unwrap_or_else(PoisonError::into_inner);
         // A call that is still under way may change the folder when the file system
         // answers again: what is held goes with it.
-        if !abandoned.as_ref().is_some_and(Call::is_abandoned) {
+        if !abandoned.as_ref().is_some_and(FileSystemCall::is_abandoned) {
             inner.held().clear();
         }
         self.system.dispose(inner);
@@ -290,13 +293,13 @@ impl Folder for BoundedFolder {
         self.call(|folder| folder.identity())
     }
 
-    fn look(&self) -> Result<Object, TransportError> {
+    fn look(&self) -> Result<MemoryObject, TransportError> {
         self.call(|folder| folder.look())
     }
 
-    fn outlook(&self) -> Outlook {
+    fn outlook(&self) -> SwapForecast {
         let outlook = self.call(|folder| Ok(folder.outlook()));
-        outlook.unwrap_or_else(|error| Outlook::Refused(error.into()))
+        outlook.unwrap_or_else(|error| SwapForecast::Refused(error.into()))
     }
 
     fn lacks(&self) -> Vec<Extension> {
@@ -304,13 +307,13 @@ impl Folder for BoundedFolder {
     }
 
     fn read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
-        let (report, reports) = bounded(PIECES);
+        let (report, reports) = bounded(MAX_QUEUED_PIECES);
         let call = self.start(move |folder| {
             let read = folder.read(&mut |bytes| {
-                let sent = report.send(Report::Piece(bytes.to_vec()));
+                let sent = report.send(CallReport::Piece(bytes.to_vec()));
                 sent.map_err(|_| given_up())
             });
-            let _ = report.send(Report::Done(read));
+            let _ = report.send(CallReport::Done(read));
         })?;
         let read = self.read_pieces(&call, &reports, sink);
         self.note(call);
@@ -333,7 +336,7 @@ impl Folder for BoundedFolder {
         attributes: &Attributes,
     ) -> Result<Identity, TransportError> {
         let (name, attributes) = (name.to_string(), attributes.clone());
-        let (give, pieces) = bounded::<Option<Vec<u8>>>(PIECES);
+        let (give, pieces) = bounded::<Option<Vec<u8>>>(MAX_QUEUED_PIECES);
         let (reply, answer) = bounded(1);
         let call = self.start(move |folder| {
             let mut feed = |sink: Sink<'_>| loop {
@@ -433,32 +436,32 @@ impl Folder for BoundedFolder {
         inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
     ) -> Result<Settled, TransportError> {
         let displaced = displaced.to_string();
-        let (report, reports) = bounded(PIECES);
+        let (report, reports) = bounded(MAX_QUEUED_PIECES);
         let (order, orders) = bounded(1);
         let call = self.start(move |folder| {
             let tell = |what| report.send(what).map_err(|_| given_up());
             let mut inspect = |reader: Reader<'_>| {
-                tell(Report::Inspect)?;
+                tell(CallReport::Inspect)?;
                 loop {
                     match orders.recv() {
-                        Ok(Order::Read) => {
-                            let read = reader(&mut |bytes| tell(Report::Piece(bytes.to_vec())));
-                            tell(Report::Read(read))?;
+                        Ok(InspectionOrder::Read) => {
+                            let read = reader(&mut |bytes| tell(CallReport::Piece(bytes.to_vec())));
+                            tell(CallReport::Read(read))?;
                         }
-                        Ok(Order::Inspected(result)) => return result,
+                        Ok(InspectionOrder::Inspected(result)) => return result,
                         Err(_) => return Err(given_up()),
                     }
                 }
             };
             let settled = folder.settle(&displaced, &mut inspect);
-            let _ = report.send(Report::Done(settled));
+            let _ = report.send(CallReport::Done(settled));
         })?;
         let settled = BoundedFolder::answer(&call, &reports, &order, inspect);
         self.note(call);
         settled
     }
 
-    fn remove_odd(&self, name: &str, odd: &Odd) -> Result<bool, TransportError> {
+    fn remove_odd(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError> {
         let (name, odd) = (name.to_string(), odd.clone());
         self.call(move |folder| folder.remove_odd(&name, &odd))
     }

@@ -8,7 +8,7 @@ use super::{Cause, TransportError};
 
 /// Whether a host can be reached, as the last try found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Reach {
+pub enum Reachability {
     /// It shows another key than the one that is known.
     HostKey,
     /// It answers, and does not let us in; or our own setup does not let us try.
@@ -22,27 +22,30 @@ pub enum Reach {
     Up,
 }
 
-impl Reach {
+impl Reachability {
     /// What a failure to connect means.
-    pub fn of(cause: Cause) -> Reach {
+    pub fn of(cause: Cause) -> Reachability {
         match cause {
-            Cause::HostKey => Reach::HostKey,
-            Cause::Unreachable => Reach::Away,
-            _ => Reach::Refused,
+            Cause::HostKey => Reachability::HostKey,
+            Cause::Unreachable => Reachability::Away,
+            _ => Reachability::Refused,
         }
     }
 
     /// Whether the last try failed.
     pub fn is_trouble(self) -> bool {
-        matches!(self, Reach::HostKey | Reach::Refused | Reach::Away)
+        matches!(
+            self,
+            Reachability::HostKey | Reachability::Refused | Reachability::Away
+        )
     }
 }
 
 /// What is known of the way to a host.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Contact {
+pub struct ConnectionStatus {
     /// As the last try found.
-    pub reach: Reach,
+    pub reach: Reachability,
     /// Somebody is connecting right now.
     pub trying: bool,
     /// What it wants from the operator before it lets anybody in.
@@ -63,12 +66,12 @@ pub struct Contact {
     pub error: Option<TransportError>,
     /// What the server can do beside what every server can; empty before it was
     /// reached.
-    pub abilities: Vec<Ability>,
+    pub abilities: Vec<ServerFeature>,
     /// Limits that the server tells of, by their names.
     pub limits: Vec<(&'static str, u64)>,
 }
 
-impl Contact {
+impl ConnectionStatus {
     /// Why there is no session, in a few words; they may be the host's.
     pub fn reason(&self) -> Option<String> {
         if let Some(noun) = self.asks {
@@ -87,7 +90,7 @@ impl Contact {
 
 /// Something that not every server can.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ability {
+pub struct ServerFeature {
     /// What it is called.
     pub name: &'static str,
     /// Whether this one can.
@@ -98,7 +101,7 @@ pub struct Ability {
     pub relied_on: bool,
 }
 
-impl Ability {
+impl ServerFeature {
     /// What it means that this one cannot.
     pub fn lacking(&self) -> String {
         let consent = match self.relied_on {
@@ -111,7 +114,7 @@ impl Ability {
 
 /// One setting of the way to a host; the value may be anything.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setting {
+pub struct ConnectionSetting {
     /// Its name.
     pub name: String,
     /// What it comes to.
@@ -148,12 +151,12 @@ mod tests {
             ),
         ] {
             let error = TransportError::new(cause, Error::new(Kind::Host, message));
-            let contact = Contact {
+            let contact = ConnectionStatus {
                 error: Some(error),
-                ..Contact::default()
+                ..ConnectionStatus::default()
             };
             assert_eq!(contact.reason().as_deref(), Some(expected));
         }
-        assert_eq!(Contact::default().reason(), None);
+        assert_eq!(ConnectionStatus::default().reason(), None);
     }
 }

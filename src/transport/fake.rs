@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::{
-    Attributes, Cause, File, Folder, Identity, Method, Object, Odd, Pieces, Reader, Settled, Sink,
-    Stamp, Swapped, Transport, TransportError, Unsynced, Xattr, created_mode, xattrs::affordable,
+    Attributes, Cause, File, Folder, Identity, MemoryObject, Method, Pieces, Reader, Settled, Sink,
+    SpecialFile, Stamp, Swapped, Transport, TransportError, Unsynced, Xattr, created_mode,
+    xattrs::affordable,
 };
 use crate::clock::Clock;
 use crate::digest::Digest;
@@ -62,7 +63,7 @@ struct Tree {
 enum Node {
     Folder(Attributes),
     File(Arc<Mutex<Inode>>),
-    Odd(Odd),
+    Odd(SpecialFile),
 }
 
 struct Inode {
@@ -175,9 +176,9 @@ impl Fake {
         }
     }
 
-    /// Puts something odd there; a [`Odd::Symlink`] where a folder should be
+    /// Puts something odd there; a [`SpecialFile::Symlink`] where a folder should be
     /// makes every path through it a path through a link.
-    pub fn put_odd(&self, path: impl AsRef<Path>, odd: Odd) {
+    pub fn put_odd(&self, path: impl AsRef<Path>, odd: SpecialFile) {
         let mut tree = self.tree();
         tree.nodes.insert(path.as_ref().into(), Node::Odd(odd));
     }
@@ -340,12 +341,12 @@ impl Tree {
         }
     }
 
-    fn object(&self, path: &Path) -> Object {
+    fn object(&self, path: &Path) -> MemoryObject {
         match self.nodes.get(path) {
-            None => Object::Absent,
-            Some(Node::Folder(_)) => Object::Odd(Odd::Directory),
-            Some(Node::Odd(odd)) => Object::Odd(odd.clone()),
-            Some(Node::File(inode)) => Object::File(plain(lock(inode).file.clone())),
+            None => MemoryObject::Absent,
+            Some(Node::Folder(_)) => MemoryObject::Odd(SpecialFile::Directory),
+            Some(Node::Odd(odd)) => MemoryObject::Odd(odd.clone()),
+            Some(Node::File(inode)) => MemoryObject::File(plain(lock(inode).file.clone())),
         }
     }
 
@@ -382,7 +383,7 @@ fn moved(path: &Path) -> TransportError {
 }
 
 impl Transport for Fake {
-    fn probe(&self, memories: &[&Path]) -> Vec<Result<Object, TransportError>> {
+    fn probe(&self, memories: &[&Path]) -> Vec<Result<MemoryObject, TransportError>> {
         self.wait();
         let look = |memory: &&Path| {
             self.meet(Op::Probe, memory)?;
@@ -483,7 +484,7 @@ impl Folder for FakeFolder {
         Ok(None)
     }
 
-    fn look(&self) -> Result<Object, TransportError> {
+    fn look(&self) -> Result<MemoryObject, TransportError> {
         Ok(self.enter(Op::Look)?.object(&self.memory))
     }
 
@@ -581,8 +582,8 @@ impl Folder for FakeFolder {
         let node = self.enter(Op::Settle)?.nodes.get(&path).cloned();
         let inode = match node {
             None => return Ok(Settled::Removed { watched: true }),
-            Some(Node::Folder(_)) => return Ok(Settled::Kept(Odd::Directory)),
-            Some(Node::Odd(odd @ (Odd::Directory | Odd::ForeignLink(_)))) => {
+            Some(Node::Folder(_)) => return Ok(Settled::Kept(SpecialFile::Directory)),
+            Some(Node::Odd(odd @ (SpecialFile::Directory | SpecialFile::ForeignLink(_)))) => {
                 return Ok(Settled::Kept(odd));
             }
             Some(Node::Odd(odd)) => return Ok(Settled::Odd(odd)),
@@ -631,12 +632,12 @@ impl Folder for FakeFolder {
         })
     }
 
-    fn remove_odd(&self, name: &str, odd: &Odd) -> Result<bool, TransportError> {
+    fn remove_odd(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError> {
         let path = self.path.join(name);
         let mut tree = self.enter(Op::Remove)?;
         Ok(match tree.object(&path) {
-            Object::Odd(found) if found == *odd => tree.nodes.remove(&path).is_some(),
-            found => found == Object::Absent,
+            MemoryObject::Odd(found) if found == *odd => tree.nodes.remove(&path).is_some(),
+            found => found == MemoryObject::Absent,
         })
     }
 

@@ -23,13 +23,14 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use self::attributes::{Way, dress, xattrs};
+use self::attributes::{XattrAccess, apply_attributes, xattrs};
 use self::errors::{exists, leased, moved, refused};
 use self::names::{aside, is_aside, unfinished};
-use self::settle::QUIET;
+use self::settle::QUIET_PERIOD;
 use super::{
-    Attributes, Cause, File, Folder, Identity, Method, Object, ObjectId, Odd, Outlook, Reader,
-    Settled, Sink, Stamp, Swapped, Transport, TransportError, Unsynced, created_mode,
+    Attributes, Cause, File, Folder, Identity, MemoryObject, Method, ObjectId, Reader, Settled,
+    Sink, SpecialFile, Stamp, SwapForecast, Swapped, Transport, TransportError, Unsynced,
+    created_mode,
 };
 use crate::clock::Clock;
 use crate::digest::{Digest, Hasher};
@@ -38,21 +39,21 @@ use crate::error::{Error, Kind, PathContext};
 use crate::sys::{self, Lease};
 
 /// How often a memory that the agent keeps re-creating is taken away again.
-const ATTEMPTS: usize = 16;
+const MAX_TAKE_AWAY_ATTEMPTS: usize = 16;
 
 /// The largest file that is read: a sparse one can claim far more than any disk
 /// holds, and while it is read others wait.
-const LARGEST: u64 = 16 << 30;
+const MAX_FILE_BYTES: u64 = 16 << 30;
 
 /// How much a file may grow while it is read, if that is more than its size.
-const AHEAD: u64 = 64 << 20;
+const MAX_GROWTH_BYTES: u64 = 64 << 20;
 
 /// How often the name of somebody else's file is looked at before it is taken for
 /// its only one.
-const SIGHTS: usize = 16;
+const FOREIGN_LINK_CHECKS: usize = 16;
 
 /// How much of a file is read at once.
-const PIECE: usize = 128 * 1024;
+const READ_CHUNK_BYTES: usize = 128 * 1024;
 
 /// The local disk.
 pub struct Local {
@@ -130,7 +131,7 @@ impl Local {
 }
 
 impl Transport for Local {
-    fn probe(&self, memories: &[&Path]) -> Vec<Result<Object, TransportError>> {
+    fn probe(&self, memories: &[&Path]) -> Vec<Result<MemoryObject, TransportError>> {
         memories
             .iter()
             .map(|memory| self.folder(memory)?.look())
@@ -147,7 +148,7 @@ enum Opened {
     /// A regular file that may be read.
     File(StdFile),
     /// Nothing that was opened: this stood there right afterwards.
-    Other(Object),
+    Other(MemoryObject),
     /// Somebody keeps everybody else from opening it, until the kernel ends that.
     Leased,
 }
@@ -184,10 +185,10 @@ impl LocalFolder {
     }
 
     /// What stands at `name`, and its raw status.
-    fn object(&self, name: &OsStr) -> rustix::io::Result<(Object, Option<Stat>)> {
-        for _ in 0..ATTEMPTS {
+    fn object(&self, name: &OsStr) -> rustix::io::Result<(MemoryObject, Option<Stat>)> {
+        for _ in 0..MAX_TAKE_AWAY_ATTEMPTS {
             let stat = match fs::statat(&*self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Err(Errno::NOENT) => return Ok((Object::Absent, None)),
+                Err(Errno::NOENT) => return Ok((MemoryObject::Absent, None)),
                 stat => stat?,
             };
             match self.classify(name, &stat) {
@@ -200,25 +201,25 @@ impl LocalFolder {
         Err(Errno::AGAIN)
     }
 
-    fn classify(&self, name: &OsStr, stat: &Stat) -> rustix::io::Result<Object> {
+    fn classify(&self, name: &OsStr, stat: &Stat) -> rustix::io::Result<MemoryObject> {
         let odd = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
                 // A further name of somebody else's file must not be archived.
                 if stat.st_nlink <= 1 || !self.is_foreign(stat)? {
-                    return Ok(Object::File(describe(stat)));
+                    return Ok(MemoryObject::File(describe(stat)));
                 }
-                Odd::ForeignLink(stat.st_uid)
+                SpecialFile::ForeignLink(stat.st_uid)
             }
             FileType::Symlink => {
                 let target = fs::readlinkat(&*self.fd, name, Vec::new())?;
-                Odd::Symlink(target.into_bytes())
+                SpecialFile::Symlink(target.into_bytes())
             }
-            FileType::Directory => Odd::Directory,
-            FileType::Fifo => Odd::Fifo,
-            FileType::Socket => Odd::Socket,
-            _ => Odd::Device,
+            FileType::Directory => SpecialFile::Directory,
+            FileType::Fifo => SpecialFile::Fifo,
+            FileType::Socket => SpecialFile::Socket,
+            _ => SpecialFile::Device,
         };
-        Ok(Object::Odd(odd))
+        Ok(MemoryObject::Odd(odd))
     }
 
     /// Whether another user than a file's owner may have created its name here: every
@@ -240,11 +241,15 @@ impl LocalFolder {
     /// does. A second name of a foreign file, which the agent has removed since, would
     /// look like the only one. So every look has to find this name, and count no other:
     /// while a name is being removed, one look may still find it and not count it.
-    fn obstacle(&self, name: &OsStr, mut stat: Stat) -> Result<Option<Object>, TransportError> {
+    fn obstacle(
+        &self,
+        name: &OsStr,
+        mut stat: Stat,
+    ) -> Result<Option<MemoryObject>, TransportError> {
         let path = self.path.join(name);
         let foreign = self.is_foreign(&stat).path("look at", &path);
         if foreign.map_err(refused)? {
-            for _ in 0..SIGHTS {
+            for _ in 0..FOREIGN_LINK_CHECKS {
                 let (object, named) = self.object(name).path("look at", &path).map_err(refused)?;
                 match named {
                     Some(named) if identify(&named) == identify(&stat) => stat = named,
@@ -258,7 +263,7 @@ impl LocalFolder {
         }
         let object = self.classify(name, &stat).path("look at", &path);
         Ok(match object.map_err(refused)? {
-            Object::File(_) => None,
+            MemoryObject::File(_) => None,
             odd => Some(odd),
         })
     }
@@ -314,7 +319,7 @@ impl LocalFolder {
         sink: Sink<'_>,
     ) -> Result<File, TransportError> {
         let size = self.stat(file, path)?.st_size as u64;
-        if size > LARGEST {
+        if size > MAX_FILE_BYTES {
             let message = format!(
                 "{} claims {size} bytes, more than 16 GiB, which is not read",
                 path.display()
@@ -324,9 +329,14 @@ impl LocalFolder {
                 path.display()
             ))));
         }
-        let limit = (size + AHEAD).max(2 * size);
+        let limit = (size + MAX_GROWTH_BYTES).max(2 * size);
         let mut offset = 0;
-        let mut buffer = vec![0; (size as usize).saturating_add(1).clamp(4096, PIECE)];
+        let mut buffer = vec![
+            0;
+            (size as usize)
+                .saturating_add(1)
+                .clamp(4096, READ_CHUNK_BYTES)
+        ];
         while offset < limit {
             let count = match rustix::io::pread(file, &mut buffer, offset) {
                 Err(Errno::INTR) => continue,
@@ -350,7 +360,7 @@ impl LocalFolder {
         sink: Sink<'_>,
     ) -> Result<File, TransportError> {
         let mut read = self.read_all(file, path, sink)?;
-        (read.attributes.xattrs, read.dropped) = xattrs(&Way::File(file))
+        (read.attributes.xattrs, read.dropped) = xattrs(&XattrAccess::File(file))
             .path("read the attributes of", path)
             .map_err(refused)?;
         Ok(read)
@@ -386,7 +396,7 @@ impl LocalFolder {
         match self.rename(&self.name, aside, RenameFlags::NOREPLACE) {
             // Nobody but us can know the random name before it stands there.
             Err(errno) if unsupported(errno) => match self.object(aside)? {
-                (Object::Absent, _) => fs::renameat(&*self.fd, &self.name, &*self.fd, aside),
+                (MemoryObject::Absent, _) => fs::renameat(&*self.fd, &self.name, &*self.fd, aside),
                 _ => Err(Errno::EXIST),
             },
             result => result,
@@ -484,7 +494,7 @@ impl Folder for LocalFolder {
         Ok(Some(stat.st_ino))
     }
 
-    fn look(&self) -> Result<Object, TransportError> {
+    fn look(&self) -> Result<MemoryObject, TransportError> {
         let (object, _) = self
             .object(&self.name)
             .path("look at", &self.memory())
@@ -512,13 +522,13 @@ impl Folder for LocalFolder {
         }
         let mut found = describe(&stat);
         let way = format!("/proc/self/fd/{}", file.as_raw_fd());
-        (found.attributes.xattrs, found.dropped) = xattrs(&Way::Path(&way))
+        (found.attributes.xattrs, found.dropped) = xattrs(&XattrAccess::Path(&way))
             .path("read the attributes of", &path)
             .map_err(refused)?;
         Ok(found)
     }
 
-    fn outlook(&self) -> Outlook {
+    fn outlook(&self) -> SwapForecast {
         self.look_ahead()
     }
 
@@ -536,7 +546,7 @@ impl Folder for LocalFolder {
             uid: stat.st_uid,
             gid: stat.st_gid,
             mode: created_mode(stat.st_mode),
-            xattrs: xattrs(&Way::File(new.file()))
+            xattrs: xattrs(&XattrAccess::File(new.file()))
                 .path("read the attributes of a new file in", &self.path)
                 .map_err(refused)?
                 .0,
@@ -563,7 +573,7 @@ impl Folder for LocalFolder {
         }
         fed?;
         file.begin_writing();
-        dress(file.file(), attributes, &self.memory()).map_err(refused)?;
+        apply_attributes(file.file(), attributes, &self.memory()).map_err(refused)?;
         let path = self.at(name);
         if self.stands(name)? {
             return Err(exists(&path));
@@ -593,7 +603,7 @@ impl Folder for LocalFolder {
         self.changed.set(true);
         let mut displaced = Vec::new();
         let mut method = None;
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_TAKE_AWAY_ATTEMPTS {
             let free = aside(staged)?;
             match self.swap_once(OsStr::new(staged), &free, &mut displaced) {
                 Ok(Some(done)) => {
@@ -684,7 +694,7 @@ impl Folder for LocalFolder {
 
     fn due(&self) -> Option<Instant> {
         let unwatched = self.unwatched.borrow();
-        unwatched.values().map(|(_, at)| *at + QUIET).max()
+        unwatched.values().map(|(_, at)| *at + QUIET_PERIOD).max()
     }
 
     fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
@@ -735,13 +745,13 @@ impl Folder for LocalFolder {
         }
     }
 
-    fn remove_odd(&self, name: &str, odd: &Odd) -> Result<bool, TransportError> {
+    fn remove_odd(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError> {
         let found = self
             .object(OsStr::new(name))
             .path("look at", &self.at(name));
         match found.map_err(refused)?.0 {
-            Object::Odd(found) if found == *odd => self.remove(name).map(|()| true),
-            found => Ok(found == Object::Absent),
+            MemoryObject::Odd(found) if found == *odd => self.remove(name).map(|()| true),
+            found => Ok(found == MemoryObject::Absent),
         }
     }
 

@@ -48,7 +48,7 @@ const ENDING: Duration = Duration::from_secs(1);
 /// This machine's disks by one transport, hosts by sessions.
 pub struct Everywhere {
     here: Arc<dyn Transport>,
-    dial: Arc<dyn ssh::Dial>,
+    dial: Arc<dyn ssh::Connector>,
     clock: Arc<dyn Clock>,
     hosts: Mutex<HashMap<Host, Arc<Sftp>>>,
     /// No host is connected to any more.
@@ -59,7 +59,7 @@ impl Everywhere {
     /// No host is connected to before it is asked for.
     pub fn new(
         here: Arc<dyn Transport>,
-        dial: Arc<dyn ssh::Dial>,
+        dial: Arc<dyn ssh::Connector>,
         clock: Arc<dyn Clock>,
     ) -> Everywhere {
         Everywhere {

@@ -14,8 +14,8 @@ use memory_shepherd::clock::System;
 use memory_shepherd::config::Host;
 use memory_shepherd::secret::Secret;
 use memory_shepherd::transport::sftp::Sftp;
-use memory_shepherd::transport::sftp::askpass::{Desk, Event, Question, Wants, Whose};
-use memory_shepherd::transport::{Cause, Object, Transport, TransportError};
+use memory_shepherd::transport::sftp::askpass::{Event, PromptBroker, Question, Wants, Whose};
+use memory_shepherd::transport::{Cause, MemoryObject, Transport, TransportError};
 use tempfile::TempDir;
 
 use super::sshd::{HOST, Sshd, ssh_keygen};
@@ -32,7 +32,7 @@ const PASSPHRASE: &str = "open sesame";
 /// A host on a server, whose ssh asks at a desk.
 struct Asking {
     server: Sshd,
-    desk: Desk,
+    desk: PromptBroker,
     events: Receiver<Event>,
     host: Host,
     transport: Sftp,
@@ -44,7 +44,7 @@ fn asking(server: Sshd) -> Asking {
     fs::write(dir.path().join("MEMORY.md"), "a note\n").unwrap();
     fs::create_dir(dir.path().join("run")).unwrap();
     let (sender, events) = unbounded();
-    let desk = Desk::new(PROGRAM.into(), vec![dir.path().join("run")], sender);
+    let desk = PromptBroker::new(PROGRAM.into(), vec![dir.path().join("run")], sender);
     let host = Host {
         // A busy machine is no reason to give up.
         timeout: 3600,
@@ -80,7 +80,7 @@ impl Asking {
     fn look(&self) -> Result<(), TransportError> {
         let memory = self.dir.path().canonicalize().unwrap().join("MEMORY.md");
         match self.transport.probe(&[&memory]).remove(0)? {
-            Object::File(_) => Ok(()),
+            MemoryObject::File(_) => Ok(()),
             other => panic!("{other:?}"),
         }
     }

@@ -15,11 +15,13 @@ use memory_shepherd::engine::{Engine, Outcome, State, UndoMode, UndoTarget};
 use memory_shepherd::error::Kind;
 use memory_shepherd::transport::sftp::Sftp;
 use memory_shepherd::transport::sftp::session::Session;
-use memory_shepherd::transport::sftp::ssh::Dial;
+use memory_shepherd::transport::sftp::ssh::Connector;
 use memory_shepherd::transport::sftp::wire::{
     Attrs, Extensions, Reply, Request, Statvfs, flags, status,
 };
-use memory_shepherd::transport::{Cause, Folder, Object, Odd, Settled, Transport, TransportError};
+use memory_shepherd::transport::{
+    Cause, Folder, MemoryObject, Settled, SpecialFile, Transport, TransportError,
+};
 use tempfile::TempDir;
 
 use super::contract::{Ground, NEW, OnDisk, settle, stage};
@@ -327,12 +329,12 @@ fn going_away_cuts_and_refuses_and_coming_back_serves_again() {
     let dir = crate::folder();
     let memory = dir.path().canonicalize().unwrap().join("MEMORY.md");
     let probe = || transport.probe(&[&memory]).pop().unwrap();
-    let why = |probed: Result<Object, TransportError>| {
+    let why = |probed: Result<MemoryObject, TransportError>| {
         let error = probed.unwrap_err();
         assert_eq!(error.cause, Cause::Unreachable, "{error}");
         error.to_string()
     };
-    assert_eq!(probe().unwrap(), Object::Absent);
+    assert_eq!(probe().unwrap(), MemoryObject::Absent);
     for _ in 0..3 {
         let folder = transport.open(&memory).unwrap();
         served.go_away();
@@ -347,7 +349,7 @@ fn going_away_cuts_and_refuses_and_coming_back_serves_again() {
         served.come_back().unwrap();
         assert!(!served.is_away());
         clock.advance(Duration::from_secs(1000));
-        assert_eq!(probe().unwrap(), Object::Absent);
+        assert_eq!(probe().unwrap(), MemoryObject::Absent);
     }
 }
 
@@ -493,7 +495,7 @@ fn displaced_file_of_another_owner_is_kept() {
             (Settled::Open, _) if ground.wait() => settle(folder, &displaced),
             settled => settled,
         };
-        assert_eq!(settled, Settled::Kept(Odd::ForeignLink(1234)));
+        assert_eq!(settled, Settled::Kept(SpecialFile::ForeignLink(1234)));
         assert!(seen.is_empty());
         assert_eq!(ground.bytes(&displaced).unwrap(), b"old");
     };

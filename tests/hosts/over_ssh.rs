@@ -17,7 +17,7 @@ use memory_shepherd::config;
 use memory_shepherd::demo::host::{Abilities, Files};
 use memory_shepherd::transport::TransportError;
 use memory_shepherd::transport::sftp::Sftp;
-use memory_shepherd::transport::sftp::ssh::{Dial, Dialed, Ssh};
+use memory_shepherd::transport::sftp::ssh::{Connector, SftpStream, Ssh};
 use russh::keys::ssh_key::LineEnding;
 use russh::keys::ssh_key::private::Ed25519Keypair;
 use russh::keys::{PrivateKey, PublicKey};
@@ -115,8 +115,8 @@ impl Drop for Server {
 }
 
 /// By the ssh of this machine.
-impl Dial for Server {
-    fn dial(&self, host: &config::Host) -> Result<Dialed, TransportError> {
+impl Connector for Server {
+    fn dial(&self, host: &config::Host) -> Result<SftpStream, TransportError> {
         let file = self.dir.path().join("ssh_config").into_os_string();
         // The server is a thread of this process: when the machine stands still, ssh
         // is not to take it for dead.

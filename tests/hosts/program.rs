@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use memory_shepherd::config::Extension;
 use memory_shepherd::demo::host::{Abilities, Host};
-use memory_shepherd::transport::sftp::ssh::Dial;
+use memory_shepherd::transport::sftp::ssh::Connector;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::hostile::frames::{answer, called, changes, status};
@@ -35,7 +35,7 @@ struct Door {
 }
 
 impl Door {
-    fn to(dial: impl Dial + 'static) -> Door {
+    fn to(dial: impl Connector + 'static) -> Door {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let closed = Arc::new(AtomicBool::new(false));
@@ -76,7 +76,7 @@ impl Drop for Door {
 }
 
 /// Carries bytes between a stream and a host, until either ends.
-fn lead(stream: &TcpStream, dial: &impl Dial) {
+fn lead(stream: &TcpStream, dial: &impl Connector) {
     let link = dial.dial(&host("box")).unwrap().link;
     let (mut there, mut back) = (File::from(link.input), File::from(link.output));
     let (mut asks, mut hears) = (stream.try_clone().unwrap(), stream.try_clone().unwrap());

@@ -11,7 +11,7 @@ use memory_shepherd::engine::{Engine, Outcome, State, UndoMode, UndoTarget};
 use memory_shepherd::error::Kind;
 use memory_shepherd::transport::Settled;
 
-use memory_shepherd::transport::sftp::ssh::Dial;
+use memory_shepherd::transport::sftp::ssh::Connector;
 use memory_shepherd::transport::sftp::{Everywhere, Sftp};
 
 use super::contract::{Ground, NEW, OnDisk, settle, stage};
@@ -28,7 +28,7 @@ pub fn add_remote(world: &mut World, agent: &str, host: &str) {
 }
 
 /// An engine that reaches hosts by a dial.
-pub fn engine(world: &World, dial: impl Dial + 'static) -> Engine {
+pub fn engine(world: &World, dial: impl Connector + 'static) -> Engine {
     let clock = world.clock.clone();
     let everywhere = Everywhere::new(world.local(), Arc::new(dial), clock.clone());
     world.engine_through(clock, Arc::new(everywhere), None)
@@ -44,7 +44,7 @@ pub fn ground_on(server: &Sshd) -> OnDisk<Sftp> {
     ground_by(host(HOST), server.dial())
 }
 
-pub fn ground_by(host: Host, dial: impl Dial + 'static) -> OnDisk<Sftp> {
+pub fn ground_by(host: Host, dial: impl Connector + 'static) -> OnDisk<Sftp> {
     let dir = crate::folder();
     fs::create_dir(dir.path().join("agent")).unwrap();
     symlink("agent", dir.path().join("alias")).unwrap();

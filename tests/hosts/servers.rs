@@ -18,7 +18,7 @@ use memory_shepherd::clock::System;
 use memory_shepherd::config::Host;
 use memory_shepherd::transport::TransportError;
 use memory_shepherd::transport::sftp::session::Link;
-use memory_shepherd::transport::sftp::ssh::{Carrier, Dial, Dialed};
+use memory_shepherd::transport::sftp::ssh::{Connector, SftpStream, SshChild};
 
 /// How long a server may take for what it has got.
 const ENDING: Duration = Duration::from_secs(120);
@@ -230,8 +230,8 @@ impl Between {
     }
 }
 
-impl Dial for Between {
-    fn dial(&self, _: &Host) -> Result<Dialed, TransportError> {
+impl Connector for Between {
+    fn dial(&self, _: &Host) -> Result<SftpStream, TransportError> {
         let (child, link) = self.server.start();
         let child = Arc::new(Mutex::new(child));
         let Way {
@@ -324,7 +324,7 @@ impl Dial for Between {
             back.hang_up();
             drop(ending);
         });
-        Ok(Dialed { link, child: None })
+        Ok(SftpStream { link, child: None })
     }
 }
 
@@ -379,13 +379,13 @@ impl Program {
 }
 
 /// A program that ends with the session.
-pub fn carried(child: Child, link: Link) -> Dialed {
-    let child = Some(Carrier::new(child, Arc::new(System)));
-    Dialed { link, child }
+pub fn carried(child: Child, link: Link) -> SftpStream {
+    let child = Some(SshChild::new(child, Arc::new(System)));
+    SftpStream { link, child }
 }
 
-impl Dial for Program {
-    fn dial(&self, _: &Host) -> Result<Dialed, TransportError> {
+impl Connector for Program {
+    fn dial(&self, _: &Host) -> Result<SftpStream, TransportError> {
         let (child, link) = self.start();
         Ok(carried(child, link))
     }

@@ -49,7 +49,7 @@ impl Host {
             output: child.stdout.take().unwrap().into(),
             errors: child.stderr.take().map(OwnedFd::from),
         };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + REPLY_TIMEOUT;
         Some(Host {
             child,
             dir: crate::folder(),
@@ -337,7 +337,7 @@ fn fifty_pairs_replace_fifty_memories() {
         fs::write(OsStr::from_bytes(&name(number, "md")), "old").unwrap();
         fs::write(OsStr::from_bytes(&name(number, "new")), "new").unwrap();
     }
-    let pairs: Vec<Pending> = (0..50)
+    let pairs: Vec<PendingReplies> = (0..50)
         .map(|number| {
             let first = Request::PosixRename {
                 from: name(number, "md"),
@@ -372,10 +372,13 @@ fn a_server_that_dies_is_told_with_its_last_words() {
     host.child.kill().unwrap();
     host.child.wait().unwrap();
     let answer = host.session.ask(vec![Request::Close { handle }]).wait();
-    let Err(Failure::Broken(broken)) = &answer[0] else {
+    let Err(RequestError::Broken(broken)) = &answer[0] else {
         panic!("{answer:?}");
     };
-    assert_eq!((&broken.why, broken.greeted), (&Why::EndOfFile, true));
+    assert_eq!(
+        (&broken.why, broken.greeted),
+        (&CloseReason::EndOfFile, true)
+    );
     let heard = [&broken.heard.before[..], &broken.heard.after].concat();
     let heard = String::from_utf8_lossy(&heard).into_owned();
     assert!(heard.contains("session opened for local user"), "{heard}");

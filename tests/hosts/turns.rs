@@ -13,7 +13,7 @@ use std::thread;
 use memory_shepherd::config::Host;
 use memory_shepherd::engine::{Engine, Outcome, State};
 use memory_shepherd::transport::TransportError;
-use memory_shepherd::transport::sftp::ssh::{Dial, Dialed};
+use memory_shepherd::transport::sftp::ssh::{Connector, SftpStream};
 
 use super::remote::{add_remote, engine};
 use super::servers::{Program, Way, read_frame, sftp_server, write_frame};
@@ -145,9 +145,9 @@ struct Counted {
     seen: Arc<Mutex<Seen>>,
 }
 
-impl Dial for Counted {
-    fn dial(&self, host: &Host) -> Result<Dialed, TransportError> {
-        let Dialed { link, child } = self.server.dial(host)?;
+impl Connector for Counted {
+    fn dial(&self, host: &Host) -> Result<SftpStream, TransportError> {
+        let SftpStream { link, child } = self.server.dial(host)?;
         let mut way = Way::cut(link);
         let (asks, answers) = (Arc::clone(&self.seen), Arc::clone(&self.seen));
         let mut requests = way.client.try_clone().unwrap();
@@ -183,7 +183,7 @@ impl Dial for Counted {
             let _ = way.client.shutdown(Shutdown::Both);
         });
         let link = way.link;
-        Ok(Dialed { link, child })
+        Ok(SftpStream { link, child })
     }
 }
 

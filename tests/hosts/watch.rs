@@ -14,12 +14,12 @@ use crossbeam_channel::{Receiver, unbounded};
 use memory_shepherd::clock::{Clock, System};
 use memory_shepherd::config::{Config, Host};
 use memory_shepherd::engine::{
-    Engine, Fleet, FleetEvent, HostStatus, Observation, Reach, Setup, State, Trigger,
+    Engine, Fleet, FleetEvent, HostStatus, Observation, Reachability, Setup, State, Trigger,
 };
 use memory_shepherd::error::{Error, Kind};
-use memory_shepherd::transport::sftp::ssh::{Dial, Dialed};
+use memory_shepherd::transport::sftp::ssh::{Connector, SftpStream};
 use memory_shepherd::transport::sftp::{Everywhere, Sftp};
-use memory_shepherd::transport::{Cause, Object, Transport, TransportError, Transports};
+use memory_shepherd::transport::{Cause, MemoryObject, Transport, TransportError, Transports};
 
 use super::remote::{add_remote, engine};
 use super::servers::{
@@ -96,15 +96,15 @@ struct Wired {
     wire: Arc<Wire>,
 }
 
-impl Dial for Wired {
-    fn dial(&self, host: &Host) -> Result<Dialed, TransportError> {
+impl Connector for Wired {
+    fn dial(&self, host: &Host) -> Result<SftpStream, TransportError> {
         self.wire.dials.fetch_add(1, Ordering::SeqCst);
         if self.wire.down.load(Ordering::SeqCst) {
             let message = format!("{} cannot be reached: the wire is cut", host.name);
             let error = Error::new(Kind::Host, message);
             return Err(TransportError::new(Cause::Unreachable, error));
         }
-        let Dialed { link, child } = self.server.dial(host)?;
+        let SftpStream { link, child } = self.server.dial(host)?;
         let mut way = Way::cut(link);
         let mut state = self.wire.state.lock().unwrap();
         state.open.push(way.client.try_clone().unwrap());
@@ -130,7 +130,7 @@ impl Dial for Wired {
             let _ = way.client.shutdown(Shutdown::Both);
         });
         let link = way.link;
-        Ok(Dialed { link, child })
+        Ok(SftpStream { link, child })
     }
 }
 
@@ -293,13 +293,13 @@ impl Watched {
         self.seen.len() == count && self.seen.values().all(|seen| seen.state == state)
     }
 
-    fn reach(&self, host: &str) -> Option<Reach> {
+    fn reach(&self, host: &str) -> Option<Reachability> {
         self.hosts.get(host).map(|status| status.contact.reach)
     }
 }
 
 /// An engine whose time passes by itself.
-fn living(world: &World, dial: impl Dial + 'static) -> Engine {
+fn living(world: &World, dial: impl Connector + 'static) -> Engine {
     let clock: Arc<dyn Clock> = Arc::new(System);
     let everywhere = Everywhere::new(world.local(), Arc::new(dial), Arc::clone(&clock));
     world.engine_through(clock, Arc::new(everywhere), None)
@@ -312,7 +312,7 @@ fn a_host_that_goes_away_and_comes_back_is_seen_to() {
     wire.cut();
     let mut watched = Watched::new(living(&world, end));
     watched.until("away", |it| {
-        it.all(State::Unreach) && it.reach("box") == Some(Reach::Away)
+        it.all(State::Unreach) && it.reach("box") == Some(Reachability::Away)
     });
     let contact = watched.hosts["box"].contact.clone();
     assert_eq!(contact.reason().as_deref(), Some("the wire is cut"));
@@ -320,7 +320,7 @@ fn a_host_that_goes_away_and_comes_back_is_seen_to() {
     // It is tried again by itself, and all of its agents are seen then.
     wire.mend();
     watched.until("up", |it| {
-        it.all(State::Scratch) && it.reach("box") == Some(Reach::Up)
+        it.all(State::Scratch) && it.reach("box") == Some(Reachability::Up)
     });
     let contact = watched.hosts["box"].contact.clone();
     assert_eq!((contact.failures, &contact.error), (0, &None));
@@ -331,11 +331,11 @@ fn a_host_that_goes_away_and_comes_back_is_seen_to() {
     watched.until("changed", |it| it.seen["agent-1"].state == State::NoSep);
     wire.cut();
     watched.until("lost", |it| {
-        it.all(State::Unreach) && it.reach("box") == Some(Reach::Away)
+        it.all(State::Unreach) && it.reach("box") == Some(Reachability::Away)
     });
     wire.mend();
     watched.until("up again", |it| {
-        it.reach("box") == Some(Reach::Up) && it.seen["agent-0"].state == State::Scratch
+        it.reach("box") == Some(Reachability::Up) && it.seen["agent-0"].state == State::Scratch
     });
     watched.engine.leave();
 }
@@ -348,13 +348,13 @@ fn the_operator_need_not_wait_for_the_next_try() {
     // This clock stands still: no pause ever ends by itself.
     let mut watched = Watched::new(engine(&world, end));
     watched.until("away", |it| {
-        it.all(State::Unreach) && it.reach("box") == Some(Reach::Away)
+        it.all(State::Unreach) && it.reach("box") == Some(Reachability::Away)
     });
     wire.mend();
     let dials = wire.dials();
     watched.fleet.read(vec!["agent-1".to_string()]);
     watched.until("up", |it| {
-        it.all(State::Scratch) && it.reach("box") == Some(Reach::Up)
+        it.all(State::Scratch) && it.reach("box") == Some(Reachability::Up)
     });
     assert_eq!(wire.dials(), dials + 1);
     assert!(watched.fleet.wait_idle(LIMIT));
@@ -370,15 +370,21 @@ fn pauses_double_and_nobody_but_the_watch_tries_a_host_that_is_away() {
     let memory = Path::new("/tmp/MEMORY.md");
     let mut expected = 2.0_f64;
     for failures in 1..12 {
-        assert_eq!(sftp.approach().unwrap_err().cause, Cause::Unreachable);
+        assert_eq!(
+            sftp.ensure_connected().unwrap_err().cause,
+            Cause::Unreachable
+        );
         let contact = sftp.contact().unwrap();
-        assert_eq!((contact.reach, contact.failures), (Reach::Away, failures));
+        assert_eq!(
+            (contact.reach, contact.failures),
+            (Reachability::Away, failures)
+        );
         assert_eq!(wire.dials(), failures as usize);
         let pause = contact.until.unwrap() - clock.instant();
         let share = pause.as_secs_f64() / expected;
         assert!((0.74..=1.26).contains(&share), "{pause:?} of {expected}");
         // Meanwhile nobody tries, and when it is over only the watch does.
-        assert!(sftp.approach().is_err());
+        assert!(sftp.ensure_connected().is_err());
         clock.advance(pause);
         assert!(sftp.probe(&[memory])[0].is_err());
         assert!(sftp.open(memory).is_err());
@@ -386,18 +392,18 @@ fn pauses_double_and_nobody_but_the_watch_tries_a_host_that_is_away() {
         expected = (expected * 2.0).min(120.0);
     }
     wire.mend();
-    sftp.hurry();
+    sftp.retry_now();
     assert!(sftp.probe(&[memory])[0].is_err(), "that is for the watch");
-    sftp.approach().unwrap();
+    sftp.ensure_connected().unwrap();
     assert_eq!(sftp.contact().unwrap().failures, 0);
-    assert!(matches!(sftp.probe(&[memory])[0], Ok(Object::Absent)));
+    assert!(matches!(sftp.probe(&[memory])[0], Ok(MemoryObject::Absent)));
 }
 
 /// Begins to connect in a thread of its own, and has begun; how it failed.
 fn connecting(host: &Arc<dyn Transport>) -> JoinHandle<TransportError> {
     let waiting = {
         let host = Arc::clone(host);
-        thread::spawn(move || host.approach().unwrap_err())
+        thread::spawn(move || host.ensure_connected().unwrap_err())
     };
     let end = Instant::now() + LIMIT;
     while !host.contact().unwrap().trying {
@@ -422,7 +428,7 @@ fn leaving_ends_whoever_is_still_connecting() {
     // An hour would not be enough otherwise.
     let error = waiting.join().unwrap();
     assert_eq!(error.cause, Cause::Unreachable);
-    assert!(mute.approach().is_err());
+    assert!(mute.ensure_connected().is_err());
     assert!(!mute.contact().unwrap().trying);
 }
 
@@ -432,8 +438,8 @@ struct Flapping {
     dials: Arc<AtomicUsize>,
 }
 
-impl Dial for Flapping {
-    fn dial(&self, host: &Host) -> Result<Dialed, TransportError> {
+impl Connector for Flapping {
+    fn dial(&self, host: &Host) -> Result<SftpStream, TransportError> {
         self.dials.fetch_add(1, Ordering::SeqCst);
         let judge: Judge = Arc::new(|_, frame| match frame[0] {
             LSTAT => Fate::Cut,
@@ -463,8 +469,8 @@ fn a_host_that_hangs_up_on_each_session_is_not_dialled_all_the_time() {
 /// A host that wants something of the operator first.
 struct Barred(Arc<AtomicUsize>);
 
-impl Dial for Barred {
-    fn dial(&self, host: &Host) -> Result<Dialed, TransportError> {
+impl Connector for Barred {
+    fn dial(&self, host: &Host) -> Result<SftpStream, TransportError> {
         self.0.fetch_add(1, Ordering::SeqCst);
         let message = format!("{} wants a passphrase and got no answer", host.name);
         let error = Error::new(Kind::Host, message);
@@ -482,7 +488,7 @@ fn a_host_that_waits_for_the_operator_is_not_asked_all_the_time() {
     let dials = Arc::<AtomicUsize>::default();
     let mut watched = Watched::new(living(&world, Barred(Arc::clone(&dials))));
     watched.until("barred", |it| {
-        it.all(State::Unreach) && it.reach("box") == Some(Reach::Away)
+        it.all(State::Unreach) && it.reach("box") == Some(Reachability::Away)
     });
     assert_eq!(watched.hosts["box"].contact.next, None);
     thread::sleep(Duration::from_secs(2));
@@ -494,8 +500,8 @@ fn a_host_that_waits_for_the_operator_is_not_asked_all_the_time() {
 /// A program that takes a moment to start, and never says a word.
 struct Slow(Arc<Mutex<Option<u32>>>);
 
-impl Dial for Slow {
-    fn dial(&self, _: &Host) -> Result<Dialed, TransportError> {
+impl Connector for Slow {
+    fn dial(&self, _: &Host) -> Result<SftpStream, TransportError> {
         thread::sleep(Duration::from_millis(300));
         let (child, link) = mute().start();
         *self.0.lock().unwrap() = Some(child.id());

@@ -28,7 +28,7 @@ use memory_shepherd::engine::{Engine, Outcome};
 use memory_shepherd::error::Kind;
 use memory_shepherd::transport::local::Local;
 use memory_shepherd::transport::sftp::Everywhere;
-use memory_shepherd::transport::sftp::ssh::Dial;
+use memory_shepherd::transport::sftp::ssh::Connector;
 
 use super::remote::{add_remote, engine};
 use super::servers::sftp_server;
@@ -321,7 +321,7 @@ struct Fleet {
 }
 
 impl Fleet {
-    fn new(clock: impl FnOnce(&World) -> Arc<dyn Clock>, dial: Arc<dyn Dial>) -> Fleet {
+    fn new(clock: impl FnOnce(&World) -> Arc<dyn Clock>, dial: Arc<dyn Connector>) -> Fleet {
         // Of the host's own time, which hardly passes here, there is enough.
         let world = match full() {
             // It becomes too much for some memories.
@@ -445,7 +445,7 @@ fn nothing_is_lost(what: &str, runs: usize, mut fleet: Fleet, stage: &Arc<Stage>
     fleet.is_tidy();
 }
 
-fn by_their_own_time(what: &str, runs: usize, dial: Arc<dyn Dial>) {
+fn by_their_own_time(what: &str, runs: usize, dial: Arc<dyn Connector>) {
     let stage: Arc<Stage> = Arc::default();
     let clock = |world: &World| -> Arc<dyn Clock> {
         Arc::new(Together {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{Act, Outcome, Standing};
+use memory_shepherd::engine::{FileState, Operation, Outcome};
 use memory_shepherd::error::Kind;
 use memory_shepherd::transport::Method;
 
@@ -202,14 +202,14 @@ fn the_ledger_is_chained_and_tells_a_run() {
     assert_eq!(ran.report.head, Some((1, Digest::of(lines[0].as_bytes()))));
     let event = &records[0].what;
     assert_eq!(event.run, ran.report.run);
-    assert_eq!(event.act, Act::Reset);
+    assert_eq!(event.act, Operation::Reset);
     assert_eq!(event.method, Some(Method::Exchange));
     assert_eq!(event.baseline, Some(Digest::of(BASELINE.as_bytes())));
     assert_eq!(event.entry.as_ref(), ran.ok().entries.first());
     let whole = format!("{BASELINE}- note\n");
     assert_eq!(
         event.before,
-        Some(Standing::File {
+        Some(FileState::File {
             sha256: Digest::of(whole.as_bytes()),
             size: whole.len() as u64,
             lines: 7
@@ -237,7 +237,7 @@ fn a_torn_last_line_of_the_ledger_is_cut_and_recorded() {
     world.reset().ok();
     let records = world.records();
     assert_eq!(records.len(), 3);
-    assert_eq!(records[1].what.act, Act::Repair);
+    assert_eq!(records[1].what.act, Operation::Repair);
     assert_eq!(
         records[1].what.note.as_deref(),
         Some("cut 13 bytes of an unfinished record")
@@ -388,7 +388,10 @@ fn what_runs_of_agents_left_that_are_not_configured_is_named() {
     assert!(ran.lines.iter().any(|line| line.contains("tx/scout.")));
     // It is recorded, as no agent's.
     let last = world.records().pop().unwrap().what;
-    assert_eq!((last.act, last.outcome), (Act::Reset, Outcome::Failed));
+    assert_eq!(
+        (last.act, last.outcome),
+        (Operation::Reset, Outcome::Failed)
+    );
     assert_eq!((last.agent.as_str(), &last.run), ("", &ran.report.run));
     assert!(last.note.unwrap().contains("tx/scout."));
     assert_eq!(world.engine().unclaimed().unwrap().len(), 1);

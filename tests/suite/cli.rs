@@ -19,7 +19,7 @@ use std::sync::Arc;
 use memory_shepherd::clock::System;
 use memory_shepherd::config::{self, Env};
 use memory_shepherd::engine::{Engine, Setup, Trigger};
-use memory_shepherd::transport::Only;
+use memory_shepherd::transport::SingleTransport;
 use memory_shepherd::transport::local::Local;
 
 use crate::fixture::{PROGRAM, Site};
@@ -51,7 +51,7 @@ fn engine(site: &Site) -> Engine {
     Engine::new(Setup {
         config: config::load(&site.path("memory-shepherd.conf"), &env).unwrap(),
         clock: Arc::new(System),
-        transports: Arc::new(Only(Arc::new(Local::new(Arc::new(System))))),
+        transports: Arc::new(SingleTransport(Arc::new(Local::new(Arc::new(System))))),
         user: "tester".to_string(),
         trigger: Trigger::Cli,
         archive_group: None,

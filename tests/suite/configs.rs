@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memory_shepherd::config::{self, Diagnostic, Env, Extension, Level};
+use memory_shepherd::config::{self, Diagnostic, DiagnosticLevel, Env, Extension};
 
 use crate::fixture::Site;
 
@@ -42,7 +42,12 @@ fn marks(file: &Path, mark: &str) -> Vec<String> {
 }
 
 /// Every mark is found, and every diagnostic of that level has a mark.
-fn match_up(file: &Path, list: &[Diagnostic], marks: &[String], level: Level) -> Vec<String> {
+fn match_up(
+    file: &Path,
+    list: &[Diagnostic],
+    marks: &[String],
+    level: DiagnosticLevel,
+) -> Vec<String> {
     let mut wrong = Vec::new();
     let name = file.file_name().unwrap().display();
     for mark in marks {
@@ -65,7 +70,12 @@ fn valid_configs_load_with_exactly_their_warnings() {
         match config::load(&file, &env()) {
             Ok(config) => {
                 let marks = marks(&file, "# warn:");
-                wrong.extend(match_up(&file, &config.warnings, &marks, Level::Warning));
+                wrong.extend(match_up(
+                    &file,
+                    &config.warnings,
+                    &marks,
+                    DiagnosticLevel::Warning,
+                ));
             }
             Err(problems) => wrong.push(problems.to_string()),
         }
@@ -83,7 +93,9 @@ fn invalid_configs_say_everything_that_is_wrong_and_nothing_else() {
         }
         match config::load(&file, &env()) {
             Ok(_) => wrong.push(format!("{}: loads", file.display())),
-            Err(problems) => wrong.extend(match_up(&file, &problems.0, &marks, Level::Error)),
+            Err(problems) => {
+                wrong.extend(match_up(&file, &problems.0, &marks, DiagnosticLevel::Error))
+            }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

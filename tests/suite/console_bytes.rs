@@ -5,8 +5,8 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use memory_shepherd::console::model::{GUARD_TIME, Level, Stage};
-use memory_shepherd::console::term::{Abilities, Pace, Painter};
+use memory_shepherd::console::model::{GUARD_TIME, MessageLevel, ResetStage};
+use memory_shepherd::console::term::{FrameRate, Painter, TerminalFeatures};
 use memory_shepherd::console::theme::{BUILT_IN, Theme};
 use memory_shepherd::console::update::Msg;
 use memory_shepherd::console::view;
@@ -64,7 +64,7 @@ impl Wire {
             theme: Theme::named(theme).unwrap(),
             painter: Painter::new(
                 Writes::default(),
-                Abilities::of("xterm-256color", "truecolor"),
+                TerminalFeatures::of("xterm-256color", "truecolor"),
             ),
             emulator: vt100::Parser::new(rows, columns, 0),
         }
@@ -411,7 +411,7 @@ fn what_a_held_key_moves_over_a_slow_line_stops_when_it_is_let_go() {
         }
         wire.console.pass(Duration::from_secs(5));
         wire.frame("rest");
-        let mut pace = Pace::new(true);
+        let mut pace = FrameRate::new(true);
         let (began, mut sent, mut frames) = (wire.console.now, 0, 0);
         // When the last byte of what was drawn is there.
         let mut there = began;
@@ -425,7 +425,7 @@ fn what_a_held_key_moves_over_a_slow_line_stops_when_it_is_let_go() {
                 let bytes = wire.frame("held");
                 if bytes > 0 {
                     pace.drew(wire.console.now, bytes);
-                    let takes = Duration::from_micros(bytes as u64 * 1_000_000 / Pace::LINE);
+                    let takes = Duration::from_micros(bytes as u64 * 1_000_000 / FrameRate::LINE);
                     there = there.max(wire.console.now) + takes;
                     (sent, frames) = (sent + bytes, frames + 1);
                 }
@@ -499,8 +499,10 @@ fn journey(wire: &mut Wire) {
     wire.frame("undo");
     wire.console.pass(GUARD_TIME);
     go(wire, "j Esc 7 j G gg / 5 a Enter n Enter q 1 A");
-    wire.console
-        .send(Msg::Note(Level::Error, "something is wrong".to_string()));
+    wire.console.send(Msg::Note(
+        MessageLevel::Error,
+        "something is wrong".to_string(),
+    ));
     wire.frame("note");
     wire.console
         .send(Msg::ConfigBroken(vec![wrong("what is this?")]));
@@ -637,7 +639,7 @@ fn hostile_names_hosts_reasons_and_notes_are_text() {
         wire.console.type_line("reset 1");
         wire.console.press("Enter");
         assert!(
-            matches!(wire.console.model.reset.stage, Stage::Run(_)),
+            matches!(wire.console.model.reset.stage, ResetStage::Run(_)),
             "{what}"
         );
         wire.frame(&what);
@@ -647,7 +649,7 @@ fn hostile_names_hosts_reasons_and_notes_are_text() {
             .send(Msg::Progress(Progress::Done(report.results[0].clone())));
         wire.frame(&what);
         wire.console.send(Msg::Ended(report));
-        if let Stage::Result(view) = &mut wire.console.model.reset.stage {
+        if let ResetStage::Result(view) = &mut wire.console.model.reset.stage {
             view.lines[0].entry = Some(memory_shepherd::archive::Written {
                 path: evil.clone().into(),
                 kind: memory_shepherd::archive::EntryKind::Scratch,
@@ -667,7 +669,8 @@ fn hostile_names_hosts_reasons_and_notes_are_text() {
         wire.frame(&what);
         wire.console.press("Enter");
         wire.frame(&what);
-        wire.console.send(Msg::Note(Level::Error, evil.clone()));
+        wire.console
+            .send(Msg::Note(MessageLevel::Error, evil.clone()));
         wire.frame(&what);
         wire.console.press("1");
         wire.console.send(Msg::ConfigBroken(vec![wrong(&evil)]));

@@ -11,21 +11,21 @@ use memory_shepherd::config::{self, Diagnostic, Env, Extension, Host};
 use memory_shepherd::console::first_model;
 use memory_shepherd::console::keymap::{self, Key};
 use memory_shepherd::console::model::{
-    Form, GUARD_TIME, Model, Moment, Request, RunSummary, Stage,
+    Confirmation, GUARD_TIME, Model, Moment, PlanRequest, ResetStage, RunSummary,
 };
-use memory_shepherd::console::text::{self, Line, Prepared, Tone};
+use memory_shepherd::console::text::{self, Prepared, TextLine, Tone};
 use memory_shepherd::console::update::{self, Effect, Msg, Texts, update};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::memory::{Boundary, Rule};
 use memory_shepherd::engine::{
-    Act, Action, Address, AgentResult, BaselineChange, Block, Bound, Contact, Content, Detail,
-    Event, FileOwner, HostStatus, KnownVersion, LastRun, Observation, Outcome, Past, Plan,
-    Protection, Reach, Record, Report, Skipped, Standing, State, Step, Trigger, UndoMode, UndoOf,
-    UndoTarget,
+    Action, Address, AgentResult, BaselineChange, Block, Bound, ConnectionStatus, Content, Detail,
+    Event, FileOwner, FileState, HostStatus, KnownVersion, LastRun, Observation, Operation,
+    Outcome, Plan, Protection, Reachability, Record, Report, RunDiff, Skipped, State, Step,
+    Trigger, UndoMode, UndoOf, UndoTarget,
 };
 use memory_shepherd::error::{Error, Kind};
 use memory_shepherd::transport::sftp::askpass::{self, HostKey, Question, Wants, Whose};
-use memory_shepherd::transport::{Ability, Cause, TransportError};
+use memory_shepherd::transport::{Cause, ServerFeature, TransportError};
 use memory_shepherd::untrusted::{Hidden, Untrusted};
 
 /// The morning on which everything happens.
@@ -220,16 +220,16 @@ impl Console {
         self.effects.clear();
     }
 
-    pub fn form(&self) -> &Form {
+    pub fn form(&self) -> &Confirmation {
         match &self.model.reset.stage {
-            Stage::Plan(view) => &view.form,
+            ResetStage::Plan(view) => &view.form,
             stage => panic!("no plan: {stage:?}"),
         }
     }
 
     pub fn typed(&self) -> &str {
         match &self.model.reset.stage {
-            Stage::Plan(view) => &view.typed,
+            ResetStage::Plan(view) => &view.typed,
             stage => panic!("no plan: {stage:?}"),
         }
     }
@@ -381,23 +381,23 @@ fn titles(name: &str) -> [String; 2] {
 }
 
 /// A few facts as they are prepared for the screen.
-fn facts() -> Vec<(&'static str, Line)> {
+fn facts() -> Vec<(&'static str, TextLine)> {
     let fact = |label, text: &str, tone| {
         let raw = text.as_bytes().to_vec();
         let tones = vec![(0..raw.len(), tone)];
-        let line = Line {
+        let line = TextLine {
             raw,
             tones,
-            ..Line::default()
+            ..TextLine::default()
         };
         (label, line)
     };
     let digest = Digest::of(b"memory").to_string();
     vec![
-        ("Now", Line::default()),
+        ("Now", TextLine::default()),
         fact("state", "DRIFTED", Tone::State(State::Drifted)),
         fact("why", "rules edited: L31 L58", Tone::Plain),
-        ("Memory", Line::default()),
+        ("Memory", TextLine::default()),
         fact("path", "/agents/code-reviewer/MEMORY.md", Tone::Plain),
         fact(
             "size",
@@ -405,7 +405,7 @@ fn facts() -> Vec<(&'static str, Line)> {
             Tone::Plain,
         ),
         fact("sha256", &digest, Tone::Plain),
-        ("Findings", Line::default()),
+        ("Findings", TextLine::default()),
         fact("", "2 invisible characters", Tone::Warn),
         fact("", "words with \u{1b}[31m and \u{202e}", Tone::Warn),
     ]
@@ -430,13 +430,13 @@ pub fn keys(words: &str) -> Msg {
 }
 
 /// A host that stands like this, with these agents on it.
-pub fn host(name: &str, reach: Reach, agents: &[&str]) -> HostStatus {
+pub fn host(name: &str, reach: Reachability, agents: &[&str]) -> HostStatus {
     let failed = |cause, text: &str, hint: &str| {
         let error = Error::new(Kind::Host, text).hint(hint);
         Some(TransportError::new(cause, error))
     };
     let error = match reach {
-        Reach::HostKey => failed(
+        Reachability::HostKey => failed(
             Cause::HostKey,
             &format!(
                 "{name} shows another host key than the one that is known, or a revoked one; nothing was read or sent"
@@ -445,24 +445,24 @@ pub fn host(name: &str, reach: Reach, agents: &[&str]) -> HostStatus {
                 "find out why before anything else; if the host was really set up anew, `ssh {name}` says how to forget the old key"
             ),
         ),
-        Reach::Refused => failed(
+        Reachability::Refused => failed(
             Cause::Refused,
             &format!("{name} does not let us in: ops@{name}: Permission denied (publickey)."),
             &format!(
                 "`ssh {name}` has to work without asking anything; see `ssh-add -l` and identity_file"
             ),
         ),
-        Reach::Away => failed(
+        Reachability::Away => failed(
             Cause::Unreachable,
             &format!(
                 "{name} cannot be reached: ssh: connect to host {name} port 22: No route to host"
             ),
             &format!("try `ssh {name}`"),
         ),
-        Reach::Unknown | Reach::Up => None,
+        Reachability::Unknown | Reachability::Up => None,
     };
-    let up = reach == Reach::Up;
-    let ability = |(name, there, without)| Ability {
+    let up = reach == Reachability::Up;
+    let ability = |(name, there, without)| ServerFeature {
         name,
         there,
         without,
@@ -482,12 +482,12 @@ pub fn host(name: &str, reach: Reach, agents: &[&str]) -> HostStatus {
             timeout: 15,
         },
         agents: agents.iter().map(|name| (*name).to_string()).collect(),
-        contact: Contact {
+        contact: ConnectionStatus {
             reach,
-            trying: reach == Reach::Unknown,
+            trying: reach == Reachability::Unknown,
             asks: None,
             barred: false,
-            since: (reach != Reach::Unknown).then(|| ago(130)),
+            since: (reach != Reachability::Unknown).then(|| ago(130)),
             next: error.is_some().then(|| ago(-3)),
             until: None,
             failures: if error.is_some() { 9 } else { 0 },
@@ -590,7 +590,7 @@ pub fn seen(name: &str, state: State) -> Observation {
         last: Some(LastRun {
             run: "5a10c3d2".to_string(),
             time: ago(190),
-            act: Act::Reset,
+            act: Operation::Reset,
             outcome: match state {
                 State::Error => Outcome::Failed,
                 _ => Outcome::Ok,
@@ -603,7 +603,7 @@ pub fn seen(name: &str, state: State) -> Observation {
 /// A mistake in the config.
 pub fn wrong(what: &str) -> Diagnostic {
     Diagnostic {
-        level: config::Level::Error,
+        level: config::DiagnosticLevel::Error,
         file: "/etc/memory-shepherd/memory-shepherd.conf".into(),
         line: Some(7),
         text: String::new(),
@@ -655,7 +655,7 @@ pub fn plan(steps: &[(&str, State)]) -> Plan {
         .collect();
     let names: Vec<&str> = steps.iter().map(|step| step.agent.as_str()).collect();
     Plan {
-        act: Act::Reset,
+        act: Operation::Reset,
         hash: Digest::of(names.join(" ").as_bytes()).short(12),
         made: morning(),
         whole_fleet: false,
@@ -669,7 +669,7 @@ pub fn plan(steps: &[(&str, State)]) -> Plan {
 pub fn undo(names: &[&str], written_since: bool, mode: UndoMode) -> Plan {
     let agents: Vec<(&str, State)> = names.iter().map(|name| (*name, State::Scratch)).collect();
     let mut plan = plan(&agents);
-    plan.act = Act::Undo;
+    plan.act = Operation::Undo;
     plan.hash = Digest::of(format!("{names:?} {mode:?}").as_bytes()).short(12);
     for step in &mut plan.steps {
         step.typed = written_since && mode == UndoMode::Overwrite;
@@ -707,7 +707,7 @@ pub fn report(results: &[(&str, Outcome, Option<&str>)]) -> Report {
     };
     Report {
         run: "7f3c0a11".to_string(),
-        act: Act::Reset,
+        act: Operation::Reset,
         trouble: Vec::new(),
         results: results.iter().map(result).collect(),
         notes: Vec::new(),
@@ -754,7 +754,7 @@ pub fn agents(names: &[&str]) -> Vec<(String, Address)> {
 }
 
 /// A record of `code-reviewer`'s: its number, when, and what makes it special.
-pub fn past(seq: u64, minutes_ago: i64, change: impl FnOnce(&mut Event)) -> Past {
+pub fn past(seq: u64, minutes_ago: i64, change: impl FnOnce(&mut Event)) -> RunDiff {
     let mut record = Record {
         seq,
         prev: Digest::ZERO,
@@ -763,7 +763,7 @@ pub fn past(seq: u64, minutes_ago: i64, change: impl FnOnce(&mut Event)) -> Past
             .events
             .remove(0),
     };
-    let file = |name: &str, size| Standing::File {
+    let file = |name: &str, size| FileState::File {
         sha256: Digest::of(name.as_bytes()),
         size,
         lines: size / 50,
@@ -783,7 +783,7 @@ pub fn past(seq: u64, minutes_ago: i64, change: impl FnOnce(&mut Event)) -> Past
         base: None,
     });
     change(event);
-    Past {
+    RunDiff {
         record,
         undone_by: None,
         redo: false,
@@ -791,7 +791,7 @@ pub fn past(seq: u64, minutes_ago: i64, change: impl FnOnce(&mut Event)) -> Past
 }
 
 /// What was done to `code-reviewer`, one of each kind.
-pub fn history() -> Vec<Past> {
+pub fn history() -> Vec<RunDiff> {
     let drifted = seen("code-reviewer", State::Drifted)
         .content
         .unwrap()
@@ -801,7 +801,7 @@ pub fn history() -> Vec<Past> {
     vec![
         past(9, 190, |_| {}),
         past(8, 500, |event| {
-            event.act = Act::Undo;
+            event.act = Operation::Undo;
             event.trigger = Trigger::Console;
             event.user = "ops".to_string();
             event.undoes = Some("00000007".to_string());
@@ -814,11 +814,11 @@ pub fn history() -> Vec<Past> {
             event.note = Some("the archive's disk is full\u{202e}\x1b[31m".to_string());
         }),
         past(5, 3_000, |event| {
-            event.act = Act::Repair;
+            event.act = Operation::Repair;
             event.late = event.entry.take().into_iter().collect();
         }),
         past(2, 40_000, |event| {
-            event.before = Some(Standing::Absent);
+            event.before = Some(FileState::Absent);
             event.boundary = None;
             event.entry = None;
         }),
@@ -826,12 +826,12 @@ pub fn history() -> Vec<Past> {
 }
 
 /// What was asked for when these agents are reset.
-pub fn reset_of(names: &[&str]) -> Request {
-    Request::Reset(names.iter().map(|name| name.to_string()).collect())
+pub fn reset_of(names: &[&str]) -> PlanRequest {
+    PlanRequest::Reset(names.iter().map(|name| name.to_string()).collect())
 }
 
 /// What was asked for when the last reset of these agents is undone.
-pub fn undo_of(names: &[&str], mode: UndoMode) -> Request {
+pub fn undo_of(names: &[&str], mode: UndoMode) -> PlanRequest {
     let names = names.iter().map(|name| name.to_string()).collect();
-    Request::Undo(UndoTarget::Agents(names), mode)
+    PlanRequest::Undo(UndoTarget::Agents(names), mode)
 }

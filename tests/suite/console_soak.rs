@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use memory_shepherd::console::command::TABLE;
 use memory_shepherd::console::keymap::{self, Key};
-use memory_shepherd::console::model::{Level, Request};
-use memory_shepherd::console::term::{Abilities, Painter};
+use memory_shepherd::console::model::{MessageLevel, PlanRequest};
+use memory_shepherd::console::term::{Painter, TerminalFeatures};
 use memory_shepherd::console::text;
 use memory_shepherd::console::theme::Theme;
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::{
-    Outcome, Passed, Progress, Reach, Side, Stage as Step, State, UndoMode,
+    Outcome, Passed, Progress, Reachability, RunDiffSide, Stage as Step, State, UndoMode,
 };
 use memory_shepherd::error::{Error, Kind};
 use memory_shepherd::transport::sftp::askpass;
@@ -221,11 +221,11 @@ impl Soak {
             6 => Msg::ConfigBroken(vec![wrong(&evil)]),
             7 => {
                 let reach = [
-                    Reach::Unknown,
-                    Reach::Up,
-                    Reach::Away,
-                    Reach::Refused,
-                    Reach::HostKey,
+                    Reachability::Unknown,
+                    Reachability::Up,
+                    Reachability::Away,
+                    Reachability::Refused,
+                    Reachability::HostKey,
                 ];
                 let reach = self.one_of(&reach);
                 Msg::Hosts(vec![host(self.one_of(&HOSTS), reach, &[name])])
@@ -238,10 +238,10 @@ impl Soak {
                     1 => askpass::Event::Asked(host_key(id, on)),
                     2 => askpass::Event::Withdrawn(id),
                     3 => askpass::Event::Late(on.to_string()),
-                    _ => askpass::Event::Deaf(evil),
+                    _ => askpass::Event::Unavailable(evil),
                 })
             }
-            9 => Msg::Note(Level::Error, evil),
+            9 => Msg::Note(MessageLevel::Error, evil),
             10 => Msg::Log(Err(evil)),
             _ => self.log(),
         };
@@ -289,8 +289,8 @@ impl Soak {
             Effect::History(name) => Msg::History(name, Ok(history())),
             Effect::Passed(name, seq) if fails => Msg::Passed(name, seq, Err(why)),
             Effect::Passed(name, seq) => {
-                let before = Side::Text(BASELINE.replace("\n- ", &why).into_bytes(), 0);
-                let after = Side::Text(BASELINE.as_bytes().to_vec(), 0);
+                let before = RunDiffSide::Text(BASELINE.replace("\n- ", &why).into_bytes(), 0);
+                let after = RunDiffSide::Text(BASELINE.as_bytes().to_vec(), 0);
                 Msg::Passed(name, seq, Ok(text::passed(&Passed { before, after }, None)))
             }
             Effect::Plan(request, of, _) => {
@@ -298,7 +298,7 @@ impl Soak {
                 let names: Vec<&str> = of.names().iter().map(String::as_str).collect();
                 let steps: Vec<_> = names.iter().map(|name| (*name, state)).collect();
                 let made = match &of {
-                    Request::Reset(_) => plan(&steps),
+                    PlanRequest::Reset(_) => plan(&steps),
                     _ => undo(&names, self.numbers.below(2) == 0, UndoMode::Refuse),
                 };
                 Msg::Planned(
@@ -391,7 +391,10 @@ impl Soak {
 }
 
 fn fresh_painter() -> Painter<Vec<u8>> {
-    Painter::new(Vec::new(), Abilities::of("xterm-256color", "truecolor"))
+    Painter::new(
+        Vec::new(),
+        TerminalFeatures::of("xterm-256color", "truecolor"),
+    )
 }
 
 /// What is on a screen but for bold and dim: the emulator knows no text that is

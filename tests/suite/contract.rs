@@ -16,7 +16,7 @@ use memory_shepherd::transport::bounded::Bounded;
 use memory_shepherd::transport::fake::Fake;
 use memory_shepherd::transport::local::Local;
 use memory_shepherd::transport::{
-    Attributes, Cause, Folder, Identity, Method, Object, Odd, Settled, Transport,
+    Attributes, Cause, Folder, Identity, MemoryObject, Method, Settled, SpecialFile, Transport,
 };
 use tempfile::TempDir;
 
@@ -39,8 +39,8 @@ pub trait Ground {
     fn bytes(&self, name: &str) -> Option<Vec<u8>>;
     fn rename(&self, from: &str, to: &str);
     fn names(&self) -> Vec<String>;
-    fn put_odd(&self, name: &str, odd: &Odd);
-    fn odd(&self, name: &str) -> Option<Odd>;
+    fn put_odd(&self, name: &str, odd: &SpecialFile);
+    fn odd(&self, name: &str) -> Option<SpecialFile>;
     /// Opens a file for appending; the answer writes, and closes when dropped.
     fn writer(&self, name: &str) -> Writer;
     fn attributes(&self, name: &str) -> Attributes;
@@ -59,7 +59,7 @@ pub trait Ground {
         self.transport().open(&self.memory()).unwrap()
     }
 
-    fn probe(&self) -> Object {
+    fn probe(&self) -> MemoryObject {
         let mut found = self.transport().probe(&[&self.memory()]);
         found.pop().unwrap().unwrap()
     }
@@ -165,34 +165,36 @@ impl<T: Transport> Ground for OnDisk<T> {
         names(&self.folder())
     }
 
-    fn put_odd(&self, name: &str, odd: &Odd) {
+    fn put_odd(&self, name: &str, odd: &SpecialFile) {
         let path = self.at(name);
         match odd {
-            Odd::Symlink(target) => symlink(str::from_utf8(target).unwrap(), path).unwrap(),
-            Odd::Directory => fs::create_dir(path).unwrap(),
+            SpecialFile::Symlink(target) => symlink(str::from_utf8(target).unwrap(), path).unwrap(),
+            SpecialFile::Directory => fs::create_dir(path).unwrap(),
             // Not by a program: what is forked has the files of other tests open
             // for a moment, and counts as their writer.
-            Odd::Fifo => {
+            SpecialFile::Fifo => {
                 let mode = rustix::fs::Mode::from_raw_mode(0o600);
                 let fifo = rustix::fs::FileType::Fifo;
                 rustix::fs::mknodat(rustix::fs::CWD, path, fifo, mode, 0).unwrap();
             }
-            Odd::Socket => drop(UnixListener::bind(path).unwrap()),
-            Odd::Device | Odd::ForeignLink(_) => panic!("needs root"),
-            Odd::Leased => panic!("no object of its own"),
+            SpecialFile::Socket => drop(UnixListener::bind(path).unwrap()),
+            SpecialFile::Device | SpecialFile::ForeignLink(_) => panic!("needs root"),
+            SpecialFile::Leased => panic!("no object of its own"),
         }
     }
 
-    fn odd(&self, name: &str) -> Option<Odd> {
+    fn odd(&self, name: &str) -> Option<SpecialFile> {
         let kind = fs::symlink_metadata(self.at(name)).ok()?.file_type();
         if kind.is_symlink() {
             let target = fs::read_link(self.at(name)).unwrap();
-            return Some(Odd::Symlink(target.into_os_string().into_encoded_bytes()));
+            return Some(SpecialFile::Symlink(
+                target.into_os_string().into_encoded_bytes(),
+            ));
         }
         [
-            (kind.is_dir(), Odd::Directory),
-            (kind.is_fifo(), Odd::Fifo),
-            (kind.is_socket(), Odd::Socket),
+            (kind.is_dir(), SpecialFile::Directory),
+            (kind.is_fifo(), SpecialFile::Fifo),
+            (kind.is_socket(), SpecialFile::Socket),
         ]
         .into_iter()
         .find_map(|(is, odd)| is.then_some(odd))
@@ -221,7 +223,7 @@ impl InMemory {
     pub fn new() -> InMemory {
         let fake = Fake::new(TestClock::new());
         fake.make_folder("/home/agent", 1000, 100, 0o755);
-        fake.put_odd("/home/alias", Odd::Symlink(b"agent".to_vec()));
+        fake.put_odd("/home/alias", SpecialFile::Symlink(b"agent".to_vec()));
         InMemory(fake)
     }
 }
@@ -260,14 +262,14 @@ impl Ground for InMemory {
         self.0.names(self.folder())
     }
 
-    fn put_odd(&self, name: &str, odd: &Odd) {
+    fn put_odd(&self, name: &str, odd: &SpecialFile) {
         self.0.put_odd(self.folder().join(name), odd.clone());
     }
 
-    fn odd(&self, name: &str) -> Option<Odd> {
+    fn odd(&self, name: &str) -> Option<SpecialFile> {
         let found = self.0.probe(&[&self.folder().join(name)]).pop().unwrap();
         match found.unwrap() {
-            Object::Odd(odd) => Some(odd),
+            MemoryObject::Odd(odd) => Some(odd),
             _ => None,
         }
     }
@@ -369,8 +371,8 @@ pub fn settle_wholly(
 }
 
 fn absent_is_said_only_of_an_existing_folder(ground: &dyn Ground) {
-    assert_eq!(ground.probe(), Object::Absent);
-    assert_eq!(ground.open().look().unwrap(), Object::Absent);
+    assert_eq!(ground.probe(), MemoryObject::Absent);
+    assert_eq!(ground.open().look().unwrap(), MemoryObject::Absent);
     let lost = ground.folder().join("gone/MEMORY.md");
     let probed = ground.transport().probe(&[&lost]).pop().unwrap();
     assert_eq!(probed.unwrap_err().cause, Cause::NoFolder);
@@ -384,7 +386,7 @@ fn absent_is_said_only_of_an_existing_folder(ground: &dyn Ground) {
 
 fn a_path_through_a_link_is_refused(ground: &dyn Ground) {
     ground.write("MEMORY.md", b"x");
-    ground.put_odd("sub", &Odd::Directory);
+    ground.put_odd("sub", &SpecialFile::Directory);
     for path in [
         ground.alias().join("MEMORY.md"),
         ground.alias().join("sub/MEMORY.md"),
@@ -404,23 +406,23 @@ fn probes_answer_in_order_each_for_itself(ground: &dyn Ground) {
     let found = ground
         .transport()
         .probe(&paths.each_ref().map(PathBuf::as_path));
-    let size = |found: &Result<Object, _>| match found {
-        Ok(Object::File(file)) => file.stamp.size,
+    let size = |found: &Result<MemoryObject, _>| match found {
+        Ok(MemoryObject::File(file)) => file.stamp.size,
         other => panic!("{other:?}"),
     };
     assert_eq!(found.len(), 4);
     assert_eq!(size(&found[0]), 1);
     assert_eq!(found[1].as_ref().unwrap_err().cause, Cause::NoFolder);
     assert_eq!(size(&found[2]), 3);
-    assert_eq!(*found[3].as_ref().unwrap(), Object::Absent);
+    assert_eq!(*found[3].as_ref().unwrap(), MemoryObject::Absent);
 }
 
-fn odds() -> [Odd; 4] {
+fn odds() -> [SpecialFile; 4] {
     [
-        Odd::Symlink(b"/etc/passwd".to_vec()),
-        Odd::Directory,
-        Odd::Fifo,
-        Odd::Socket,
+        SpecialFile::Symlink(b"/etc/passwd".to_vec()),
+        SpecialFile::Directory,
+        SpecialFile::Fifo,
+        SpecialFile::Socket,
     ]
 }
 
@@ -430,9 +432,9 @@ fn odd_objects_are_told_and_never_read(ground: &dyn Ground) {
         ground.put_odd(&name, &odd);
         let path = ground.folder().join(name);
         let probed = ground.transport().probe(&[&path]).pop().unwrap();
-        assert_eq!(probed.unwrap(), Object::Odd(odd.clone()));
+        assert_eq!(probed.unwrap(), MemoryObject::Odd(odd.clone()));
         let folder = ground.transport().open(&path).unwrap();
-        assert_eq!(folder.look().unwrap(), Object::Odd(odd.clone()));
+        assert_eq!(folder.look().unwrap(), MemoryObject::Odd(odd.clone()));
         // A FIFO does not hold us.
         let read = folder.read(&mut |_| panic!("{odd} was read"));
         assert!(read.is_err());
@@ -446,7 +448,7 @@ fn a_file_is_read_to_its_end(ground: &dyn Ground) {
         let folder = ground.open();
         assert!(read(folder.as_ref()) == bytes);
         assert!(read(folder.as_ref()) == bytes, "again from its beginning");
-        let Object::File(looked) = folder.look().unwrap() else {
+        let MemoryObject::File(looked) = folder.look().unwrap() else {
             panic!("no file")
         };
         let done = folder.read(&mut |_| Ok(())).unwrap();
@@ -488,7 +490,7 @@ fn a_staged_file_is_exact(ground: &dyn Ground) {
     let new = folder.new_name(NEW);
     assert_eq!(ground.bytes(&new).unwrap(), b"first second\0\xff");
     assert_eq!(ground.attributes(&new), attributes);
-    assert_eq!(ground.probe(), Object::Absent);
+    assert_eq!(ground.probe(), MemoryObject::Absent);
     assert_eq!(ground.names(), [NEW]);
 }
 
@@ -508,7 +510,7 @@ fn a_failed_stage_leaves_nothing(ground: &dyn Ground) {
 }
 
 fn an_existing_name_is_not_staged_over(ground: &dyn Ground) {
-    for odd in [None, Some(Odd::Symlink(b"elsewhere".to_vec()))] {
+    for odd in [None, Some(SpecialFile::Symlink(b"elsewhere".to_vec()))] {
         match &odd {
             None => ground.write(NEW, b"theirs"),
             Some(odd) => ground.put_odd("link", odd),
@@ -558,7 +560,7 @@ fn a_swap_displaces_whatever_stood_there(ground: &dyn Ground) {
         folder
             .take_away(&format!("done-{}", ground.names().len()))
             .unwrap();
-        if odd == Odd::Directory {
+        if odd == SpecialFile::Directory {
             assert_eq!(
                 settle(folder.as_ref(), &swapped.displaced[0]).0,
                 Settled::Kept(odd)
@@ -629,7 +631,7 @@ fn a_memory_is_taken_away(ground: &dyn Ground) {
     assert_eq!(ground.bytes("occupied").unwrap(), b"theirs");
     assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"old");
     folder.take_away("aside").unwrap();
-    assert_eq!(ground.probe(), Object::Absent);
+    assert_eq!(ground.probe(), MemoryObject::Absent);
     let aside = folder.new_name("aside");
     assert_eq!(ground.bytes(&aside).unwrap(), b"old");
     // It is found again, also by whoever takes over.
@@ -702,7 +704,7 @@ fn settling_removes_odd_objects_and_keeps_folders(ground: &dyn Ground) {
         ground.put_odd("displaced", &odd);
         let (settled, seen) = settle(folder.as_ref(), "displaced");
         assert!(seen.is_empty());
-        if odd == Odd::Directory {
+        if odd == SpecialFile::Directory {
             assert_eq!(settled, Settled::Kept(odd));
             assert_eq!(ground.names(), ["displaced"]);
             return; // It stays under that name.
@@ -710,7 +712,11 @@ fn settling_removes_odd_objects_and_keeps_folders(ground: &dyn Ground) {
         assert_eq!(settled, Settled::Odd(odd.clone()));
         // It waits until it is described, and stays if it is something else by then.
         assert_eq!(ground.names(), ["displaced"]);
-        assert!(!folder.remove_odd("displaced", &Odd::Directory).unwrap());
+        assert!(
+            !folder
+                .remove_odd("displaced", &SpecialFile::Directory)
+                .unwrap()
+        );
         assert!(folder.remove_odd("displaced", &odd).unwrap());
         assert!(ground.names().is_empty());
         assert!(folder.remove_odd("displaced", &odd).unwrap());
@@ -732,10 +738,10 @@ fn names_are_told(ground: &dyn Ground) {
     assert!(holds(&name, b"content"));
     assert!(!holds(&name, b"contents"));
     assert_eq!(folder.displaced_names("name").unwrap(), [name.as_str()]);
-    ground.put_odd("link", &Odd::Symlink(b"name".to_vec()));
+    ground.put_odd("link", &SpecialFile::Symlink(b"name".to_vec()));
     assert!(folder.stands("link").unwrap());
     assert!(!holds("link", b"content"));
-    ground.put_odd("dangling", &Odd::Symlink(b"nowhere".to_vec()));
+    ground.put_odd("dangling", &SpecialFile::Symlink(b"nowhere".to_vec()));
     assert!(folder.stands("dangling").unwrap());
     folder.remove("link").unwrap();
     assert_eq!(ground.bytes(&name).unwrap(), b"content");

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use memory_shepherd::engine::{Act, Engine, Outcome, UndoMode, UndoTarget};
+use memory_shepherd::engine::{Engine, Operation, Outcome, UndoMode, UndoTarget};
 use memory_shepherd::error::{Error, Kind};
 use memory_shepherd::transport::local::Local;
 use memory_shepherd::transport::{Cause, Transport, TransportError};
@@ -67,7 +67,7 @@ fn is_tidy(world: &World) {
     assert!(world.pending().is_empty(), "{:?}", world.pending());
 }
 
-fn changes(world: &World) -> Vec<Act> {
+fn changes(world: &World) -> Vec<Operation> {
     let records = world.records().into_iter();
     records
         .filter(|r| r.what.changed())
@@ -118,7 +118,7 @@ fn sweep(exchanges: bool, text: Option<&str>, writes_on: bool) -> usize {
         }
         if !writes_on {
             // However it went, it was one reset, and it can be undone.
-            assert_eq!(changes(&world), [Act::Reset], "at {point}");
+            assert_eq!(changes(&world), [Operation::Reset], "at {point}");
             world.undo("scout", UndoMode::Refuse).ok();
             assert_eq!(memory(&world), old);
             is_tidy(&world);
@@ -175,7 +175,7 @@ fn a_recovery_that_crashes_anywhere_is_put_right_by_the_next() {
                 world.reset_by(&world.engine_on(disk(&world, exchanges)));
                 assert_eq!(world.read("scout"), BASELINE.as_bytes());
                 is_tidy(&world);
-                assert_eq!(changes(&world), [Act::Reset], "at {first}, {second}");
+                assert_eq!(changes(&world), [Operation::Reset], "at {first}, {second}");
                 world.undo("scout", UndoMode::Refuse).ok();
                 assert_eq!(world.read("scout"), text.as_bytes());
             }
@@ -252,7 +252,7 @@ fn taken_away_and_not_linked_is_finished() {
     assert_eq!(world.read("scout"), BASELINE.as_bytes());
     is_tidy(&world);
     let records = world.records();
-    assert_eq!(changes(&world), [Act::Reset]);
+    assert_eq!(changes(&world), [Operation::Reset]);
     assert!(
         records[0]
             .what
@@ -312,7 +312,7 @@ fn a_blocked_agent_is_still_put_right() {
     let ran = world.reset();
     assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Conflict));
     is_tidy(&world);
-    assert_eq!(changes(&world), [Act::Reset]);
+    assert_eq!(changes(&world), [Operation::Reset]);
 }
 
 #[test]
@@ -382,7 +382,7 @@ fn a_save_by_rename_is_no_proof_of_a_swap() {
     world.reset().ok();
     let records = world.records();
     assert_eq!(records[0].what.outcome, Outcome::Failed);
-    assert_eq!(changes(&world), [Act::Reset]);
+    assert_eq!(changes(&world), [Operation::Reset]);
     world.undo("scout", UndoMode::Refuse).ok();
     assert!(world.read("scout").ends_with(b"- note\n- more\n"));
 }
@@ -402,7 +402,7 @@ fn a_reset_whose_displaced_file_is_settled_counts_whatever_the_agent_does() {
         }
         world.write("scout", BASELINE.replace("kind", "cruel"));
         world.reset().ok();
-        assert_eq!(changes(&world), [Act::Reset, Act::Reset]);
+        assert_eq!(changes(&world), [Operation::Reset, Operation::Reset]);
         is_tidy(&world);
         world.undo("scout", UndoMode::Refuse).ok();
         assert!(world.read("scout").starts_with(b"# Rules\n\n- be cruel"));
@@ -450,7 +450,7 @@ fn a_recovery_that_looked_remembers_what_it_saw() {
     assert!(!survives(|| world.reset_by(&engine)));
     world.write("scout", "mine");
     world.reset().ok();
-    assert_eq!(changes(&world), [Act::Reset, Act::Reset]);
+    assert_eq!(changes(&world), [Operation::Reset, Operation::Reset]);
 }
 
 #[test]
@@ -532,7 +532,7 @@ fn a_failing_operation_is_reported_and_loses_nothing() {
         assert_eq!(done, world.read("scout") == BASELINE.as_bytes(), "{name}");
         world.reset();
         assert!(world.holds("scout", b"- note\n"));
-        assert_eq!(changes(&world), [Act::Reset], "{name}");
+        assert_eq!(changes(&world), [Operation::Reset], "{name}");
         is_tidy(&world);
     }
 }

@@ -11,7 +11,7 @@ use memory_shepherd::clock::System;
 use memory_shepherd::config::{self, Env};
 use memory_shepherd::demo::{self, Demo};
 use memory_shepherd::engine::{
-    Act, Engine, Outcome, Plan, Setup, State, Trigger, UndoMode, UndoTarget,
+    Engine, Operation, Outcome, Plan, Setup, State, Trigger, UndoMode, UndoTarget,
 };
 use memory_shepherd::error::Kind;
 use memory_shepherd::transport::local::Local;
@@ -110,7 +110,11 @@ fn the_history_is_real_and_can_be_undone() {
             .iter()
             .all(|record| record.time < now && record.what.outcome == Outcome::Ok)
     );
-    assert!(records.iter().any(|record| record.what.act == Act::Undo));
+    assert!(
+        records
+            .iter()
+            .any(|record| record.what.act == Operation::Undo)
+    );
     assert!(records.windows(2).all(|pair| pair[0].time <= pair[1].time));
     for record in records.iter() {
         if let Some(entry) = &record.what.entry {

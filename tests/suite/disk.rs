@@ -11,7 +11,9 @@ use std::thread;
 use memory_shepherd::clock::Clock;
 use memory_shepherd::error::Error;
 use memory_shepherd::transport::local::Local;
-use memory_shepherd::transport::{Attributes, Cause, Object, Odd, Settled, Transport};
+use memory_shepherd::transport::{
+    Attributes, Cause, MemoryObject, Settled, SpecialFile, Transport,
+};
 
 use super::contract::{Ground, NEW, OnDisk, read, settle, settle_wholly};
 use super::world::names;
@@ -214,17 +216,23 @@ fn a_further_name_of_a_foreign_file_is_odd_and_its_only_name_is_not() {
         chown(ground.folder(), Some(65534), Some(65534)).unwrap();
         ground.write("MEMORY.md", b"theirs");
         chown(ground.memory(), Some(1234), None).unwrap();
-        assert!(matches!(ground.probe(), Object::File(_)));
+        assert!(matches!(ground.probe(), MemoryObject::File(_)));
         let other = ground.dir.path().join("other");
         fs::hard_link(ground.memory(), &other).unwrap();
-        assert_eq!(ground.probe(), Object::Odd(Odd::ForeignLink(1234)));
+        assert_eq!(
+            ground.probe(),
+            MemoryObject::Odd(SpecialFile::ForeignLink(1234))
+        );
         assert!(ground.open().read(&mut |_| panic!("it was read")).is_err());
         // Nor is one to a file of root's, though we are root.
         chown(&other, Some(0), None).unwrap();
-        assert_eq!(ground.probe(), Object::Odd(Odd::ForeignLink(0)));
+        assert_eq!(
+            ground.probe(),
+            MemoryObject::Odd(SpecialFile::ForeignLink(0))
+        );
         // A link to a file of the folder's owner is the agent's own affair.
         chown(&other, Some(65534), None).unwrap();
-        assert!(matches!(ground.probe(), Object::File(_)));
+        assert!(matches!(ground.probe(), MemoryObject::File(_)));
     });
 }
 
@@ -232,7 +240,10 @@ fn a_further_name_of_a_foreign_file_is_odd_and_its_only_name_is_not() {
 fn a_device_is_odd_and_not_read() {
     on_disks(|ground| {
         let folder = ground.transport.open(Path::new("/dev/null")).unwrap();
-        assert_eq!(folder.look().unwrap(), Object::Odd(Odd::Device));
+        assert_eq!(
+            folder.look().unwrap(),
+            MemoryObject::Odd(SpecialFile::Device)
+        );
         assert!(folder.read(&mut |_| panic!("it was read")).is_err());
     });
 }
@@ -399,7 +410,7 @@ fn further_name_of_a_foreign_file_is_kept() {
         fs::hard_link(&other, ground.folder().join("displaced")).unwrap();
         let folder = ground.open();
         let (settled, seen) = settle(folder.as_ref(), "displaced");
-        assert_eq!(settled, Settled::Kept(Odd::ForeignLink(1234)));
+        assert_eq!(settled, Settled::Kept(SpecialFile::ForeignLink(1234)));
         assert!(seen.is_empty());
         assert_eq!(ground.bytes("displaced").unwrap(), b"theirs");
         // As its only name it is settled like any other.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use memory_shepherd::archive::EntryKind;
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{Engine, Outcome, Progress, Standing, State};
+use memory_shepherd::engine::{Engine, FileState, Outcome, Progress, State};
 use memory_shepherd::error::Kind;
 use memory_shepherd::transport::Method;
 use memory_shepherd::transport::fake::{Fake, Op};
@@ -199,7 +199,7 @@ fn a_missing_memory_is_created_with_its_folders_owner() {
     assert_eq!((memory.uid(), memory.gid()), (folder.uid(), folder.gid()));
     assert_eq!(mode(&world.memory("scout")), 0o640);
     assert_eq!(world.read("scout"), BASELINE.as_bytes());
-    assert_eq!(world.records()[0].what.before, Some(Standing::Absent));
+    assert_eq!(world.records()[0].what.before, Some(FileState::Absent));
     assert_eq!(world.records()[0].what.method, Some(Method::Create));
 }
 

@@ -6,9 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use memory_shepherd::engine::{Action, Outcome, Standing, UndoMode, UndoTarget};
+use memory_shepherd::engine::{Action, FileState, Outcome, UndoMode, UndoTarget};
 use memory_shepherd::error::Kind;
-use memory_shepherd::transport::{Cause, Method, Object, Odd};
+use memory_shepherd::transport::{Cause, MemoryObject, Method, SpecialFile};
 
 use super::contract::{Ground, OnDisk};
 use super::world::{BASELINE, Interposer, Moment, World, apply};
@@ -95,7 +95,7 @@ fn kept_directory_is_put_back_by_undo() {
     apply(&engine, &plan).ok();
     is_put_back(&world);
     let last = world.records().pop().unwrap().what;
-    assert_eq!(last.after, Some(Standing::Odd(Odd::Directory)));
+    assert_eq!(last.after, Some(FileState::Odd(SpecialFile::Directory)));
     // And once more, there and back.
     world.redo("scout").ended(Outcome::Ok);
     assert_eq!(world.read("scout"), BASELINE.as_bytes());
@@ -107,11 +107,11 @@ fn kept_directory_is_put_back_by_undo() {
 fn put_back_exchanges_a_kept_object_with_the_memory() {
     fn exchanges(ground: &dyn Ground) {
         ground.write("MEMORY.md", b"memory");
-        ground.put_odd("kept", &Odd::Directory);
+        ground.put_odd("kept", &SpecialFile::Directory);
         let swapped = ground.open().put_back("kept", None).unwrap();
         assert_eq!(swapped.method, Method::Exchange);
         let [displaced] = swapped.displaced.try_into().unwrap();
-        assert_eq!(ground.probe(), Object::Odd(Odd::Directory));
+        assert_eq!(ground.probe(), MemoryObject::Odd(SpecialFile::Directory));
         assert_eq!(ground.bytes(&displaced).unwrap(), b"memory");
         assert_eq!(ground.names(), ["MEMORY.md", &displaced], "kept is free");
         let gone = ground.open().put_back("gone", None).unwrap_err();

@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{About, Engine, Verification};
+use memory_shepherd::engine::{Engine, FindingSubject, Verification};
 use memory_shepherd::error::Kind;
 
 use super::world::World;
@@ -40,14 +40,14 @@ fn verify(engine: &Engine, anchor: Option<(u64, Digest)>) -> Verification {
 }
 
 /// What is found, in words.
-fn findings(world: &World) -> Vec<(About, Kind, String)> {
+fn findings(world: &World) -> Vec<(FindingSubject, Kind, String)> {
     let found = verify(&world.engine(), None);
     let findings = found.findings.into_iter();
     findings.map(|it| (it.about, it.kind, it.what)).collect()
 }
 
 #[track_caller]
-fn finds(world: &World, about: About, words: &str) {
+fn finds(world: &World, about: FindingSubject, words: &str) {
     let found = findings(world);
     let [(what, Kind::Integrity, text)] = found.as_slice() else {
         panic!("{found:?}")

@@ -7,7 +7,7 @@ use std::os::unix::fs::{lchown, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use memory_shepherd::config::{self, Config, Env, Level, Problems};
+use memory_shepherd::config::{self, Config, DiagnosticLevel, Env, Problems};
 
 use super::world::{World, apply};
 
@@ -85,7 +85,7 @@ fn lines(loaded: Result<Config, Problems>) -> Vec<usize> {
     assert!(
         problems
             .iter()
-            .all(|it| it.level == Level::Error && it.hint.is_some())
+            .all(|it| it.level == DiagnosticLevel::Error && it.hint.is_some())
     );
     problems.iter().map(|it| it.line.unwrap()).collect()
 }

@@ -1,7 +1,7 @@
 //! What the painter writes, read by an emulator: whatever was on the screen
 //! before, in the end it shows what a fresh paint shows.
 
-use memory_shepherd::console::term::{Abilities, Painter};
+use memory_shepherd::console::term::{Painter, TerminalFeatures};
 use memory_shepherd::console::theme::Depth;
 use proptest::prelude::*;
 use ratatui::buffer::Buffer;
@@ -89,8 +89,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn able(scrolls: bool, erases: bool) -> Abilities {
-    Abilities {
+fn able(scrolls: bool, erases: bool) -> TerminalFeatures {
+    TerminalFeatures {
         scrolls,
         erases,
         depth: Depth::True,
@@ -190,7 +190,7 @@ proptest! {
         scrolls in any::<bool>(),
     ) {
         let mut page = page(lines);
-        let ascii = Abilities { ascii: true, ..able(scrolls, true) };
+        let ascii = TerminalFeatures { ascii: true, ..able(scrolls, true) };
         let mut painter = Painter::new(Vec::new(), ascii);
         let mut emulator = vt100::Parser::new(page.size.1, page.size.0, 0);
         for (at, text, look) in std::iter::once((usize::MAX, String::new(), 0)).chain(edits) {
@@ -230,7 +230,7 @@ fn foreign() -> impl Strategy<Value = String> {
 #[test]
 fn our_signs_are_spelt_with_what_looks_like_them() {
     let spelt = |text: &str| {
-        let ascii = Abilities {
+        let ascii = TerminalFeatures {
             ascii: true,
             ..able(false, true)
         };

@@ -16,7 +16,7 @@ use memory_shepherd::clock::Clock;
 use memory_shepherd::config::{self, Env};
 use memory_shepherd::console::keymap::{self, Code, Key};
 use memory_shepherd::console::markdown::Markdown;
-use memory_shepherd::console::model::{GUARD_TIME, Model, Moment, Request};
+use memory_shepherd::console::model::{GUARD_TIME, Model, Moment, PlanRequest};
 use memory_shepherd::console::text::Prepared;
 use memory_shepherd::console::theme::{Role, Theme};
 use memory_shepherd::console::update::{Effect, Msg, Texts, update};
@@ -202,12 +202,14 @@ impl Show<'_> {
             }
             Effect::Plan(id, request, unlocked) => {
                 let plan = match &request {
-                    Request::Reset(agents) => self.engine.plan_reset(agents, unlocked),
-                    Request::Undo(UndoTarget::Run(_), mode) => {
+                    PlanRequest::Reset(agents) => self.engine.plan_reset(agents, unlocked),
+                    PlanRequest::Undo(UndoTarget::Run(_), mode) => {
                         let target = UndoTarget::Run(self.run.clone());
                         self.engine.plan_undo(&target, *mode, unlocked)
                     }
-                    Request::Undo(target, mode) => self.engine.plan_undo(target, *mode, unlocked),
+                    PlanRequest::Undo(target, mode) => {
+                        self.engine.plan_undo(target, *mode, unlocked)
+                    }
                 };
                 let plan = plan.unwrap();
                 let mut shown = plan.clone();

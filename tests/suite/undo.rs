@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use memory_shepherd::archive::EntryKind;
-use memory_shepherd::engine::{Act, Action, Outcome, Standing, State, UndoMode, UndoTarget};
+use memory_shepherd::engine::{Action, FileState, Operation, Outcome, State, UndoMode, UndoTarget};
 use memory_shepherd::error::{Error, Kind};
 use memory_shepherd::transport::{Cause, TransportError};
 use proptest::prelude::*;
@@ -103,7 +103,10 @@ fn the_undo_of_a_creation_archives_and_removes() {
     assert_eq!(world.observe("scout").state, State::Missing);
     assert!(world.litter("scout").is_empty());
     let last = world.records().pop().unwrap().what;
-    assert_eq!((last.act, last.after), (Act::Undo, Some(Standing::Absent)));
+    assert_eq!(
+        (last.act, last.after),
+        (Operation::Undo, Some(FileState::Absent))
+    );
     // Taken back, it is there again.
     world.redo("scout").ok();
     assert_eq!(world.read("scout"), BASELINE.as_bytes());
@@ -372,7 +375,7 @@ fn an_attempt_that_was_given_up_is_not_part_of_the_next_ones_record() {
     assert_eq!(report.kind(), None, "{report:?}");
     assert_eq!(world.read("scout"), BASELINE.as_bytes());
     let event = world.records().pop().unwrap().what;
-    assert_eq!(event.before, Some(Standing::Absent));
+    assert_eq!(event.before, Some(FileState::Absent));
     assert_eq!((event.entry, event.boundary), (None, None));
     assert_eq!((event.attributes, event.split), (None, None));
     assert!(world.holds("scout", b"- old\n"));

@@ -15,15 +15,15 @@ use memory_shepherd::clock::Clock;
 use memory_shepherd::config::{self, Env, Extension};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
-    Act, AgentResult, Engine, Observation, Outcome, Plan, Progress, Record, Report, Setup, Trigger,
-    UndoMode, UndoTarget,
+    AgentResult, Engine, Observation, Operation, Outcome, Plan, Progress, Record, Report, Setup,
+    Trigger, UndoMode, UndoTarget,
 };
 use memory_shepherd::error::Error;
 use memory_shepherd::transport::Transports;
 use memory_shepherd::transport::local::Local;
 use memory_shepherd::transport::{
-    Attributes, File, Folder, Identity, Object, ObjectId, Odd, Only, Reader, Settled, Sink,
-    Swapped, Transport, TransportError, Unsynced,
+    Attributes, File, Folder, Identity, MemoryObject, ObjectId, Reader, Settled, SingleTransport,
+    Sink, SpecialFile, Swapped, Transport, TransportError, Unsynced,
 };
 use tempfile::TempDir;
 
@@ -293,7 +293,7 @@ impl World {
         transport: Arc<dyn Transport>,
         archive_group: Option<u32>,
     ) -> Engine {
-        self.engine_through(clock, Arc::new(Only(transport)), archive_group)
+        self.engine_through(clock, Arc::new(SingleTransport(transport)), archive_group)
     }
 
     pub fn engine_through(
@@ -310,7 +310,7 @@ impl World {
         engine_with(
             config,
             self.clock.clone(),
-            Arc::new(Only(self.local())),
+            Arc::new(SingleTransport(self.local())),
             None,
         )
     }
@@ -377,7 +377,10 @@ impl World {
         for record in self.records() {
             let event = record.what;
             // What was recorded later of a run names its entry once more.
-            let entry = event.entry.iter().filter(|_| event.act != Act::Repair);
+            let entry = event
+                .entry
+                .iter()
+                .filter(|_| event.act != Operation::Repair);
             let written = entry.chain(&event.late);
             for written in written.filter(|_| event.agent == agent) {
                 let chain = chains.entry(event.run.clone()).or_default();
@@ -502,7 +505,7 @@ impl Interposer {
 }
 
 impl Transport for Interposer {
-    fn probe(&self, memories: &[&Path]) -> Vec<Result<Object, TransportError>> {
+    fn probe(&self, memories: &[&Path]) -> Vec<Result<MemoryObject, TransportError>> {
         self.inner.probe(memories)
     }
 
@@ -546,7 +549,7 @@ impl Folder for InterposedFolder {
         self.wrap("identity", || self.inner.identity())
     }
 
-    fn look(&self) -> Result<Object, TransportError> {
+    fn look(&self) -> Result<MemoryObject, TransportError> {
         self.wrap("look", || self.inner.look())
     }
 
@@ -616,7 +619,7 @@ impl Folder for InterposedFolder {
         })
     }
 
-    fn remove_odd(&self, name: &str, odd: &Odd) -> Result<bool, TransportError> {
+    fn remove_odd(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError> {
         self.wrap("remove_odd", || self.inner.remove_odd(name, odd))
     }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use memory_shepherd::archive::EntryKind;
 use memory_shepherd::clock::{Clock, System};
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{Act, Outcome, State, UndoMode, WINDOW};
+use memory_shepherd::engine::{MAX_WINDOW_BYTES, Operation, Outcome, State, UndoMode};
 use memory_shepherd::error::{Error, Kind};
 use memory_shepherd::transport::fake::Fake;
 use memory_shepherd::transport::local::Local;
@@ -231,12 +231,15 @@ fn a_writer_that_stays_is_settled_by_the_next_run_of_the_clean_agent() {
     assert!(world.pending().is_empty());
     assert!(world.holds("scout", b"- early\n- late\n"));
     let records = world.records();
-    let repair = records.iter().find(|r| r.what.act == Act::Repair).unwrap();
+    let repair = records
+        .iter()
+        .find(|r| r.what.act == Operation::Repair)
+        .unwrap();
     assert_eq!(repair.what.run, records[0].what.run);
     assert_eq!(repair.what.late.len(), 1);
     assert_eq!(repair.what.outcome, Outcome::Ok);
     // It is no run of its own: the last one is still what the operator did.
-    assert_eq!(world.observe("scout").last.unwrap().act, Act::Reset);
+    assert_eq!(world.observe("scout").last.unwrap().act, Operation::Reset);
     world.undo("scout", UndoMode::Refuse).ok();
     assert!(world.read("scout").ends_with(b"---\n- early\n- late\n"));
 }
@@ -663,7 +666,12 @@ fn attributes_that_are_not_kept_are_told_of() {
 fn a_memory_larger_than_the_window_is_archived_and_restored_exactly() {
     let drifted = BASELINE.replace("kind", "cruel");
     for above in [BASELINE, &drifted, "no rule\n"] {
-        for size in [WINDOW - 1, WINDOW, WINDOW + 1, 3 * WINDOW + 7] {
+        for size in [
+            MAX_WINDOW_BYTES - 1,
+            MAX_WINDOW_BYTES,
+            MAX_WINDOW_BYTES + 1,
+            3 * MAX_WINDOW_BYTES + 7,
+        ] {
             let world = World::new(&["scout"]).general("max_memory_size = 1000000000");
             let mut bytes = above.as_bytes().to_vec();
             bytes.extend((0..size - above.len()).map(|n| (n % 251) as u8));

@@ -7,15 +7,15 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use super::Report;
+use super::DoctorReport;
 use crate::cli::output::count;
 use crate::config::Agent;
-use crate::engine::{Engine, HostStatus, Reach};
+use crate::engine::{Engine, HostStatus, Reachability};
 use crate::error::{self, Error, Kind};
 
 /// Connects to all hosts at the same time, and tells what came of it. The keys of
 /// the config are ours if they belong to `uid`.
-pub(super) fn about_hosts(report: &mut Report, engine: &Engine, uid: u32) {
+pub(super) fn about_hosts(report: &mut DoctorReport, engine: &Engine, uid: u32) {
     let hosts = engine.greet();
     about_keys(report, &hosts, uid);
     for status in &hosts {
@@ -31,7 +31,9 @@ pub(super) fn about_hosts(report: &mut Report, engine: &Engine, uid: u32) {
         }
         setup(report, engine, status);
     }
-    let up = hosts.iter().filter(|it| it.contact.reach == Reach::Up);
+    let up = hosts
+        .iter()
+        .filter(|it| it.contact.reach == Reachability::Up);
     about_memories(report, engine, up.flat_map(|it| it.agents.iter()));
     engine.leave();
 }
@@ -39,7 +41,7 @@ pub(super) fn about_hosts(report: &mut Report, engine: &Engine, uid: u32) {
 /// Looks at the memories on hosts that answer, those of a host together: a missing
 /// folder, or something else in a memory's place, is nothing that a host tells of.
 fn about_memories<'a>(
-    report: &mut Report,
+    report: &mut DoctorReport,
     engine: &Engine,
     names: impl Iterator<Item = &'a String>,
 ) {
@@ -63,7 +65,7 @@ fn about_memories<'a>(
 }
 
 /// Keys of the config, each once: ssh passes over one that it cannot use.
-fn about_keys(report: &mut Report, hosts: &[HostStatus], uid: u32) {
+fn about_keys(report: &mut DoctorReport, hosts: &[HostStatus], uid: u32) {
     let mut keys: BTreeMap<&Path, Vec<&str>> = BTreeMap::new();
     for status in hosts {
         if let Some(key) = &status.host.identity_file {
@@ -116,14 +118,14 @@ fn fault(key: &Path, uid: u32) -> Option<(String, String)> {
 }
 
 /// Whether a host lets us in; what keeps us from it keeps us from so many agents.
-fn contact(report: &mut Report, status: &HostStatus, out_of_reach: usize) {
+fn contact(report: &mut DoctorReport, status: &HostStatus, out_of_reach: usize) {
     let contact = &status.contact;
     match &contact.error {
         Some(error) => {
             let agents = count(out_of_reach, "agent");
             let hint = error.hints().first().map_or("", |hint| hint);
             match contact.reach {
-                Reach::HostKey => {
+                Reachability::HostKey => {
                     let message = format!("{agents} out of reach: {error}");
                     report.error(&Error::new(Kind::Integrity, message).hint(hint));
                 }
@@ -141,7 +143,7 @@ fn contact(report: &mut Report, status: &HostStatus, out_of_reach: usize) {
 }
 
 /// What ssh makes of its configuration for a host, and what is weaker there.
-fn setup(report: &mut Report, engine: &Engine, status: &HostStatus) {
+fn setup(report: &mut DoctorReport, engine: &Engine, status: &HostStatus) {
     let name = &status.host.name;
     let contact = &status.contact;
     match engine.settings(&status.host) {

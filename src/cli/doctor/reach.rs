@@ -8,9 +8,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::{Report, local};
+use super::{DoctorReport, local};
 use crate::baseline::seal;
-use crate::cli::World;
+use crate::cli::Environment;
 use crate::cli::output::count;
 use crate::config::{Agent, Config};
 use crate::durable;
@@ -32,7 +32,7 @@ struct Stranger<'c> {
 
 /// Checks it for every user that an agent's memory or its directory belongs to, and for
 /// everybody.
-pub(super) fn about_reach(report: &mut Report, config: &Config, world: &World) {
+pub(super) fn about_reach(report: &mut DoctorReport, config: &Config, world: &Environment) {
     let mut owners: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
     let mut ours = 0;
     for agent in &config.agents {
@@ -87,7 +87,7 @@ pub(super) fn about_reach(report: &mut Report, config: &Config, world: &World) {
     }
 }
 
-fn stranger<'c>(uid: u32, agents: Vec<&'c str>, world: &World) -> Stranger<'c> {
+fn stranger<'c>(uid: u32, agents: Vec<&'c str>, world: &Environment) -> Stranger<'c> {
     let account = (world.account)(uid);
     let user = account
         .as_ref()
@@ -105,7 +105,7 @@ fn stranger<'c>(uid: u32, agents: Vec<&'c str>, world: &World) -> Stranger<'c> {
     }
 }
 
-fn name_paths(report: &mut Report, who: &str, targets: &[&Target]) {
+fn name_paths(report: &mut DoctorReport, who: &str, targets: &[&Target]) {
     for target in targets.iter().take(MOST_NAMED) {
         let path = target.path.display();
         match target
@@ -137,7 +137,7 @@ fn name_paths(report: &mut Report, who: &str, targets: &[&Target]) {
 
 /// Files and directories that all members of a group can write: no agent of today may be
 /// among these, but nobody checks that tomorrow.
-fn about_groups(report: &mut Report, targets: &[Target]) {
+fn about_groups(report: &mut DoctorReport, targets: &[Target]) {
     for target in targets.iter().filter(|it| it.is_open_to_a_group()) {
         let path = target.path.display();
         report.warn(
@@ -149,7 +149,7 @@ fn about_groups(report: &mut Report, targets: &[Target]) {
 
 /// Files and directories with an access list (acl(5)), which gives users and groups rights
 /// that owner, group and mode do not show.
-fn about_access_lists(report: &mut Report, targets: &[Target]) {
+fn about_access_lists(report: &mut DoctorReport, targets: &[Target]) {
     let listed: Vec<&Target> = targets.iter().filter(|it| it.has_access_list()).collect();
     if let [first, ..] = listed.as_slice() {
         let path = first.path.display();
@@ -167,7 +167,7 @@ fn about_access_lists(report: &mut Report, targets: &[Target]) {
 /// Checks that members of `archive_group` can pass through all folders above the
 /// archive. A run gives its group the folders that it makes, but was perhaps
 /// killed meanwhile; what stood there before is left as it is.
-pub(super) fn about_the_group(report: &mut Report, config: &Config, world: &World) {
+pub(super) fn about_the_group(report: &mut DoctorReport, config: &Config, world: &Environment) {
     let general = &config.general;
     let Some(name) = &general.archive_group else {
         return;

@@ -10,8 +10,8 @@ use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-use super::{Report, reach};
-use crate::cli::World;
+use super::{DoctorReport, reach};
+use crate::cli::Environment;
 use crate::cli::output::count;
 use crate::config::Agent;
 use crate::engine::Engine;
@@ -23,10 +23,10 @@ const CAP_LEASE: u32 = 28;
 
 /// Leases, nameless files and exchanging renames.
 pub(super) fn about_the_kernel(
-    report: &mut Report,
+    report: &mut DoctorReport,
     engine: &Engine,
     agents: &[Agent],
-    world: &World,
+    world: &Environment,
 ) {
     let archive = engine.archive().root();
     if !archive.is_dir() {
@@ -46,7 +46,7 @@ pub(super) fn about_the_kernel(
     about_blind_file_systems(report, engine, agents);
 }
 
-fn try_out(report: &mut Report, archive: &Path) {
+fn try_out(report: &mut DoctorReport, archive: &Path) {
     match lease(archive) {
         Ok((nameless, lease)) => {
             match nameless {
@@ -76,7 +76,7 @@ fn try_out(report: &mut Report, archive: &Path) {
     }
 }
 
-fn about_leases_of_others(report: &mut Report, agents: &[Agent], world: &World) {
+fn about_leases_of_others(report: &mut DoctorReport, agents: &[Agent], world: &Environment) {
     let uid = world.env.uid;
     let others = agents
         .iter()
@@ -99,7 +99,7 @@ fn about_leases_of_others(report: &mut Report, agents: &[Agent], world: &World) 
 }
 
 /// File systems on which leases prove nothing.
-fn about_blind_file_systems(report: &mut Report, engine: &Engine, agents: &[Agent]) {
+fn about_blind_file_systems(report: &mut DoctorReport, engine: &Engine, agents: &[Agent]) {
     let mut blind: BTreeMap<String, usize> = BTreeMap::new();
     let agents = agents.iter();
     // On a host that is how it is always done.

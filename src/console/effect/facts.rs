@@ -5,9 +5,9 @@ use std::path::Path;
 use chrono::{DateTime, FixedOffset};
 use rustix::fs::Stat;
 
-use crate::config::{Agent, Origin, Place};
+use crate::config::{Agent, MemoryLocation, Origin};
 use crate::console::model::{modified, scratch_lines};
-use crate::console::text::{Line, Tone};
+use crate::console::text::{TextLine, Tone};
 use crate::digest::Digest;
 use crate::durable;
 use crate::engine::memory::Rule;
@@ -18,7 +18,7 @@ use crate::error::Result;
 const BAR: u64 = 20;
 
 /// A fact: what it is about, and a line to be read.
-type Fact = (&'static str, Line);
+type Fact = (&'static str, TextLine);
 
 /// Names of the baseline and of the memory, for the two sides of a diff.
 pub(super) fn titles(agent: &Agent, detail: &Detail) -> [String; 2] {
@@ -70,10 +70,10 @@ pub(super) fn facts(
 fn fact(label: &'static str, text: impl Into<String>, tone: Tone) -> Fact {
     let raw = text.into().into_bytes();
     let tones = vec![(0..raw.len(), tone)];
-    let line = Line {
+    let line = TextLine {
         raw,
         tones,
-        ..Line::default()
+        ..TextLine::default()
     };
     (label, line)
 }
@@ -84,7 +84,7 @@ fn plain(label: &'static str, text: impl Into<String>) -> Fact {
 
 /// An empty line would be one more to scroll through: the heading has its own.
 fn heading(label: &'static str) -> Fact {
-    (label, Line::default())
+    (label, TextLine::default())
 }
 
 fn state(seen: &Observation, alone: bool) -> Vec<Fact> {
@@ -143,7 +143,7 @@ fn memory(engine: &Engine, agent: &Agent, detail: &Detail) -> Vec<Fact> {
         },
     ));
     facts.push(plain("path", agent.place.memory().display().to_string()));
-    if let Place::Local { memory, .. } = &agent.place
+    if let MemoryLocation::Local { memory, .. } = &agent.place
         && let Ok(Ok(stat)) = status(engine, memory)
     {
         let mode = stat.st_mode & 0o7777;

@@ -7,28 +7,28 @@ use std::path::{Path, PathBuf};
 use crossbeam_channel::{Receiver, Sender};
 use tempfile::NamedTempFile;
 
-use crate::console::model::Page;
+use crate::console::model::PagerText;
 use crate::console::theme::{Theme, Themes};
 use crate::error::{PathContext, Result};
 
 /// What is to be done.
-pub(super) enum Chore {
+pub(super) enum FileJob {
     /// The theme of a name, and whether the operator asked for it just now.
     Theme(Themes, String, bool),
     /// A text in a file of this folder, by the number of the request.
-    Page(u64, PathBuf, Page),
+    Page(u64, PathBuf, PagerText),
 }
 
 /// What came of it.
-pub enum Brought {
+pub enum Loaded {
     /// A theme.
-    Theme(Worn),
+    Theme(LoadedTheme),
     /// The text, in a file that is removed with this.
     Page(u64, Result<NamedTempFile>),
 }
 
 /// A theme that is to be worn.
-pub struct Worn {
+pub struct LoadedTheme {
     /// Its name.
     pub name: String,
     /// The theme, or in lines why there is none.
@@ -39,19 +39,19 @@ pub struct Worn {
     pub asked: bool,
 }
 
-pub(super) fn run(chores: &Receiver<Chore>, brought: &Sender<Brought>) {
+pub(super) fn run(chores: &Receiver<FileJob>, brought: &Sender<Loaded>) {
     for chore in chores {
         let done = match chore {
-            Chore::Theme(themes, name, asked) => {
+            FileJob::Theme(themes, name, asked) => {
                 let theme = themes.load(&name);
-                Brought::Theme(Worn {
+                Loaded::Theme(LoadedTheme {
                     theme: theme.map_err(|error| themes.told(&error)),
                     names: themes.names(),
                     name,
                     asked,
                 })
             }
-            Chore::Page(number, folder, page) => Brought::Page(number, write(&folder, &page)),
+            FileJob::Page(number, folder, page) => Loaded::Page(number, write(&folder, &page)),
         };
         if brought.send(done).is_err() {
             return;
@@ -60,7 +60,7 @@ pub(super) fn run(chores: &Receiver<Chore>, brought: &Sender<Brought>) {
 }
 
 /// A text in a file that only the operator can read.
-fn write(folder: &Path, page: &Page) -> Result<NamedTempFile> {
+fn write(folder: &Path, page: &PagerText) -> Result<NamedTempFile> {
     // Names of the ledger's are nobody's to trust.
     let name = page.name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     let mut file = tempfile::Builder::new()

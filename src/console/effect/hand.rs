@@ -5,7 +5,7 @@ use crossbeam_channel::{Receiver, Sender};
 use crate::archive::Written;
 use crate::baseline::{self, Inspected};
 use crate::config::{Agent, Protect};
-use crate::console::model::{Clip, Edit, Handed, Page};
+use crate::console::model::{ClipboardText, CopyOutcome, Edit, PagerText};
 use crate::console::outside;
 use crate::console::update::Msg;
 use crate::diff;
@@ -13,35 +13,35 @@ use crate::engine::Engine;
 use crate::error::Result;
 
 /// How much of an entry is read in the pager.
-const PAGED: usize = 8 << 20;
+const MAX_PAGED_BYTES: usize = 8 << 20;
 
 /// What is to be fetched.
-pub(super) enum Errand {
-    Copy(Vec<&'static [&'static str]>, Clip),
+pub(super) enum HandoffJob {
+    Copy(Vec<&'static [&'static str]>, ClipboardText),
     Entry(String, Written),
     Baseline(String),
     Edited(Box<Edit>),
 }
 
-pub(super) fn run(engine: &Engine, errands: &Receiver<Errand>, messages: &Sender<Msg>) {
+pub(super) fn run(engine: &Engine, errands: &Receiver<HandoffJob>, messages: &Sender<Msg>) {
     for errand in errands {
         let message = match errand {
-            Errand::Copy(copiers, clip) => {
+            HandoffJob::Copy(copiers, clip) => {
                 let handed = match outside::copy(&copiers, &clip.text) {
-                    Ok(program) => Handed::Program(program),
-                    Err(why) => Handed::Nobody(why),
+                    Ok(program) => CopyOutcome::Program(program),
+                    Err(why) => CopyOutcome::Nobody(why),
                 };
                 Msg::Copied(clip, handed)
             }
-            Errand::Entry(agent, written) => {
+            HandoffJob::Entry(agent, written) => {
                 let page = entry(engine, &agent, &written);
                 Msg::Entry(agent, written, page)
             }
-            Errand::Baseline(agent) => {
+            HandoffJob::Baseline(agent) => {
                 let found = look(engine, &agent).map(Box::new);
                 Msg::Baseline(agent, found)
             }
-            Errand::Edited(edit) => {
+            HandoffJob::Edited(edit) => {
                 let now = inspect(engine, &edit.agent);
                 let new = now.as_ref().map_or(&[][..], |now| &now.bytes);
                 let changed = diff::stat(&edit.before.bytes, new, None);
@@ -54,13 +54,13 @@ pub(super) fn run(engine: &Engine, errands: &Receiver<Errand>, messages: &Sender
     }
 }
 
-fn entry(engine: &Engine, agent: &str, written: &Written) -> Result<Page> {
-    let mut bytes = engine.entry(written, PAGED)?;
+fn entry(engine: &Engine, agent: &str, written: &Written) -> Result<PagerText> {
+    let mut bytes = engine.entry(written, MAX_PAGED_BYTES)?;
     let more = written.size.saturating_sub(bytes.len() as u64);
     if more > 0 {
         bytes.extend(format!("\n({more} bytes more are not shown)\n").into_bytes());
     }
-    Ok(Page::new(agent, &bytes))
+    Ok(PagerText::new(agent, &bytes))
 }
 
 fn inspect(engine: &Engine, agent: &str) -> Result<Inspected> {

@@ -9,7 +9,7 @@ use crate::clock::System;
 use crate::console::model::scratch_lines;
 use crate::engine::{Protection, Setup, Trigger};
 use crate::transport::fake::Fake;
-use crate::transport::{Folder, Object, Odd, Transport, TransportError, Transports};
+use crate::transport::{Folder, MemoryObject, SpecialFile, Transport, TransportError, Transports};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -31,7 +31,7 @@ impl Transports for Two {
 struct Silent(Fake, Receiver<()>);
 
 impl Transport for Silent {
-    fn probe(&self, memories: &[&Path]) -> Vec<Result<Object, TransportError>> {
+    fn probe(&self, memories: &[&Path]) -> Vec<Result<MemoryObject, TransportError>> {
         let _ = self.1.recv();
         self.0.probe(memories)
     }
@@ -89,19 +89,19 @@ fn a_host_that_never_answers_keeps_neither_texts_nor_plans_of_others_waiting() {
         archive_group: None,
     });
     let (events, happened) = unbounded();
-    let desk = Desk::new(PathBuf::new(), Vec::new(), events);
-    let (mut runner, inbox) = Runner::start(
+    let desk = PromptBroker::new(PathBuf::new(), Vec::new(), events);
+    let (mut runner, inbox) = EffectRunner::start(
         Arc::new(engine),
         (desk, happened),
         env(root),
         Arc::new(|_| unreachable!("the config does not change")),
         None,
-        Own {
+        UserFiles {
             preferences: None,
             kept: None,
         },
     );
-    let reset = |name: &str| Request::Reset(vec![name.to_string()]);
+    let reset = |name: &str| PlanRequest::Reset(vec![name.to_string()]);
     let wait_for = |what: &str, wanted: &dyn Fn(&Msg) -> bool| loop {
         let msg = inbox.recv_timeout(LIMIT);
         let msg = msg.unwrap_or_else(|_| panic!("{what} does not come"));
@@ -152,7 +152,7 @@ fn a_host_that_never_answers_keeps_neither_texts_nor_plans_of_others_waiting() {
 
 #[test]
 fn copies_are_kept_of_those_that_were_opened_last() {
-    let mut copies = texts::Copies::default();
+    let mut copies = texts::TextCopies::default();
     let size = 1 << 20;
     for number in 0..6 {
         copies.keep(detail(&format!("agent-{number}"), size));
@@ -242,7 +242,7 @@ fn facts_say_how_a_plan_is_confirmed() {
 fn facts_of_an_odd_object_ask_for_typing() {
     let root = tempfile::tempdir().unwrap();
     let here = fake();
-    here.put_odd("/agent/MEMORY.md", Odd::Fifo);
+    here.put_odd("/agent/MEMORY.md", SpecialFile::Fifo);
     let engine = engine_on(root.path(), here);
     let told = fact(&engine, "protection");
     assert!(told.ends_with("is confirmed by typing"), "{told}");
@@ -334,7 +334,7 @@ fn what_is_compared_with_is_named_as_what_it_is() {
         BASELINE.replace("kind", "evil").as_bytes(),
     );
     let (messages, came) = unbounded();
-    let mut preparers = texts::Preparers::new(&engine, 0, &messages);
+    let mut preparers = texts::TextWorkers::new(&engine, 0, &messages);
     preparers.want_patch("a".to_string());
     let Ok(Msg::Patch(_, Ok(patch))) = came.recv_timeout(LIMIT) else {
         panic!("no patch comes");
@@ -393,16 +393,16 @@ fn run_whose_undo_was_taken_back_is_not_undone() {
 fn no_more_runs_are_shown_than_somebody_looks_through() {
     let time = crate::clock::Clock::now(&System);
     let records =
-        (0..RUNS + 2).map(|number| record(&number.to_string(), "reset", "a", "ok", "null"));
+        (0..MAX_RUNS + 2).map(|number| record(&number.to_string(), "reset", "a", "ok", "null"));
     let runs = in_runs(records.map(|it| (time, it)));
-    assert_eq!(runs.len(), RUNS);
-    assert_eq!(runs[0].run, (RUNS + 1).to_string(), "the youngest are");
+    assert_eq!(runs.len(), MAX_RUNS);
+    assert_eq!(runs[0].run, (MAX_RUNS + 1).to_string(), "the youngest are");
 }
 
 /// A fleet whose config may change: one agent, on a host.
 struct Changing {
     root: tempfile::TempDir,
-    runner: Runner,
+    runner: EffectRunner,
     inbox: Receiver<Msg>,
     /// No host answers before this is gone.
     _silence: Sender<()>,
@@ -425,15 +425,15 @@ impl Changing {
         write(root.path(), &fleet_of("old"));
         let config = config::load(&path(root.path()), &env(root.path())).unwrap();
         let (events, happened) = unbounded();
-        let desk = Desk::new(PathBuf::new(), Vec::new(), events);
-        let own = Own {
+        let desk = PromptBroker::new(PathBuf::new(), Vec::new(), events);
+        let own = UserFiles {
             preferences: None,
             kept: None,
         };
         let engine = Arc::new(make(config));
         let env = env(root.path());
         let (runner, inbox) =
-            Runner::start(engine, (desk, happened), env, Arc::new(make), None, own);
+            EffectRunner::start(engine, (desk, happened), env, Arc::new(make), None, own);
         Changing {
             root,
             runner,
@@ -449,7 +449,7 @@ impl Changing {
     }
 
     fn read(&mut self) -> Msg {
-        assert!(self.runner.hear(Msg::ConfigChanged).is_none());
+        assert!(self.runner.intercept(Msg::ConfigChanged).is_none());
         self.wait_for(|msg| matches!(msg, Msg::ConfigRead(_) | Msg::ConfigBroken(_)))
     }
 
@@ -485,9 +485,9 @@ fn what_the_engine_before_still_tells_is_gone_with_it() {
     }
     // It has told of the old host, which nobody has heard yet.
     let read = fleet.change(&fleet_of("new"));
-    assert!(fleet.runner.hear(read).is_none());
+    assert!(fleet.runner.intercept(read).is_none());
     assert!(matches!(
-        fleet.runner.go_on(),
+        fleet.runner.adopt_config(),
         Some(Msg::ConfigLoaded(_, agents, _)) if agents.len() == 1
     ));
     let Ok(FleetEvent::Hosts(hosts)) = fleet.runner.news().recv_timeout(LIMIT) else {
@@ -502,21 +502,24 @@ fn a_config_that_waits_is_forgotten_when_a_broken_one_comes() {
     let (going, run) = bounded(0);
     fleet.runner.run = Some(run);
     let read = fleet.change(&fleet_of("new"));
-    let note = fleet.runner.hear(read);
+    let note = fleet.runner.intercept(read);
     assert!(
-        matches!(&note, Some(Msg::Note(Level::Info, text)) if text.contains("waits for the end")),
+        matches!(&note, Some(Msg::Note(MessageLevel::Info, text)) if text.contains("waits for the end")),
         "{note:?}"
     );
     let broken = fleet.change("[there]\nwhat = 1\n");
     assert!(matches!(
-        fleet.runner.hear(broken),
+        fleet.runner.intercept(broken),
         Some(Msg::ConfigBroken(_))
     ));
     drop(going);
-    assert!(fleet.runner.go_on().is_none(), "it is not on the disk");
+    assert!(
+        fleet.runner.adopt_config().is_none(),
+        "it is not on the disk"
+    );
     let read = fleet.change(&fleet_of("newer"));
-    assert!(fleet.runner.hear(read).is_none());
-    assert!(fleet.runner.go_on().is_some());
+    assert!(fleet.runner.intercept(read).is_none());
+    assert!(fleet.runner.adopt_config().is_some());
 }
 
 #[test]
@@ -559,23 +562,25 @@ fn themes_and_texts_for_the_pager_come_from_elsewhere() {
     let themes = Themes::new(None, Default::default());
     fleet.runner.theme(&themes, "no-such-one", true);
     fleet.runner.theme(&themes, "dark", false);
-    let page = Page::new("../alpha", b"note one\n");
+    let page = PagerText::new("../alpha", b"note one\n");
     fleet.runner.page(7, fleet.root.path(), page);
     let brought = || fleet.runner.brought().recv_timeout(LIMIT).unwrap();
     let worn = |brought| match brought {
-        Brought::Theme(worn) => (worn.name, worn.theme.is_ok(), worn.asked),
-        Brought::Page(..) => panic!("themes come first"),
+        Loaded::Theme(worn) => (worn.name, worn.theme.is_ok(), worn.asked),
+        Loaded::Page(..) => panic!("themes come first"),
     };
     assert_eq!(worn(brought()), ("no-such-one".to_string(), false, true));
     assert_eq!(worn(brought()), ("dark".to_string(), true, false));
-    let Brought::Page(7, Ok(file)) = brought() else {
+    let Loaded::Page(7, Ok(file)) = brought() else {
         panic!("no text");
     };
     assert_eq!(file.path().parent(), Some(fleet.root.path()));
     assert_eq!(std::fs::read(file.path()).unwrap(), b"note one\n");
     // The folder is gone.
-    fleet
-        .runner
-        .page(8, &fleet.root.path().join("none"), Page::new("alpha", b""));
-    assert!(matches!(brought(), Brought::Page(8, Err(_))));
+    fleet.runner.page(
+        8,
+        &fleet.root.path().join("none"),
+        PagerText::new("alpha", b""),
+    );
+    assert!(matches!(brought(), Loaded::Page(8, Err(_))));
 }

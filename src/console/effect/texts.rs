@@ -20,41 +20,41 @@ use crate::engine::{Detail, Engine};
 pub(super) const DIFF_TIME: Duration = Duration::from_millis(500);
 
 /// How long the search for colours may take; what is left stays plain.
-const PAINT_TIME: Duration = Duration::from_secs(2);
+const HIGHLIGHT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Equal lines around a change of a patch.
 const CONTEXT: usize = 3;
 
 /// Bytes of the copies that are kept, in memory alone.
-const COPIES: usize = 4 << 20;
+const MAX_COPIES_BYTES: usize = 4 << 20;
 
 /// Why nothing is shown of a memory that was read before.
 const NO_COPY: &str =
     "; there is no copy of its text: the console keeps those that it has shown since it started";
 
 /// Those who prepare texts. They end when this is dropped.
-pub(super) struct Preparers {
+pub(super) struct TextWorkers {
     engine: Arc<Engine>,
     first: u64,
     messages: Sender<Msg>,
-    copies: Arc<Mutex<Copies>>,
+    copies: Arc<Mutex<TextCopies>>,
     painter: Sender<Unpainted>,
     /// By host; one for all agents of this machine.
-    threads: HashMap<Option<Host>, Sender<Wanted>>,
+    threads: HashMap<Option<Host>, Sender<TextRequest>>,
 }
 
 /// What is wanted of an agent.
-enum Wanted {
+enum TextRequest {
     /// Its texts, for the screen.
     Texts(String),
     /// Its diff, as a patch.
     Patch(String),
 }
 
-impl Preparers {
+impl TextWorkers {
     /// Nobody yet; `first` goes on top of the engine's generations.
-    pub(super) fn new(engine: &Arc<Engine>, first: u64, messages: &Sender<Msg>) -> Preparers {
-        Preparers {
+    pub(super) fn new(engine: &Arc<Engine>, first: u64, messages: &Sender<Msg>) -> TextWorkers {
+        TextWorkers {
             engine: Arc::clone(engine),
             first,
             messages: messages.clone(),
@@ -66,22 +66,22 @@ impl Preparers {
 
     /// The texts of this agent are wanted.
     pub(super) fn want(&mut self, name: String) {
-        self.ask(&name.clone(), Wanted::Texts(name));
+        self.ask(&name.clone(), TextRequest::Texts(name));
     }
 
     /// Its diff as a patch is wanted.
     pub(super) fn want_patch(&mut self, name: String) {
-        self.ask(&name.clone(), Wanted::Patch(name));
+        self.ask(&name.clone(), TextRequest::Patch(name));
     }
 
-    fn ask(&mut self, name: &str, what: Wanted) {
+    fn ask(&mut self, name: &str, what: TextRequest) {
         let Ok(agent) = self.engine.agent(name) else {
             return;
         };
         let host = agent.place.host().cloned();
         let thread = self.threads.entry(host).or_insert_with(|| {
             let (sender, wanted) = unbounded();
-            let preparer = Preparer {
+            let preparer = TextWorker {
                 engine: Arc::clone(&self.engine),
                 first: self.first,
                 messages: self.messages.clone(),
@@ -111,10 +111,10 @@ fn painter(engine: &Arc<Engine>, messages: &Sender<Msg>) -> Sender<Unpainted> {
                 next = newer;
             }
             let (agent, generation, memory) = next;
-            if memory.is_empty() || memory.len() > markdown::LONGEST {
+            if memory.is_empty() || memory.len() > markdown::MAX_TEXT_BYTES {
                 continue;
             }
-            let end = engine.clock().instant() + PAINT_TIME;
+            let end = engine.clock().instant() + HIGHLIGHT_TIMEOUT;
             let markdown = markdown.get_or_insert_with(Markdown::load);
             let tones = markdown.tones(&memory, &|| engine.clock().instant() < end);
             if out.send(Msg::Tones(agent, generation, tones)).is_err() {
@@ -125,23 +125,23 @@ fn painter(engine: &Arc<Engine>, messages: &Sender<Msg>) -> Sender<Unpainted> {
     sender
 }
 
-struct Preparer {
+struct TextWorker {
     engine: Arc<Engine>,
     first: u64,
     messages: Sender<Msg>,
-    copies: Arc<Mutex<Copies>>,
+    copies: Arc<Mutex<TextCopies>>,
     painter: Sender<Unpainted>,
 }
 
-impl Preparer {
+impl TextWorker {
     /// When texts of several are wanted, only those of the last one are.
-    fn run(self, wanted: &Receiver<Wanted>) {
+    fn run(self, wanted: &Receiver<TextRequest>) {
         while let Ok(first) = wanted.recv() {
             let mut latest = None;
             for wanted in std::iter::once(first).chain(wanted.try_iter()) {
                 match wanted {
-                    Wanted::Texts(name) => latest = Some(name),
-                    Wanted::Patch(name) => {
+                    TextRequest::Texts(name) => latest = Some(name),
+                    TextRequest::Patch(name) => {
                         let patch = self.patch(&name);
                         if self.messages.send(Msg::Patch(name, patch)).is_err() {
                             return;
@@ -228,16 +228,16 @@ impl Preparer {
 
 /// What was read last of some agents, those that were opened last.
 #[derive(Default)]
-pub(super) struct Copies {
+pub(super) struct TextCopies {
     list: VecDeque<Detail>,
 }
 
-impl Copies {
+impl TextCopies {
     /// Keeps this one, and of the others as many as there is room for.
     pub(super) fn keep(&mut self, detail: Detail) {
         let bytes =
             |copy: &Detail| copy.memory.len() + copy.operator_part.as_ref().map_or(0, Vec::len);
-        if bytes(&detail) > COPIES {
+        if bytes(&detail) > MAX_COPIES_BYTES {
             return;
         }
         let same = |copy: &Detail| copy.observation.agent == detail.observation.agent;
@@ -246,7 +246,7 @@ impl Copies {
         let mut sum = 0;
         let fits = |copy: &Detail| {
             sum += bytes(copy);
-            sum <= COPIES
+            sum <= MAX_COPIES_BYTES
         };
         let count = self.list.iter().map(fits).take_while(|fits| *fits).count();
         self.list.truncate(count);

@@ -9,17 +9,17 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::settled;
 use crate::clock::Clock;
-use crate::console::preferences::{self, Loaded};
+use crate::console::preferences::{self, LoadedPreferences};
 use crate::console::update::Msg;
 
 /// How often the file is looked at where nothing tells of changes.
-const POLL: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Reads the preferences whenever they were changed, for as long as somebody
 /// listens. What they said at first is known.
 pub(super) fn preferences(
     path: &Path,
-    mut known: Loaded,
+    mut known: LoadedPreferences,
     clock: &dyn Clock,
     messages: &Sender<Msg>,
 ) {
@@ -31,7 +31,7 @@ pub(super) fn preferences(
             let _ = told.send(());
         }
     });
-    let mut watched = Watched {
+    let mut watched = WatchedDirectories {
         watcher: watcher.ok(),
         folders: BTreeSet::new(),
     };
@@ -66,17 +66,17 @@ pub(super) fn preferences(
 fn wait(events: &Receiver<()>, sees: bool) {
     let _ = match sees {
         true => events.recv().ok(),
-        false => events.recv_timeout(POLL).ok(),
+        false => events.recv_timeout(POLL_INTERVAL).ok(),
     };
 }
 
 /// Folders that are watched: editors put a new file in the place of the old one.
-struct Watched {
+struct WatchedDirectories {
     watcher: Option<RecommendedWatcher>,
     folders: BTreeSet<PathBuf>,
 }
 
-impl Watched {
+impl WatchedDirectories {
     /// Watches the folder of a file, or the one in which that would be made, and the
     /// one of the file that a link leads to. False where that is not possible.
     fn follow(&mut self, path: &Path) -> bool {

@@ -3,8 +3,8 @@
 use chrono::{DateTime, FixedOffset};
 
 use super::Model;
-use crate::console::text::{Arrangement, Line, Look, Pane, Prepared};
-use crate::engine::Past;
+use crate::console::text::{Arrangement, Pane, PaneStyle, Prepared, TextLine};
+use crate::engine::RunDiff;
 
 /// From so many columns on two texts can stand side by side.
 pub const SIDES: u16 = 110;
@@ -92,13 +92,13 @@ pub struct AgentScreen {
     /// Baseline against memory.
     pub diff: Pane,
     /// The same by the other rule about blanks, where that makes a difference.
-    pub other: Option<Vec<Line>>,
+    pub other: Option<Vec<TextLine>>,
     /// What is below the boundary.
     pub scratch: Pane,
     /// The last known version of its baseline against the file.
     pub baseline: Pane,
     /// The same by the other rule about blanks.
-    pub baseline_other: Option<Vec<Line>>,
+    pub baseline_other: Option<Vec<TextLine>>,
     /// Names of that version and of the file.
     pub baseline_titles: [String; 2],
     /// What is known of it.
@@ -106,7 +106,7 @@ pub struct AgentScreen {
     /// What each of the facts is about; a heading where there is no more to it.
     pub labels: Vec<&'static str>,
     /// What was done to it.
-    pub history: History,
+    pub history: HistoryPane,
     /// What is remarkable about the file.
     pub findings: String,
     /// Names of the baseline and of the memory.
@@ -131,10 +131,10 @@ pub struct AgentScreen {
 
 /// What was done to an agent.
 #[derive(Clone, Debug, Default)]
-pub struct History {
+pub struct HistoryPane {
     /// The records, the youngest first, or why there are none; nothing before they
     /// came.
-    pub past: Option<Result<Vec<Past>, String>>,
+    pub past: Option<Result<Vec<RunDiff>, String>>,
     /// The record under the cursor, by its number.
     pub cursor: Option<u64>,
     /// First visible row.
@@ -144,12 +144,12 @@ pub struct History {
     /// What it changed; empty before that came.
     pub pane: Pane,
     /// The same by the other rule about blanks.
-    pub other: Option<Vec<Line>>,
+    pub other: Option<Vec<TextLine>>,
 }
 
-impl History {
+impl HistoryPane {
     /// The records, the youngest first.
-    pub fn rows(&self) -> &[Past] {
+    pub fn rows(&self) -> &[RunDiff] {
         match &self.past {
             Some(Ok(past)) => past,
             _ => &[],
@@ -159,12 +159,12 @@ impl History {
     /// The place of the record under the cursor: of the youngest, until one was
     /// chosen.
     pub fn index(&self) -> usize {
-        let is_it = |past: &Past| Some(past.record.seq) == self.cursor;
+        let is_it = |past: &RunDiff| Some(past.record.seq) == self.cursor;
         self.rows().iter().position(is_it).unwrap_or(0)
     }
 
     /// The record under the cursor.
-    pub fn current(&self) -> Option<&Past> {
+    pub fn current(&self) -> Option<&RunDiff> {
         self.rows().get(self.index())
     }
 }
@@ -267,7 +267,7 @@ impl AgentScreen {
 
     /// Of a text that was prepared what is shown by the rule about blanks, and what
     /// is not.
-    pub fn choose(&self, prepared: Prepared) -> (Vec<Line>, Option<Vec<Line>>) {
+    pub fn choose(&self, prepared: Prepared) -> (Vec<TextLine>, Option<Vec<TextLine>>) {
         match prepared.but_blanks {
             Some(lines) if self.ignore_blanks => (lines, Some(prepared.lines)),
             other => (prepared.lines, other),
@@ -321,8 +321,8 @@ impl Model {
     }
 
     /// How texts look.
-    pub fn look(&self) -> Look {
-        Look {
+    pub fn look(&self) -> PaneStyle {
+        PaneStyle {
             wrap: self.agent.wrap,
             reveal: self.agent.has_whitespace_marks(),
             prose: matches!(self.agent.tab, Tab::Scratch | Tab::Facts),

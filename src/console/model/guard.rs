@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use super::{Level, Model, Overlay, Screen, Stage};
+use super::{MessageLevel, Model, Overlay, ResetStage, Screen};
 use crate::console::keymap::{Code, Key};
 
 /// How long no key may come before keys count again.
@@ -66,12 +66,15 @@ impl Model {
         if key.code != Code::Esc && key.typed() != Some('n') {
             self.given_up = KeyGuard::new(self.now.since);
         }
-        self.say(Level::Info, what);
+        self.say(MessageLevel::Info, what);
     }
 
     /// Whether a plan is on the screen, or is being made for it.
     pub fn has_plan(&self) -> bool {
-        let is_plan = matches!(self.reset.stage, Stage::Plan(_) | Stage::Planning(_));
+        let is_plan = matches!(
+            self.reset.stage,
+            ResetStage::Plan(_) | ResetStage::Planning(_)
+        );
         is_plan && self.screen == Screen::Reset
     }
 

@@ -1,11 +1,11 @@
 //! What is handed out of the console, and into it: texts for the clipboard and
 //! for the pager, baselines for the editor.
 
-use super::{KeyGuard, LogRow, Model, Screen, Stage, Tab, twin};
+use super::{KeyGuard, LogRow, Model, ResetStage, Screen, Tab, twin};
 use crate::archive::Written;
 use crate::baseline::Inspected;
 use crate::console::command::Command;
-use crate::console::text::{Kind, Line};
+use crate::console::text::{LineKind, TextLine};
 use crate::untrusted::{self, Hidden};
 
 /// Cells of what a fact is about.
@@ -14,7 +14,7 @@ const LABEL: usize = 20;
 /// A text for the clipboard. It is pasted into shells: nothing in it is invisible,
 /// and no control character passes but what ends a line, and tabs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Clip {
+pub struct ClipboardText {
     /// What it is, as in "the name code-reviewer".
     pub what: String,
     /// The text.
@@ -26,12 +26,12 @@ pub struct Clip {
     pub cut: bool,
 }
 
-impl Clip {
+impl ClipboardText {
     /// A text that somebody may have written who is not to be trusted. Plain text
     /// stays as it is.
-    pub fn new(what: impl Into<String>, bytes: &[u8]) -> Clip {
+    pub fn new(what: impl Into<String>, bytes: &[u8]) -> ClipboardText {
         let (text, revealed) = safe(bytes);
-        Clip {
+        ClipboardText {
             what: what.into(),
             text,
             revealed,
@@ -50,7 +50,7 @@ fn safe(bytes: &[u8]) -> (String, bool) {
 
 /// What became of a text for the clipboard.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Handed {
+pub enum CopyOutcome {
     /// This program has it.
     Program(&'static str),
     /// It was sent to the terminal, which says nothing back.
@@ -63,17 +63,17 @@ pub enum Handed {
 
 /// A text for the pager.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
+pub struct PagerText {
     /// Names it, and its file: agents' names and our own words only.
     pub name: String,
     /// The text, with nothing invisible in it.
     pub text: String,
 }
 
-impl Page {
+impl PagerText {
     /// A text that somebody may have written who is not to be trusted.
-    pub fn new(name: impl Into<String>, bytes: &[u8]) -> Page {
-        Page {
+    pub fn new(name: impl Into<String>, bytes: &[u8]) -> PagerText {
+        PagerText {
             name: name.into(),
             text: safe(bytes).0,
         }
@@ -105,7 +105,7 @@ pub struct SealQuestion {
 /// What was asked for and comes later. It takes the terminal, so it comes to nothing
 /// once something else is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum HandoffRequest {
     /// The baseline of an agent, to be edited.
     Baseline(String),
     /// An entry of an agent, to be read.
@@ -147,19 +147,22 @@ impl Model {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn clip(&self, command: Command) -> Result<Clip, String> {
+    pub fn clip(&self, command: Command) -> Result<ClipboardText, String> {
         let agent = || self.subject().ok_or_else(|| self.why_no_subject());
         let none = || "there is nothing to copy".to_string();
         match command {
             Command::CopyName => {
                 let name = agent()?;
-                Ok(Clip::new(format!("the name {name}"), name.as_bytes()))
+                Ok(ClipboardText::new(
+                    format!("the name {name}"),
+                    name.as_bytes(),
+                ))
             }
             Command::CopyPath => {
                 let name = agent()?;
                 let path = self.fleet.memories.get(name);
                 let path = path.ok_or("the config has no such agent any more")?;
-                Ok(Clip::new(
+                Ok(ClipboardText::new(
                     format!("the path of {name}'s memory"),
                     path.as_bytes(),
                 ))
@@ -169,16 +172,16 @@ impl Model {
                 let seen = self.row(name).and_then(|row| row.last_read());
                 let content = seen.and_then(|seen| seen.content.as_ref());
                 let digest = content.ok_or("its memory was not read")?.sha256.to_string();
-                Ok(Clip::new(
+                Ok(ClipboardText::new(
                     format!("the digest of {name}'s memory"),
                     digest.as_bytes(),
                 ))
             }
             Command::CopyLine => {
                 let (what, line) = self.line().ok_or_else(none)?;
-                Ok(Clip {
+                Ok(ClipboardText {
                     cut: line.cut,
-                    ..Clip::new(what, &line.raw)
+                    ..ClipboardText::new(what, &line.raw)
                 })
             }
             Command::CopyAll => {
@@ -187,15 +190,15 @@ impl Model {
                     Screen::Agent => self.agent.pane().lines.as_slice(),
                     _ => &[],
                 };
-                Ok(Clip {
+                Ok(ClipboardText {
                     cut: lines.iter().any(|line| line.cut),
-                    ..Clip::new(what, &text)
+                    ..ClipboardText::new(what, &text)
                 })
             }
             Command::CopyCommand | Command::CopyPlan => {
                 let line = match (self.screen, &self.reset.stage) {
-                    (Screen::Reset, Stage::Plan(view)) => Some(twin::of_plan(self, view)),
-                    (Screen::Reset, Stage::Result(view)) => Some(twin::of_result(self, view)),
+                    (Screen::Reset, ResetStage::Plan(view)) => Some(twin::of_plan(self, view)),
+                    (Screen::Reset, ResetStage::Result(view)) => Some(twin::of_result(self, view)),
                     (Screen::Log, _) => match self.log.rows().get(self.log.cursor) {
                         Some(LogRow::Run(run)) => Some(twin::of_run(self, run)),
                         _ => None,
@@ -203,7 +206,7 @@ impl Model {
                     _ => None,
                 };
                 let line = line.ok_or("no command line does this row's")?;
-                Ok(Clip::new("the command line", line.as_bytes()))
+                Ok(ClipboardText::new("the command line", line.as_bytes()))
             }
             _ => Err(none()),
         }
@@ -211,8 +214,8 @@ impl Model {
 
     /// The line that a text is read at: the hit, else the one at the top; elsewhere
     /// the row under the cursor.
-    fn line(&self) -> Option<(String, Line)> {
-        let ours = |text: String| Line::note(Kind::Note, text);
+    fn line(&self) -> Option<(String, TextLine)> {
+        let ours = |text: String| TextLine::note(LineKind::Note, text);
         match (self.screen, &self.reset.stage) {
             (Screen::Agent, _) if self.agent.is_list() => None,
             (Screen::Agent, _) => {
@@ -228,7 +231,7 @@ impl Model {
                 let text = self.log.rows().get(self.log.cursor)?.text();
                 Some(("the row".to_string(), ours(text)))
             }
-            (Screen::Reset, Stage::Result(view)) => {
+            (Screen::Reset, ResetStage::Result(view)) => {
                 let line = view.lines.get(self.reset.cursor)?;
                 Some(("the row".to_string(), ours(line.text())))
             }
@@ -257,7 +260,7 @@ impl Model {
                 });
                 Some(("the log".to_string(), rows.collect::<String>().into_bytes()))
             }
-            (Screen::Reset, Stage::Result(view)) => {
+            (Screen::Reset, ResetStage::Result(view)) => {
                 let mut text = format!("$ {}\n", twin::of_result(self, view));
                 for line in &view.lines {
                     text.push_str(&format!("{}\n", line.text()));
@@ -270,9 +273,9 @@ impl Model {
     }
 
     /// What the pager shows of an agent: the text on the screen.
-    pub fn page(&self) -> Option<Page> {
+    pub fn page(&self) -> Option<PagerText> {
         let (_, text) = self.whole().filter(|_| self.screen == Screen::Agent)?;
-        Some(Page::new(self.agent.name.clone(), &text))
+        Some(PagerText::new(self.agent.name.clone(), &text))
     }
 
     /// The entry under the cursor, and whose it is.
@@ -285,7 +288,7 @@ impl Model {
             None => Err(format!("nothing of {agent} was archived then")),
         };
         match (self.screen, &self.reset.stage) {
-            (Screen::Reset, Stage::Result(view)) => match view.lines.get(self.reset.cursor) {
+            (Screen::Reset, ResetStage::Result(view)) => match view.lines.get(self.reset.cursor) {
                 Some(line) => of(&line.agent, line.entry.as_ref()),
                 None => Err(self.why_no_subject()),
             },
@@ -310,8 +313,8 @@ impl Model {
 }
 
 /// Lines as a text; those of a diff with their signs, facts with what they are about.
-fn joined(lines: &[Line], labels: &[&str]) -> Vec<u8> {
-    let changed = |line: &Line| matches!(line.kind, Kind::Added | Kind::Removed);
+fn joined(lines: &[TextLine], labels: &[&str]) -> Vec<u8> {
+    let changed = |line: &TextLine| matches!(line.kind, LineKind::Added | LineKind::Removed);
     let signs = lines.iter().any(changed);
     let mut text = Vec::new();
     for (at, line) in lines.iter().enumerate() {
@@ -321,8 +324,8 @@ fn joined(lines: &[Line], labels: &[&str]) -> Vec<u8> {
         }
         if signs {
             text.push(match line.kind {
-                Kind::Added => b'+',
-                Kind::Removed => b'-',
+                LineKind::Added => b'+',
+                LineKind::Removed => b'-',
                 _ => b' ',
             });
         }

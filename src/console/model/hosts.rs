@@ -9,7 +9,7 @@ use super::age;
 use crate::config::Host;
 use crate::console::command::Command;
 use crate::console::keymap::Keymap;
-use crate::engine::{Contact, HostStatus, Reach, Setting};
+use crate::engine::{ConnectionSetting, ConnectionStatus, HostStatus, Reachability};
 
 /// The hosts.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +24,7 @@ pub struct HostsScreen {
     /// The logins of hosts whose answer came too late; they are going to ask anew.
     pub late: BTreeSet<String>,
     /// What ssh makes of its configuration for a host, or why that is not known.
-    pub settings: HashMap<Host, Result<Vec<Setting>, String>>,
+    pub settings: HashMap<Host, Result<Vec<ConnectionSetting>, String>>,
 }
 
 impl HostsScreen {
@@ -96,13 +96,13 @@ impl HostsScreen {
 }
 
 /// How much a host needs the operator; those with the same word have the same.
-fn rank(status: &HostStatus) -> (Reach, bool, bool) {
+fn rank(status: &HostStatus) -> (Reachability, bool, bool) {
     let contact = &status.contact;
     let (asks, trying) = (contact.asks.is_some(), contact.trying);
     match contact.reach {
-        Reach::HostKey if !asks => (Reach::HostKey, false, false),
-        _ if asks => (Reach::HostKey, true, false),
-        Reach::Unknown => (Reach::Unknown, false, !trying),
+        Reachability::HostKey if !asks => (Reachability::HostKey, false, false),
+        _ if asks => (Reachability::HostKey, true, false),
+        Reachability::Unknown => (Reachability::Unknown, false, !trying),
         reach => (reach, false, false),
     }
 }
@@ -113,27 +113,27 @@ pub fn word(status: &HostStatus) -> &'static str {
         return "ASKS";
     }
     match (status.contact.reach, status.contact.trying) {
-        (Reach::HostKey, _) => "HOSTKEY",
-        (Reach::Refused, _) => "REFUSED",
-        (Reach::Away, _) => "AWAY",
-        (Reach::Unknown, true) => "CONNECTING",
-        (Reach::Unknown, false) => "UNKNOWN",
-        (Reach::Up, _) => "UP",
+        (Reachability::HostKey, _) => "HOSTKEY",
+        (Reachability::Refused, _) => "REFUSED",
+        (Reachability::Away, _) => "AWAY",
+        (Reachability::Unknown, true) => "CONNECTING",
+        (Reachability::Unknown, false) => "UNKNOWN",
+        (Reachability::Up, _) => "UP",
     }
 }
 
 /// Why nobody on a host can be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct HostProblem {
     /// The reason; it may be in the host's words.
     pub reason: String,
     /// When it is tried again, if that is known.
-    pub next: Option<Next>,
+    pub next: Option<NextAttempt>,
 }
 
 /// When a host is tried again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum NextAttempt {
     /// It is being tried.
     Now,
     /// After about so long.
@@ -144,29 +144,29 @@ pub enum Next {
     Wanted(String),
 }
 
-impl Next {
+impl NextAttempt {
     /// In a column.
     pub fn short(&self) -> String {
         match self {
-            Next::Now => "trying".to_string(),
-            Next::After(time) => format!("next {time}"),
-            Next::Answered(_) | Next::Wanted(_) => self.to_string(),
+            NextAttempt::Now => "trying".to_string(),
+            NextAttempt::After(time) => format!("next {time}"),
+            NextAttempt::Answered(_) | NextAttempt::Wanted(_) => self.to_string(),
         }
     }
 }
 
-impl fmt::Display for Next {
+impl fmt::Display for NextAttempt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Next::Now => f.write_str("trying now"),
-            Next::After(time) => write!(f, "next try {time}"),
-            Next::Answered(key) => write!(f, "{key} answers"),
-            Next::Wanted(key) => write!(f, "{key} tries again"),
+            NextAttempt::Now => f.write_str("trying now"),
+            NextAttempt::After(time) => write!(f, "next try {time}"),
+            NextAttempt::Answered(key) => write!(f, "{key} answers"),
+            NextAttempt::Wanted(key) => write!(f, "{key} tries again"),
         }
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for HostProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason)?;
         self.next.iter().try_for_each(|next| write!(f, "; {next}"))
@@ -178,26 +178,30 @@ pub fn trouble(
     status: &HostStatus,
     now: DateTime<FixedOffset>,
     keymap: &Keymap,
-) -> Option<Trouble> {
+) -> Option<HostProblem> {
     let contact = &status.contact;
     if !contact.reach.is_trouble() && contact.asks.is_none() {
         return None;
     }
-    Some(Trouble {
+    Some(HostProblem {
         reason: contact.reason().unwrap_or_else(|| "no answer".to_string()),
-        next: Some(next(contact, now, keymap).unwrap_or(Next::Now)),
+        next: Some(next(contact, now, keymap).unwrap_or(NextAttempt::Now)),
     })
 }
 
 /// When a host is tried next, if it is.
-fn next(contact: &Contact, now: DateTime<FixedOffset>, keymap: &Keymap) -> Option<Next> {
+fn next(
+    contact: &ConnectionStatus,
+    now: DateTime<FixedOffset>,
+    keymap: &Keymap,
+) -> Option<NextAttempt> {
     if contact.asks.is_some() {
-        return Some(Next::Answered(keymap.key(Command::Answer)));
+        return Some(NextAttempt::Answered(keymap.key(Command::Answer)));
     }
     match (contact.barred, contact.trying, contact.next) {
-        (true, ..) => Some(Next::Wanted(keymap.key(Command::TryNow))),
-        (_, true, _) => Some(Next::Now),
-        (.., Some(next)) => Some(Next::After(until(now, next))),
+        (true, ..) => Some(NextAttempt::Wanted(keymap.key(Command::TryNow))),
+        (_, true, _) => Some(NextAttempt::Now),
+        (.., Some(next)) => Some(NextAttempt::After(until(now, next))),
         _ => None,
     }
 }
@@ -205,9 +209,9 @@ fn next(contact: &Contact, now: DateTime<FixedOffset>, keymap: &Keymap) -> Optio
 /// The same for a narrow column.
 pub fn next_try(status: &HostStatus, now: DateTime<FixedOffset>, keymap: &Keymap) -> String {
     match next(&status.contact, now, keymap) {
-        Some(Next::Now) => "now".to_string(),
-        Some(Next::After(time)) => time,
-        Some(Next::Answered(key) | Next::Wanted(key)) => key,
+        Some(NextAttempt::Now) => "now".to_string(),
+        Some(NextAttempt::After(time)) => time,
+        Some(NextAttempt::Answered(key) | NextAttempt::Wanted(key)) => key,
         None => "-".to_string(),
     }
 }

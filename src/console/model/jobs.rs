@@ -4,21 +4,21 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Model, Moment, Screen, Stage};
+use super::{Model, Moment, ResetStage, Screen};
 use crate::console::update::{Effect, Msg};
 
 /// What takes less than this is not worth a row.
-const WORTH: Duration = Duration::from_secs(1);
+const MIN_SHOWN_DURATION: Duration = Duration::from_secs(1);
 
 /// How often what is shown may change.
-pub const PACE: Duration = Duration::from_millis(500);
+pub const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How many plans that nobody answers are remembered.
-const MOST: usize = 64;
+const MAX_UNANSWERED_PLANS: usize = 64;
 
 /// Something that goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Job {
+pub struct BackgroundJob {
     /// What it is, in words.
     pub what: String,
     /// Since when.
@@ -28,17 +28,17 @@ pub struct Job {
 /// What was asked for and is not answered yet. Each queue has one row: what is
 /// asked for last takes the place of what it was asked before.
 #[derive(Clone, Debug, Default)]
-pub struct Jobs {
+pub struct BackgroundJobs {
     reads: BTreeMap<String, Moment>,
-    queues: BTreeMap<Queue, Asked>,
+    queues: BTreeMap<JobQueue, PendingRequest>,
     /// What is on the screen, and since when.
-    pub shown: Vec<Job>,
+    pub shown: Vec<BackgroundJob>,
     changed: Duration,
 }
 
 /// Who answers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Queue {
+enum JobQueue {
     Plan(u64),
     /// The host's, for texts; none for this machine's.
     Texts(String),
@@ -54,12 +54,12 @@ enum Queue {
 }
 
 #[derive(Clone, Debug)]
-struct Asked {
+struct PendingRequest {
     subject: String,
-    job: Job,
+    job: BackgroundJob,
 }
 
-impl Jobs {
+impl BackgroundJobs {
     /// These agents are going to be read.
     pub fn read(&mut self, agents: &[String], now: Moment) {
         for agent in agents {
@@ -67,20 +67,23 @@ impl Jobs {
         }
     }
 
-    fn ask(&mut self, queue: Queue, subject: &str, what: String, now: Moment) {
+    fn ask(&mut self, queue: JobQueue, subject: &str, what: String, now: Moment) {
         let waiting = self.queues.get(&queue).map(|asked| asked.job.since);
         let since = waiting.unwrap_or(now);
-        let job = Job { what, since };
+        let job = BackgroundJob { what, since };
         let subject = subject.to_string();
-        self.queues.insert(queue, Asked { subject, job });
-        let plans = self.queues.keys().filter(|it| matches!(it, Queue::Plan(_)));
-        if plans.count() > MOST {
+        self.queues.insert(queue, PendingRequest { subject, job });
+        let plans = self
+            .queues
+            .keys()
+            .filter(|it| matches!(it, JobQueue::Plan(_)));
+        if plans.count() > MAX_UNANSWERED_PLANS {
             self.queues.pop_first();
         }
     }
 
     /// An answer. Where something else is wanted by now, that goes on.
-    fn answered(&mut self, queue: &Queue, subject: &str, now: Moment) {
+    fn answered(&mut self, queue: &JobQueue, subject: &str, now: Moment) {
         match self.queues.get_mut(queue) {
             Some(asked) if asked.subject != subject => asked.job.since = now,
             _ => drop(self.queues.remove(queue)),
@@ -111,7 +114,7 @@ pub fn ended(model: &mut Model, msg: &Msg) {
             for status in hosts.collect::<Vec<_>>() {
                 // Several users of one host are several.
                 let name = model.hosts.label(&status.host);
-                let queue = Queue::Connect(name.clone());
+                let queue = JobQueue::Connect(name.clone());
                 match status.contact.trying {
                     true => model
                         .jobs
@@ -123,24 +126,24 @@ pub fn ended(model: &mut Model, msg: &Msg) {
         }
         Msg::ConfigLoaded(_, names, _) => {
             // Others answer now, and nobody what the old ones were asked.
-            model.jobs = Jobs::default();
+            model.jobs = BackgroundJobs::default();
             let names: Vec<String> = names.iter().map(|(name, _)| name.clone()).collect();
             model.jobs.read(&names, now);
             return;
         }
-        Msg::Planned(id, _) => (Queue::Plan(*id), String::new()),
+        Msg::Planned(id, _) => (JobQueue::Plan(*id), String::new()),
         Msg::Texts(texts) => (
-            Queue::Texts(texts_of(model, &texts.agent)),
+            JobQueue::Texts(texts_of(model, &texts.agent)),
             texts.agent.clone(),
         ),
-        Msg::Patch(agent, _) => (Queue::Patch(agent.clone()), String::new()),
-        Msg::History(agent, _) => (Queue::Past(agent.clone(), None), String::new()),
-        Msg::Passed(agent, seq, _) => (Queue::Past(agent.clone(), Some(*seq)), String::new()),
-        Msg::Settings(host, _) => (Queue::Settings, host.name.clone()),
-        Msg::Copied(clip, _) => (Queue::Copy, clip.what.clone()),
-        Msg::Entry(agent, ..) => (Queue::Entry, agent.clone()),
-        Msg::Baseline(agent, _) => (Queue::Baseline, agent.clone()),
-        Msg::Log(_) => (Queue::Log, String::new()),
+        Msg::Patch(agent, _) => (JobQueue::Patch(agent.clone()), String::new()),
+        Msg::History(agent, _) => (JobQueue::Past(agent.clone(), None), String::new()),
+        Msg::Passed(agent, seq, _) => (JobQueue::Past(agent.clone(), Some(*seq)), String::new()),
+        Msg::Settings(host, _) => (JobQueue::Settings, host.name.clone()),
+        Msg::Copied(clip, _) => (JobQueue::Copy, clip.what.clone()),
+        Msg::Entry(agent, ..) => (JobQueue::Entry, agent.clone()),
+        Msg::Baseline(agent, _) => (JobQueue::Baseline, agent.clone()),
+        Msg::Log(_) => (JobQueue::Log, String::new()),
         _ => return,
     };
     model.jobs.answered(&queue, &subject, now);
@@ -163,49 +166,51 @@ pub fn begun(model: &mut Model, effects: &[Effect]) {
                     [one] => format!("plan for {one}"),
                     many => format!("plan for {} agents", many.len()),
                 };
-                (Queue::Plan(*id), "", what)
+                (JobQueue::Plan(*id), "", what)
             }
             // Nobody answers for who is not in the config any more.
             Effect::Texts(agent) | Effect::Patch(agent) if model.row(agent).is_none() => continue,
             Effect::Texts(agent) => (
-                Queue::Texts(texts_of(model, agent)),
+                JobQueue::Texts(texts_of(model, agent)),
                 agent.as_str(),
                 format!("texts of {agent}"),
             ),
             Effect::Patch(agent) => (
-                Queue::Patch(agent.clone()),
+                JobQueue::Patch(agent.clone()),
                 "",
                 format!("diff of {agent}, to be copied"),
             ),
             Effect::History(agent) => (
-                Queue::Past(agent.clone(), None),
+                JobQueue::Past(agent.clone(), None),
                 "",
                 format!("history of {agent}"),
             ),
             Effect::Passed(agent, seq) => (
-                Queue::Past(agent.clone(), Some(*seq)),
+                JobQueue::Past(agent.clone(), Some(*seq)),
                 "",
                 format!("what a run changed at {agent}"),
             ),
             Effect::Settings(host) => (
-                Queue::Settings,
+                JobQueue::Settings,
                 host.name.as_str(),
                 format!("ssh's settings for {}", host.name),
             ),
             Effect::Copy(clip) => (
-                Queue::Copy,
+                JobQueue::Copy,
                 clip.what.as_str(),
                 format!("copy {}", clip.what),
             ),
-            Effect::Entry(agent, _) => {
-                (Queue::Entry, agent.as_str(), format!("an entry of {agent}"))
-            }
+            Effect::Entry(agent, _) => (
+                JobQueue::Entry,
+                agent.as_str(),
+                format!("an entry of {agent}"),
+            ),
             Effect::Baseline(agent) => (
-                Queue::Baseline,
+                JobQueue::Baseline,
                 agent.as_str(),
                 format!("the baseline of {agent}"),
             ),
-            Effect::LoadLog => (Queue::Log, "", "the ledger".to_string()),
+            Effect::LoadLog => (JobQueue::Log, "", "the ledger".to_string()),
             _ => continue,
         };
         model.jobs.ask(queue, subject, what, now);
@@ -214,23 +219,23 @@ pub fn begun(model: &mut Model, effects: &[Effect]) {
 
 impl Model {
     /// What goes on now, the oldest first.
-    fn going_on(&self) -> Vec<Job> {
+    fn going_on(&self) -> Vec<BackgroundJob> {
         let jobs = &self.jobs;
-        let mut list: Vec<Job> = jobs.queues.values().map(|it| it.job.clone()).collect();
+        let mut list: Vec<BackgroundJob> = jobs.queues.values().map(|it| it.job.clone()).collect();
         if let Some(since) = jobs.reads.values().min_by_key(|it| it.since) {
             let what = match jobs.reads.len() {
                 1 => format!("reading {}", jobs.reads.keys().next().map_or("", |it| it)),
                 many => format!("reading {many} of {} agents", self.rows.len()),
             };
-            list.push(Job {
+            list.push(BackgroundJob {
                 what,
                 since: *since,
             });
         }
-        if let Stage::Run(run) = &self.reset.stage {
+        if let ResetStage::Run(run) = &self.reset.stage {
             let age = self.now.since.saturating_sub(run.began);
             let age = chrono::Duration::from_std(age).unwrap_or_default();
-            list.push(Job {
+            list.push(BackgroundJob {
                 what: format!(
                     "run: {} of {} agents done",
                     run.outcomes.len(),
@@ -242,7 +247,7 @@ impl Model {
                 },
             });
         }
-        list.retain(|job| self.now.since >= job.since.since + WORTH);
+        list.retain(|job| self.now.since >= job.since.since + MIN_SHOWN_DURATION);
         list.sort_by_key(|job| job.since.since);
         list
     }
@@ -250,7 +255,8 @@ impl Model {
     /// Shows what goes on now, unless that changed a moment ago; whether it looks
     /// different.
     pub fn refresh_jobs(&mut self) -> bool {
-        let due = self.screen == Screen::Log && self.now.since >= self.jobs.changed + PACE;
+        let due =
+            self.screen == Screen::Log && self.now.since >= self.jobs.changed + REFRESH_INTERVAL;
         if !due {
             return false;
         }

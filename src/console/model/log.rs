@@ -6,21 +6,21 @@ use chrono::{DateTime, FixedOffset};
 
 use super::{Model, ResultLine, ResultView};
 use crate::console::columns::Column;
-use crate::engine::{Act, Event, Outcome, Standing};
+use crate::engine::{Event, FileState, Operation, Outcome};
 
 /// How many runs of the ledger are shown, the youngest: who looks for others asks
 /// the command line.
-pub const RUNS: usize = 10_000;
+pub const MAX_RUNS: usize = 10_000;
 
 /// The log.
 #[derive(Clone, Debug, Default)]
 pub struct LogScreen {
-    /// The last runs of the ledger, at most [`RUNS`], the youngest first.
+    /// The last runs of the ledger, at most [`MAX_RUNS`], the youngest first.
     pub runs: Vec<RunSummary>,
     /// Whether they were read once.
     pub read: bool,
     /// What was said in this session, the youngest first.
-    pub messages: VecDeque<Message>,
+    pub messages: VecDeque<LogMessage>,
     /// Runs of this session with the command that does the same, the youngest
     /// first.
     pub commands: VecDeque<(String, String)>,
@@ -78,13 +78,19 @@ impl RunSummary {
 
     /// The word for what it did.
     pub fn verb(&self) -> &'static str {
-        let act = self.events.first().map_or(Act::Reset, |event| event.act);
+        let act = self
+            .events
+            .first()
+            .map_or(Operation::Reset, |event| event.act);
         if self.redo { REDO } else { act.word() }
     }
 
     /// Agents whose reset in this run can be undone.
     pub fn undoable(&self) -> impl Iterator<Item = &str> {
-        let resets = self.events.iter().filter(|event| event.act == Act::Reset);
+        let resets = self
+            .events
+            .iter()
+            .filter(|event| event.act == Operation::Reset);
         let changed = resets.filter(|event| event.changed());
         let stands = |event: &&Event| !self.undone.contains(&event.agent);
         changed.filter(stands).map(|event| event.agent.as_str())
@@ -99,7 +105,9 @@ impl RunSummary {
         let stands = changed.filter(|it| !self.redo && !self.undone.contains(&it.agent));
         let mut last: Vec<&Event> = stands.collect();
         last.retain(|event| later.insert(&event.agent));
-        let undos = last.into_iter().filter(|event| event.act == Act::Undo);
+        let undos = last
+            .into_iter()
+            .filter(|event| event.act == Operation::Undo);
         undos.map(|event| event.agent.as_str()).collect()
     }
 
@@ -114,7 +122,10 @@ impl RunSummary {
         };
         ResultView {
             run: self.run.clone(),
-            act: self.events.first().map_or(Act::Reset, |event| event.act),
+            act: self
+                .events
+                .first()
+                .map_or(Operation::Reset, |event| event.act),
             verb: self.verb(),
             time: self.time,
             duration_ms: self.events.iter().map(|event| event.duration_ms).sum(),
@@ -130,7 +141,7 @@ pub enum LogRow<'a> {
     /// A run.
     Run(&'a RunSummary),
     /// Something that was said.
-    Message(&'a Message),
+    Message(&'a LogMessage),
 }
 
 impl LogScreen {
@@ -179,24 +190,24 @@ impl LogScreen {
 }
 
 /// What a row is, however many come above it.
-enum Place {
+enum LogRowId {
     Run(String),
     /// By its number.
     Message(u64),
 }
 
-impl Place {
+impl LogRowId {
     fn is(&self, row: &LogRow<'_>) -> bool {
         match (self, row) {
-            (Place::Run(run), LogRow::Run(other)) => *run == other.run,
-            (Place::Message(number), LogRow::Message(other)) => *number == other.number,
+            (LogRowId::Run(run), LogRow::Run(other)) => *run == other.run,
+            (LogRowId::Message(number), LogRow::Message(other)) => *number == other.number,
             _ => false,
         }
     }
 }
 
 /// How many runs a trend tells of.
-const TREND: usize = 8;
+const TREND_RUNS: usize = 8;
 
 impl Model {
     /// Rows of the log that fit.
@@ -212,11 +223,11 @@ impl Model {
             return;
         }
         for event in self.log.runs.iter().flat_map(|run| &run.events) {
-            let Some(Standing::File { size, .. }) = event.before else {
+            let Some(FileState::File { size, .. }) = event.before else {
                 continue;
             };
             let sizes = self.trends.entry(event.agent.clone()).or_default();
-            if sizes.len() < TREND {
+            if sizes.len() < TREND_RUNS {
                 sizes.push(size);
             }
         }
@@ -226,10 +237,10 @@ impl Model {
 }
 
 impl LogRow<'_> {
-    fn place(&self) -> Place {
+    fn place(&self) -> LogRowId {
         match self {
-            LogRow::Run(run) => Place::Run(run.run.clone()),
-            LogRow::Message(message) => Place::Message(message.number),
+            LogRow::Run(run) => LogRowId::Run(run.run.clone()),
+            LogRow::Message(message) => LogRowId::Message(message.number),
         }
     }
 
@@ -289,7 +300,7 @@ impl LogRow<'_> {
 
 /// How much something matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
+pub enum MessageLevel {
     /// Good to know.
     Info,
     /// Something is in the way.
@@ -300,9 +311,9 @@ pub enum Level {
 
 /// Something that was said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
+pub struct LogMessage {
     /// How much it matters.
-    pub level: Level,
+    pub level: MessageLevel,
     /// A sentence.
     pub text: String,
     /// When.

@@ -9,14 +9,15 @@ use super::{KeyGuard, Model, REDO};
 use crate::archive::Written;
 use crate::console::command::Command;
 use crate::engine::{
-    Act, Outcome, Plan, Protection, Report, Stage as Step, Step as PlanStep, UndoMode, UndoTarget,
+    Operation, Outcome, Plan, Protection, Report, Stage as Step, Step as PlanStep, UndoMode,
+    UndoTarget,
 };
 
 /// Plan, run, result.
 #[derive(Clone, Debug, Default)]
 pub struct ResetScreen {
     /// Where it stands.
-    pub stage: Stage,
+    pub stage: ResetStage,
     /// The row under the cursor.
     pub cursor: usize,
     /// The plan that is in sight, by when it was made.
@@ -40,26 +41,26 @@ impl ResetScreen {
     pub fn subject(&self) -> Option<&str> {
         let at = self.cursor;
         match &self.stage {
-            Stage::Empty | Stage::Planning(_) => None,
-            Stage::Plan(view) => {
+            ResetStage::Empty | ResetStage::Planning(_) => None,
+            ResetStage::Plan(view) => {
                 let steps = view.plan.steps.iter().map(|step| &step.agent);
                 let skipped = view.plan.skipped.iter().map(|it| &it.agent);
                 steps.chain(skipped).nth(at).map(String::as_str)
             }
-            Stage::Run(view) => view.plan.steps.get(at).map(|step| step.agent.as_str()),
-            Stage::Result(view) => view.lines.get(at).map(|line| line.agent.as_str()),
+            ResetStage::Run(view) => view.plan.steps.get(at).map(|step| step.agent.as_str()),
+            ResetStage::Result(view) => view.lines.get(at).map(|line| line.agent.as_str()),
         }
     }
 }
 
 /// How far a reset or an undo has come.
 #[derive(Clone, Debug, Default)]
-pub enum Stage {
+pub enum ResetStage {
     /// Nothing was planned yet.
     #[default]
     Empty,
     /// A plan is being made.
-    Planning(Request),
+    Planning(PlanRequest),
     /// A plan waits for its confirmation.
     Plan(Box<PlanView>),
     /// It is being carried out.
@@ -70,29 +71,29 @@ pub enum Stage {
 
 /// What a plan was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum PlanRequest {
     /// A reset of these agents.
     Reset(Vec<String>),
     /// An undo.
     Undo(UndoTarget, UndoMode),
 }
 
-impl Request {
+impl PlanRequest {
     /// The word for what is asked for.
     pub fn verb(&self) -> &'static str {
         match self {
-            Request::Reset(_) => Act::Reset.word(),
-            Request::Undo(UndoTarget::Redo(_), _) => REDO,
-            Request::Undo(..) => Act::Undo.word(),
+            PlanRequest::Reset(_) => Operation::Reset.word(),
+            PlanRequest::Undo(UndoTarget::Redo(_), _) => REDO,
+            PlanRequest::Undo(..) => Operation::Undo.word(),
         }
     }
 
     /// The agents that were asked for by name.
     pub fn names(&self) -> &[String] {
         match self {
-            Request::Reset(names)
-            | Request::Undo(UndoTarget::Agents(names) | UndoTarget::Redo(names), _) => names,
-            Request::Undo(UndoTarget::Run(_), _) => &[],
+            PlanRequest::Reset(names)
+            | PlanRequest::Undo(UndoTarget::Agents(names) | UndoTarget::Redo(names), _) => names,
+            PlanRequest::Undo(UndoTarget::Run(_), _) => &[],
         }
     }
 }
@@ -101,13 +102,13 @@ impl Request {
 #[derive(Clone, Debug)]
 pub struct PlanView {
     /// What it was asked for; asked again when it is void.
-    pub request: Request,
+    pub request: PlanRequest,
     /// The plan.
     pub plan: Plan,
     /// When it was made.
     pub shown: Duration,
     /// What has to happen before it runs.
-    pub form: Form,
+    pub form: Confirmation,
     /// What was typed so far.
     pub typed: String,
     /// Marked agents that the filter hides, until it is said what with them.
@@ -116,7 +117,7 @@ pub struct PlanView {
 
 /// What confirms a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum Confirmation {
     /// There is nothing to run.
     Nothing,
     /// `y`.
@@ -140,12 +141,12 @@ impl PlanView {
                 let what = "first say what with the hidden ones";
                 return Err(format!("{what}: {keep} keeps, {drop} drops"));
             }
-            (_, Form::Nothing) => "there is nothing to run",
-            (Command::Confirm, Form::Key) => {
+            (_, Confirmation::Nothing) => "there is nothing to run",
+            (Command::Confirm, Confirmation::Key) => {
                 return model.why_read_only().map_or(Ok(()), Err);
             }
-            (Command::Confirm, Form::Typed(_)) => "this plan has to be confirmed by typing",
-            (Command::Confirm, Form::Choice) => {
+            (Command::Confirm, Confirmation::Typed(_)) => "this plan has to be confirmed by typing",
+            (Command::Confirm, Confirmation::Choice) => {
                 let (append, over) = (key(Command::Append), key(Command::Overwrite));
                 let what = "the agent has written since";
                 return Err(format!("{what}: {append} appends, {over} overwrites"));
@@ -172,7 +173,7 @@ impl PlanView {
 
 /// What confirms this plan (the confirmation grammar): one intact agent takes a
 /// key, more of them or a drifted one take typing, the whole fleet its name.
-pub fn form(plan: &Plan, request: &Request, model: &Model) -> Form {
+pub fn form(plan: &Plan, request: &PlanRequest, model: &Model) -> Confirmation {
     let count = plan.steps.len();
     let protected = |step: &PlanStep| step.protect == Protection::Typed;
     let undo_without_choice = plan.steps.iter().any(|step| {
@@ -181,24 +182,24 @@ pub fn form(plan: &Plan, request: &Request, model: &Model) -> Form {
             .is_some_and(|undo| undo.written_since && undo.mode == UndoMode::Refuse)
     });
     let verb = request.verb();
-    let typed = Form::Typed(format!("{verb} {count}"));
+    let typed = Confirmation::Typed(format!("{verb} {count}"));
     if count == 0 {
-        Form::Nothing
+        Confirmation::Nothing
     } else if undo_without_choice {
-        Form::Choice
+        Confirmation::Choice
     } else if plan.steps.iter().any(protected) {
         match plan.whole_fleet {
-            true => Form::Typed(model.fleet.name.clone()),
+            true => Confirmation::Typed(model.fleet.name.clone()),
             false => typed,
         }
-    } else if model.rows.len() == 1 && plan.act == Act::Reset {
-        Form::Key
+    } else if model.rows.len() == 1 && plan.act == Operation::Reset {
+        Confirmation::Key
     } else if plan.whole_fleet {
-        Form::Typed(model.fleet.name.clone())
+        Confirmation::Typed(model.fleet.name.clone())
     } else if count > 1 || plan.steps.iter().any(|step| step.typed) {
         typed
     } else {
-        Form::Key
+        Confirmation::Key
     }
 }
 
@@ -225,7 +226,7 @@ pub struct ResultView {
     /// The run.
     pub run: String,
     /// What it did.
-    pub act: Act,
+    pub act: Operation,
     /// The word for it.
     pub verb: &'static str,
     /// When it ended.

@@ -1,8 +1,8 @@
 //! What an act would be about: the marked agents, the one under the cursor, a run.
 
-use super::{Model, RunSummary, Screen, Stage};
+use super::{Model, ResetStage, RunSummary, Screen};
 use crate::console::command::Command;
-use crate::engine::{Act, Outcome, UndoTarget};
+use crate::engine::{Operation, Outcome, UndoTarget};
 
 impl Model {
     /// The agents that an act would be about: the marked ones, else the one
@@ -10,8 +10,10 @@ impl Model {
     pub fn targets(&self, command: Command) -> Vec<String> {
         match (self.screen, &self.reset.stage) {
             (Screen::Agent, _) => vec![self.agent.name.clone()],
-            (Screen::Reset, Stage::Result(result)) if command == Command::Retry => result.failed(),
-            (Screen::Reset, Stage::Result(result)) => result.changed(),
+            (Screen::Reset, ResetStage::Result(result)) if command == Command::Retry => {
+                result.failed()
+            }
+            (Screen::Reset, ResetStage::Result(result)) => result.changed(),
             _ if command == Command::PlanUndo => match self.undo_target() {
                 UndoTarget::Agents(names) | UndoTarget::Redo(names) => names,
                 UndoTarget::Run(_) => {
@@ -32,7 +34,7 @@ impl Model {
     /// agents, or the last run where none of the marked agents has one.
     pub fn undo_target(&self) -> UndoTarget {
         match (self.screen, &self.reset.stage) {
-            (Screen::Reset, Stage::Result(result)) => UndoTarget::Run(result.run.clone()),
+            (Screen::Reset, ResetStage::Result(result)) => UndoTarget::Run(result.run.clone()),
             (Screen::Agent, _) => UndoTarget::Agents(vec![self.agent.name.clone()]),
             _ => {
                 let agents = self.marked_or_current();
@@ -73,7 +75,8 @@ impl Model {
     fn has_undo(&self, name: &str) -> bool {
         let last = self.row(name).and_then(|row| row.best()?.last.as_ref());
         // The log may not have been read since.
-        let was_reset = last.is_some_and(|it| (it.act, it.outcome) == (Act::Reset, Outcome::Ok));
+        let was_reset =
+            last.is_some_and(|it| (it.act, it.outcome) == (Operation::Reset, Outcome::Ok));
         let mut undoable = self.log.runs.iter().flat_map(RunSummary::undoable);
         was_reset || undoable.any(|agent| agent == name)
     }

@@ -1,15 +1,15 @@
 //! The command lines that do the same as the console: what is shown here can be
 //! done in a script.
 
-use super::{Model, PlanView, Request, ResultView, RunSummary, Stage, Tab};
+use super::{Model, PlanRequest, PlanView, ResetStage, ResultView, RunSummary, Tab};
 use crate::console::command::Command;
-use crate::engine::{Act, UndoMode, UndoTarget};
+use crate::engine::{Operation, UndoMode, UndoTarget};
 
 /// What does the same as a plan, bound to what it showed.
 pub fn of_plan(model: &Model, view: &PlanView) -> String {
     let verb = match &view.request {
-        Request::Reset(agents) => reset(model, agents),
-        Request::Undo(target, mode) => {
+        PlanRequest::Reset(agents) => reset(model, agents),
+        PlanRequest::Undo(target, mode) => {
             let what = match target {
                 UndoTarget::Agents(agents) => agents.join(" "),
                 UndoTarget::Redo(agents) => format!("--redo {}", agents.join(" ")),
@@ -54,7 +54,7 @@ pub fn of_result(model: &Model, view: &ResultView) -> String {
     of(model, &view.run, view.act, &agents, undoes)
 }
 
-fn of(model: &Model, run: &str, act: Act, agents: &[String], undoes: Option<&str>) -> String {
+fn of(model: &Model, run: &str, act: Operation, agents: &[String], undoes: Option<&str>) -> String {
     let mut own = model.log.commands.iter();
     if let Some((_, command)) = own.find(|(known, _)| known == run) {
         return command.clone();
@@ -62,9 +62,9 @@ fn of(model: &Model, run: &str, act: Act, agents: &[String], undoes: Option<&str
     line(
         model,
         &match (act, undoes) {
-            (Act::Undo, Some(undone)) => format!("undo --run {undone}"),
-            (Act::Undo, None) => format!("undo {}", agents.join(" ")),
-            (Act::Reset, _) => reset(model, agents),
+            (Operation::Undo, Some(undone)) => format!("undo --run {undone}"),
+            (Operation::Undo, None) => format!("undo {}", agents.join(" ")),
+            (Operation::Reset, _) => reset(model, agents),
             // Whoever begins a run repairs first.
             _ => "log".to_string(),
         },
@@ -97,7 +97,7 @@ pub fn of_command(model: &Model, command: Command) -> Option<String> {
             verb(&reset).filter(|_| !targets.is_empty())
         }
         Command::Confirm | Command::Append | Command::Overwrite => match &model.reset.stage {
-            Stage::Plan(view) => Some(of_plan(model, view)),
+            ResetStage::Plan(view) => Some(of_plan(model, view)),
             _ => None,
         },
         Command::PlanUndo => match model.undo_target() {

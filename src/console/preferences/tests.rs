@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 use crate::console::command::Context;
-use crate::console::keymap::Meaning;
+use crate::console::keymap::KeyMeaning;
 
 fn read(text: &str) -> (Preferences, Vec<Diagnostic>) {
     parse(
@@ -72,7 +72,7 @@ fn everything_can_be_said() {
     assert_eq!(keymap.texts(Command::GoLog), [""; 0]);
     let keys = keymap::parse("Space r").unwrap();
     let meaning = keymap.meaning(Context::Fleet, &keys);
-    assert_eq!(meaning, Meaning::Command(Command::PlanReset));
+    assert_eq!(meaning, KeyMeaning::Command(Command::PlanReset));
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn a_line_says_the_first_and_how_many_more() {
 #[test]
 fn files_that_are_not_there_or_no_files_harm_nobody() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join(NAME);
+    let path = folder.path().join(PREFERENCES_FILE_NAME);
     assert_eq!(load(&path), (Preferences::default(), vec![]));
     fs::create_dir(&path).unwrap();
     assert!(load(&path).1[0].message.contains("not a regular file"));

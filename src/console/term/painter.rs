@@ -8,7 +8,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use unicode_width::UnicodeWidthStr;
 
-use super::Abilities;
+use super::TerminalFeatures;
 use super::ascii;
 use super::scroll::Scroll;
 use crate::console::model::Model;
@@ -16,15 +16,15 @@ use crate::console::theme::{Role, Theme};
 use crate::console::view;
 
 /// The terminal shows what stands between these two at once.
-const BEGIN: &[u8] = b"\x1b[?2026h";
-const END: &[u8] = b"\x1b[?2026l";
+const BEGIN_SYNC: &[u8] = b"\x1b[?2026h";
+const END_SYNC: &[u8] = b"\x1b[?2026l";
 
 /// Draws frames: what changed since the last one goes out in one write, inside a
 /// synchronized update, so that no terminal shows half of it. Nothing changed,
 /// nothing goes out. Rows that only moved are moved by the terminal.
 pub struct Painter<W: Write> {
     pub(super) out: W,
-    abilities: Abilities,
+    abilities: TerminalFeatures,
     shown: Buffer,
     next: Buffer,
     /// Nothing is known of what is on the screen.
@@ -33,7 +33,7 @@ pub struct Painter<W: Write> {
 
 impl<W: Write> Painter<W> {
     /// Frames go to `out`, an empty screen that can do this.
-    pub fn new(out: W, abilities: Abilities) -> Painter<W> {
+    pub fn new(out: W, abilities: TerminalFeatures) -> Painter<W> {
         Painter {
             out,
             abilities,
@@ -86,7 +86,7 @@ impl<W: Write> Painter<W> {
         }
         let bytes = self.shortest(pen);
         if !bytes.is_empty() {
-            let frame = [BEGIN, &bytes, END].concat();
+            let frame = [BEGIN_SYNC, &bytes, END_SYNC].concat();
             self.out.write_all(&frame)?;
             self.out.flush()?;
         }
@@ -94,7 +94,7 @@ impl<W: Write> Painter<W> {
         std::mem::swap(&mut self.shown, &mut self.next);
         Ok(match bytes.len() {
             0 => 0,
-            length => length + BEGIN.len() + END.len(),
+            length => length + BEGIN_SYNC.len() + END_SYNC.len(),
         })
     }
 
@@ -131,10 +131,10 @@ impl<W: Write> Painter<W> {
 }
 
 /// From so many blanks on at the end of a row it is cheaper to erase them.
-const ERASE: usize = 4;
+const MIN_ERASE_CELLS: usize = 4;
 
 /// So many cells are cheaper written again than jumped over.
-const JUMP: u16 = 7;
+const MIN_JUMP_CELLS: u16 = 7;
 
 /// What writing has come to.
 #[derive(Clone)]
@@ -187,7 +187,7 @@ impl Pen {
                 }
                 false => 0,
             };
-            if blanks >= ERASE && (self.erases || cell.bg == Color::Reset) {
+            if blanks >= MIN_ERASE_CELLS && (self.erases || cell.bg == Color::Reset) {
                 self.restyle(Style::new().bg(cell.bg));
                 self.bytes.extend(b"\x1b[K");
                 index += blanks;
@@ -210,7 +210,7 @@ impl Pen {
         if self.at == Some((x, y)) {
             return;
         }
-        let near = |(from, row): &(u16, u16)| *row == y && *from < x && x - from < JUMP;
+        let near = |(from, row): &(u16, u16)| *row == y && *from < x && x - from < MIN_JUMP_CELLS;
         let between = self.at.filter(near).and_then(|(from, _)| {
             let cells = (from..x).map(|column| &next[(column, y)]);
             let text = cells.map(|cell| {
@@ -323,13 +323,13 @@ fn text_end(buffer: &Buffer, y: u16) -> u16 {
 }
 
 /// What can be told apart on a screen.
-type Looks = (Color, Color, Modifier);
+type CellStyle = (Color, Color, Modifier);
 
-fn looks(cell: &Cell) -> Looks {
+fn looks(cell: &Cell) -> CellStyle {
     looks_of(cell.style())
 }
 
-fn looks_of(style: Style) -> Looks {
+fn looks_of(style: Style) -> CellStyle {
     (
         style.fg.unwrap_or_default(),
         style.bg.unwrap_or_default(),
@@ -338,7 +338,7 @@ fn looks_of(style: Style) -> Looks {
 }
 
 /// The codes from one look to another.
-fn codes((fg, bg, modifiers): Looks, (next_fg, next_bg, next): Looks) -> Vec<String> {
+fn codes((fg, bg, modifiers): CellStyle, (next_fg, next_bg, next): CellStyle) -> Vec<String> {
     let gone = modifiers - next;
     let mut added = next - modifiers;
     let mut codes = Vec::new();

@@ -19,10 +19,10 @@ pub(super) struct Scroll {
 }
 
 /// About what it takes to go to a row, in cells.
-const GO: i64 = 7;
+const MOVE_COST: i64 = 7;
 
 /// Less than this, in cells, is not worth the codes.
-const WORTH: i64 = 16;
+const MIN_SAVED_CELLS: i64 = 16;
 
 /// What a row of the next screen costs.
 struct Costs {
@@ -65,7 +65,7 @@ impl Costs {
             run += saves(row);
             enters += entering(row + by) - entering(row);
             let saved = run + enters;
-            if saved > WORTH && best.is_none_or(|(most, _, _)| saved > most) {
+            if saved > MIN_SAVED_CELLS && best.is_none_or(|(most, _, _)| saved > most) {
                 best = Some((saved, from, row + by));
             }
         }
@@ -81,7 +81,13 @@ impl Scroll {
             return None;
         }
         let rows = || shown.content.chunks(width).zip(next.content.chunks(width));
-        let written = |count: usize| if count > 0 { count as i64 + GO } else { 0 };
+        let written = |count: usize| {
+            if count > 0 {
+                count as i64 + MOVE_COST
+            } else {
+                0
+            }
+        };
         let differ = |(old, new): (&[Cell], &[Cell])| {
             written(old.iter().zip(new).filter(|(old, new)| old != new).count())
         };

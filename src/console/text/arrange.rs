@@ -1,10 +1,10 @@
 //! Which lines of a text are shown, and how: equal ones far from any change are
 //! folded, and the two texts of a diff may stand side by side.
 
-use super::{Kind, Line};
+use super::{LineKind, TextLine};
 
 /// Equal lines between two changes that still belong to one hunk.
-const NEAR: usize = 6;
+const HUNK_GAP_LINES: usize = 6;
 
 /// Rules for showing lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct Arrangement {
 
 /// What stands in one place of a pane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Item {
+pub enum PaneItem {
     /// A line, as wide as the pane.
     Whole(usize),
     /// A line of the old text and the one of the new text that goes with it.
@@ -26,27 +26,27 @@ pub enum Item {
     Fold(usize, usize),
 }
 
-impl Item {
+impl PaneItem {
     /// The line it is about; of several the first, of two sides the new one.
     pub fn line(self) -> usize {
         match self {
-            Item::Whole(line) | Item::Fold(line, _) => line,
-            Item::Sides(old, new) => new.or(old).unwrap_or(0),
+            PaneItem::Whole(line) | PaneItem::Fold(line, _) => line,
+            PaneItem::Sides(old, new) => new.or(old).unwrap_or(0),
         }
     }
 
     /// Whether a line is in it.
     pub fn has(self, line: usize) -> bool {
         match self {
-            Item::Whole(own) => own == line,
-            Item::Sides(old, new) => old == Some(line) || new == Some(line),
-            Item::Fold(first, count) => (first..first + count).contains(&line),
+            PaneItem::Whole(own) => own == line,
+            PaneItem::Sides(old, new) => old == Some(line) || new == Some(line),
+            PaneItem::Fold(first, count) => (first..first + count).contains(&line),
         }
     }
 }
 
 /// The lines at which hunks begin: changes that are near to each other are one.
-pub(super) fn hunks(lines: &[Line]) -> Vec<usize> {
+pub(super) fn hunks(lines: &[TextLine]) -> Vec<usize> {
     let mut hunks = Vec::new();
     let mut last: Option<usize> = None;
     for (at, _) in lines
@@ -54,7 +54,7 @@ pub(super) fn hunks(lines: &[Line]) -> Vec<usize> {
         .enumerate()
         .filter(|(_, line)| line.kind.is_changed())
     {
-        if last.is_none_or(|last| at - last > NEAR + 1) {
+        if last.is_none_or(|last| at - last > HUNK_GAP_LINES + 1) {
             hunks.push(at);
         }
         last = Some(at);
@@ -64,7 +64,7 @@ pub(super) fn hunks(lines: &[Line]) -> Vec<usize> {
 
 /// What is shown of these lines. Changes, our own words and the lines that are
 /// `wanted` (ascending) are never folded.
-pub(super) fn arrange(lines: &[Line], by: Arrangement, wanted: &[usize]) -> Vec<Item> {
+pub(super) fn arrange(lines: &[TextLine], by: Arrangement, wanted: &[usize]) -> Vec<PaneItem> {
     let shown = shown(lines, by.context, wanted);
     let run = |from: usize, goes_on: &dyn Fn(usize) -> bool| {
         (from..lines.len()).take_while(|at| goes_on(*at)).count()
@@ -75,17 +75,17 @@ pub(super) fn arrange(lines: &[Line], by: Arrangement, wanted: &[usize]) -> Vec<
         let end = at
             + match line.kind {
                 _ if !shown[at] => run(at, &|at| !shown[at]),
-                Kind::Added | Kind::Removed if by.sides => {
+                LineKind::Added | LineKind::Removed if by.sides => {
                     run(at, &|at| lines[at].kind.is_changed())
                 }
                 _ => 1,
             };
         match line.kind {
             // In place of a single line that line can stand as well.
-            _ if !shown[at] && end - at > 1 => items.push(Item::Fold(at, end - at)),
-            Kind::Same if by.sides => items.push(Item::Sides(Some(at), Some(at))),
-            Kind::Added | Kind::Removed if by.sides => beside(lines, at..end, &mut items),
-            _ => items.push(Item::Whole(at)),
+            _ if !shown[at] && end - at > 1 => items.push(PaneItem::Fold(at, end - at)),
+            LineKind::Same if by.sides => items.push(PaneItem::Sides(Some(at), Some(at))),
+            LineKind::Added | LineKind::Removed if by.sides => beside(lines, at..end, &mut items),
+            _ => items.push(PaneItem::Whole(at)),
         }
         at = end;
     }
@@ -93,13 +93,13 @@ pub(super) fn arrange(lines: &[Line], by: Arrangement, wanted: &[usize]) -> Vec<
 }
 
 /// The item of each of so many lines.
-pub(super) fn places(items: &[Item], count: usize) -> Vec<usize> {
+pub(super) fn places(items: &[PaneItem], count: usize) -> Vec<usize> {
     let mut places = vec![0; count];
     for (place, item) in items.iter().enumerate() {
         let lines = match *item {
-            Item::Whole(line) => line..line + 1,
-            Item::Fold(first, count) => first..first + count,
-            Item::Sides(old, new) => {
+            PaneItem::Whole(line) => line..line + 1,
+            PaneItem::Fold(first, count) => first..first + count,
+            PaneItem::Sides(old, new) => {
                 for line in [old, new].into_iter().flatten() {
                     places[line] = place;
                 }
@@ -111,12 +111,15 @@ pub(super) fn places(items: &[Item], count: usize) -> Vec<usize> {
     places
 }
 
-fn shown(lines: &[Line], context: Option<usize>, wanted: &[usize]) -> Vec<bool> {
+fn shown(lines: &[TextLine], context: Option<usize>, wanted: &[usize]) -> Vec<bool> {
     let any = lines.iter().any(|line| line.kind.is_changed());
     let Some(context) = context.filter(|_| any) else {
         return vec![true; lines.len()];
     };
-    let mut shown: Vec<bool> = lines.iter().map(|line| line.kind != Kind::Same).collect();
+    let mut shown: Vec<bool> = lines
+        .iter()
+        .map(|line| line.kind != LineKind::Same)
+        .collect();
     for at in wanted {
         shown[*at] = true;
     }
@@ -139,10 +142,12 @@ fn shown(lines: &[Line], context: Option<usize>, wanted: &[usize]) -> Vec<bool> 
 
 /// The lines of one change: those that became each other beside each other, and
 /// what is between them in their order.
-fn beside(lines: &[Line], change: std::ops::Range<usize>, items: &mut Vec<Item>) {
-    let of = |kind: Kind| change.clone().filter(move |at| lines[*at].kind == kind);
-    let (old, new): (Vec<usize>, Vec<usize>) =
-        (of(Kind::Removed).collect(), of(Kind::Added).collect());
+fn beside(lines: &[TextLine], change: std::ops::Range<usize>, items: &mut Vec<PaneItem>) {
+    let of = |kind: LineKind| change.clone().filter(move |at| lines[*at].kind == kind);
+    let (old, new): (Vec<usize>, Vec<usize>) = (
+        of(LineKind::Removed).collect(),
+        of(LineKind::Added).collect(),
+    );
     let (mut old, mut new) = (old.as_slice(), new.as_slice());
     let alone = |side: &[usize]| side.iter().take_while(|at| !lines[**at].paired).count();
     while !old.is_empty() || !new.is_empty() {
@@ -150,11 +155,11 @@ fn beside(lines: &[Line], change: std::ops::Range<usize>, items: &mut Vec<Item>)
         for at in 0..left.max(right) {
             let left = old[..left].get(at).copied();
             let right = new[..right].get(at).copied();
-            items.push(Item::Sides(left, right));
+            items.push(PaneItem::Sides(left, right));
         }
         (old, new) = (&old[left..], &new[right..]);
         if !old.is_empty() || !new.is_empty() {
-            items.push(Item::Sides(old.first().copied(), new.first().copied()));
+            items.push(PaneItem::Sides(old.first().copied(), new.first().copied()));
             old = old.get(1..).unwrap_or_default();
             new = new.get(1..).unwrap_or_default();
         }
@@ -168,17 +173,17 @@ mod tests {
     use super::*;
 
     /// Lines as `=`, `-`, `+`, and `<`, `>` for paired ones.
-    fn lines(text: &str) -> Vec<Line> {
-        let line = |(at, c): (usize, char)| Line {
+    fn lines(text: &str) -> Vec<TextLine> {
+        let line = |(at, c): (usize, char)| TextLine {
             kind: match c {
-                '-' | '<' => Kind::Removed,
-                '+' | '>' => Kind::Added,
-                '#' => Kind::Note,
-                _ => Kind::Same,
+                '-' | '<' => LineKind::Removed,
+                '+' | '>' => LineKind::Added,
+                '#' => LineKind::Note,
+                _ => LineKind::Same,
             },
             paired: matches!(c, '<' | '>'),
             raw: at.to_string().into_bytes(),
-            ..Line::default()
+            ..TextLine::default()
         };
         text.chars().enumerate().map(line).collect()
     }
@@ -192,18 +197,23 @@ mod tests {
 
     #[test]
     fn lines_that_became_each_other_stand_beside_each_other() {
-        let (one, two) = (|at| Some(at), |a, b| Item::Sides(Some(a), Some(b)));
+        let (one, two) = (|at| Some(at), |a, b| PaneItem::Sides(Some(a), Some(b)));
         assert_eq!(
             arrange(&lines("=<->="), sides(None), &[]),
-            [two(0, 0), two(1, 3), Item::Sides(one(2), None), two(4, 4)]
+            [
+                two(0, 0),
+                two(1, 3),
+                PaneItem::Sides(one(2), None),
+                two(4, 4)
+            ]
         );
         assert_eq!(
             arrange(&lines("--<+>>"), sides(None), &[]),
             [
                 two(0, 3),
-                Item::Sides(one(1), None),
+                PaneItem::Sides(one(1), None),
                 two(2, 4),
-                Item::Sides(None, one(5))
+                PaneItem::Sides(None, one(5))
             ]
         );
     }
@@ -215,8 +225,8 @@ mod tests {
             sides: false,
         };
         let shown = |text: &str, context, wanted: &[usize]| {
-            let word = |item: &Item| match item {
-                Item::Fold(_, count) => format!("({count})"),
+            let word = |item: &PaneItem| match item {
+                PaneItem::Fold(_, count) => format!("({count})"),
                 item => item.line().to_string(),
             };
             let items = arrange(&lines(text), by(context), wanted);
@@ -254,7 +264,7 @@ mod tests {
             // Within a change what was removed comes first.
             let mut lines = lines(&text);
             for run in lines.chunk_by_mut(|a, b| a.kind.is_changed() == b.kind.is_changed()) {
-                run.sort_by_key(|line| line.kind == Kind::Added);
+                run.sort_by_key(|line| line.kind == LineKind::Added);
             }
             let wanted: Vec<usize> = wanted.into_iter().filter(|at| *at < lines.len()).collect();
             let by = Arrangement { context, sides: two };
@@ -262,23 +272,23 @@ mod tests {
             let mut seen = [Vec::new(), Vec::new()];
             for item in &items {
                 let (old, new): (Vec<usize>, Vec<usize>) = match *item {
-                    Item::Whole(at) => (vec![at], vec![at]),
-                    Item::Fold(first, count) => {
+                    PaneItem::Whole(at) => (vec![at], vec![at]),
+                    PaneItem::Fold(first, count) => {
                         let lines_of = first..first + count;
                         for at in lines_of.clone() {
-                            prop_assert!(lines[at].kind == Kind::Same && !wanted.contains(&at));
+                            prop_assert!(lines[at].kind == LineKind::Same && !wanted.contains(&at));
                         }
                         (lines_of.clone().collect(), lines_of.collect())
                     }
-                    Item::Sides(old, new) => {
+                    PaneItem::Sides(old, new) => {
                         prop_assert!(two);
                         (old.into_iter().collect(), new.into_iter().collect())
                     }
                 };
-                seen[0].extend(old.into_iter().filter(|at| lines[*at].kind != Kind::Added));
-                seen[1].extend(new.into_iter().filter(|at| lines[*at].kind != Kind::Removed));
+                seen[0].extend(old.into_iter().filter(|at| lines[*at].kind != LineKind::Added));
+                seen[1].extend(new.into_iter().filter(|at| lines[*at].kind != LineKind::Removed));
             }
-            for (seen, other) in seen.iter().zip([Kind::Added, Kind::Removed]) {
+            for (seen, other) in seen.iter().zip([LineKind::Added, LineKind::Removed]) {
                 let all: Vec<usize> = (0..lines.len()).filter(|at| lines[*at].kind != other).collect();
                 prop_assert_eq!(seen, &all);
             }

@@ -2,28 +2,28 @@
 
 use std::time::Instant;
 
-use super::{Kind, Line};
+use super::{LineKind, TextLine};
 use crate::diff::{self, Diff, Op};
-use crate::engine::{BaselineChange, Detail, Passed, Side};
+use crate::engine::{BaselineChange, Detail, Passed, RunDiffSide};
 
 /// How much of a text is shown; the rest is counted.
-const SHOWN: usize = 256 * 1024;
+const MAX_SHOWN_BYTES: usize = 256 * 1024;
 
 /// How many lines of it: each takes memory, however short it is.
-const SHOWN_LINES: usize = 20_000;
+const MAX_SHOWN_LINES: usize = 20_000;
 
 /// A text that was prepared for a pane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Prepared {
     /// Its lines.
-    pub lines: Vec<Line>,
+    pub lines: Vec<TextLine>,
     /// The same with lines that differ in blanks alone as equal ones; none where
     /// there are no such lines.
-    pub but_blanks: Option<Vec<Line>>,
+    pub but_blanks: Option<Vec<TextLine>>,
 }
 
-impl From<Vec<Line>> for Prepared {
-    fn from(lines: Vec<Line>) -> Prepared {
+impl From<Vec<TextLine>> for Prepared {
+    fn from(lines: Vec<TextLine>) -> Prepared {
         Prepared {
             lines,
             but_blanks: None,
@@ -36,21 +36,21 @@ pub fn diff(detail: &Detail, deadline: Option<Instant>) -> Prepared {
     let content = detail.observation.content.as_ref();
     let boundary = content.and_then(|content| content.boundary);
     if let Some(error) = &detail.error {
-        return vec![Line::note(Kind::Note, error.clone())].into();
+        return vec![TextLine::note(LineKind::Note, error.clone())].into();
     }
     let Some(old) = &detail.operator_part else {
         let why = "There is no baseline to compare with; the memory as it is:";
-        let mut lines = vec![Line::note(Kind::Note, why)];
+        let mut lines = vec![TextLine::note(LineKind::Note, why)];
         show(&mut lines, &detail.memory, 1, detail.more);
         return lines.into();
     };
     let (above, _) = detail.parts();
     let end = boundary
         .filter(|boundary| boundary.line > 0)
-        .map(|boundary| Line {
+        .map(|boundary| TextLine {
             new: Some(boundary.line),
-            ..Line::note(
-                Kind::Separator,
+            ..TextLine::note(
+                LineKind::Separator,
                 format!(
                     "separator line {} ({} of {}), below: agent scratch, not compared",
                     boundary.line, boundary.nth, boundary.of
@@ -64,7 +64,7 @@ pub fn diff(detail: &Detail, deadline: Option<Instant>) -> Prepared {
                 false => "No separator: the",
             };
             let why = format!("{why} WHOLE file would be archived, then replaced.");
-            let banner = vec![Line::note(Kind::Note, why)];
+            let banner = vec![TextLine::note(LineKind::Note, why)];
             compared(banner, [old, above], [0, detail.more], deadline)
         }
         Some(boundary) if boundary.drifted() => {
@@ -87,7 +87,10 @@ pub fn diff(detail: &Detail, deadline: Option<Instant>) -> Prepared {
                     format!("Above the separator equal to {baseline}. {count} scratch lines.")
                 }
             };
-            let mut lines = vec![Line::note(Kind::Note, what), Line::note(Kind::Note, "")];
+            let mut lines = vec![
+                TextLine::note(LineKind::Note, what),
+                TextLine::note(LineKind::Note, ""),
+            ];
             show(&mut lines, above, 1, 0);
             lines.pop_if(|line| boundary.line > 0 && line.new == Some(boundary.line));
             lines.extend(end);
@@ -99,8 +102,8 @@ pub fn diff(detail: &Detail, deadline: Option<Instant>) -> Prepared {
 /// A baseline file against the last version of it that is known, behind what there is to
 /// know of it.
 pub fn baseline(change: &BaselineChange, deadline: Option<Instant>) -> Prepared {
-    let note = |text: String| Line::note(Kind::Note, text);
-    let mut lines: Vec<Line> = change.notes().into_iter().map(note).collect();
+    let note = |text: String| TextLine::note(LineKind::Note, text);
+    let mut lines: Vec<TextLine> = change.notes().into_iter().map(note).collect();
     match (&change.file, &change.known) {
         (Ok(file), Some(known)) if *file == *known.bytes => {
             lines.push(note("The file and that version are equal:".to_string()));
@@ -134,7 +137,7 @@ pub fn baseline(change: &BaselineChange, deadline: Option<Instant>) -> Prepared 
 /// The scratch of an agent.
 pub fn scratch(detail: &Detail) -> Prepared {
     if let Some(error) = &detail.error {
-        return vec![Line::note(Kind::Note, error.clone())].into();
+        return vec![TextLine::note(LineKind::Note, error.clone())].into();
     }
     let mut lines = Vec::new();
     let (above, mut scratch) = detail.parts();
@@ -148,11 +151,11 @@ pub fn scratch(detail: &Detail) -> Prepared {
         } else {
             "No separator, so all of it may be scratch:"
         };
-        lines.push(Line::note(Kind::Note, why));
+        lines.push(TextLine::note(LineKind::Note, why));
         scratch = above;
     }
     if scratch.is_empty() {
-        lines.push(Line::note(Kind::Note, "0 scratch lines."));
+        lines.push(TextLine::note(LineKind::Note, "0 scratch lines."));
     }
     let first = boundary.map_or(1, |boundary| boundary.line + 1);
     show(&mut lines, scratch, first, detail.more);
@@ -162,45 +165,48 @@ pub fn scratch(detail: &Detail) -> Prepared {
 /// What a run changed: what stood there before against what stood there after.
 pub fn passed(passed: &Passed, deadline: Option<Instant>) -> Prepared {
     let mut lines = Vec::new();
-    if passed.before == Side::Untouched && passed.after == Side::Untouched {
-        return vec![Line::note(Kind::Note, "It changed nothing.")].into();
+    if passed.before == RunDiffSide::Untouched && passed.after == RunDiffSide::Untouched {
+        return vec![TextLine::note(LineKind::Note, "It changed nothing.")].into();
     }
     let texts =
         [("before", &passed.before), ("after", &passed.after)].map(|(when, side)| match side {
-            Side::Text(bytes, _) => Some(bytes.as_slice()),
-            Side::Absent => {
+            RunDiffSide::Text(bytes, _) => Some(bytes.as_slice()),
+            RunDiffSide::Absent => {
                 let why = format!("There was no memory {when} it.");
-                lines.push(Line::note(Kind::Note, why));
+                lines.push(TextLine::note(LineKind::Note, why));
                 Some(&[][..])
             }
-            Side::Untouched => {
+            RunDiffSide::Untouched => {
                 let why = format!("{when}: it left the memory as it was");
-                lines.push(Line::note(Kind::Note, why));
+                lines.push(TextLine::note(LineKind::Note, why));
                 None
             }
-            Side::Gone(why) => {
-                lines.push(Line::note(Kind::Note, format!("{when}: {why}")));
+            RunDiffSide::Gone(why) => {
+                lines.push(TextLine::note(LineKind::Note, format!("{when}: {why}")));
                 None
             }
         });
     let more = [&passed.before, &passed.after].map(|side| match side {
-        Side::Text(_, more) => *more,
+        RunDiffSide::Text(_, more) => *more,
         _ => 0,
     });
     match texts {
         [Some(before), Some(after)] if before == after && more == [0, 0] => {
-            lines.push(Line::note(Kind::Note, "Before and after are equal."));
+            lines.push(TextLine::note(
+                LineKind::Note,
+                "Before and after are equal.",
+            ));
             show(&mut lines, after, 1, 0);
             lines.into()
         }
         [Some(before), Some(after)] => compared(lines, [before, after], more, deadline),
         [Some(text), None] => {
-            lines.push(Line::note(Kind::Note, "What stood there before:"));
+            lines.push(TextLine::note(LineKind::Note, "What stood there before:"));
             show(&mut lines, text, 1, more[0]);
             lines.into()
         }
         [None, Some(text)] => {
-            lines.push(Line::note(Kind::Note, "What stood there after it:"));
+            lines.push(TextLine::note(LineKind::Note, "What stood there after it:"));
             show(&mut lines, text, 1, more[1]);
             lines.into()
         }
@@ -210,7 +216,7 @@ pub fn passed(passed: &Passed, deadline: Option<Instant>) -> Prepared {
 
 /// The difference of two texts behind some lines, as far as they are shown.
 fn compared(
-    before: Vec<Line>,
+    before: Vec<TextLine>,
     texts: [&[u8]; 2],
     more: [u64; 2],
     deadline: Option<Instant>,
@@ -242,12 +248,12 @@ fn compared(
     }
 }
 
-fn line(line: diff::DiffLine) -> Line {
-    Line {
+fn line(line: diff::DiffLine) -> TextLine {
+    TextLine {
         kind: match line.op {
-            Op::Equal => Kind::Same,
-            Op::Insert => Kind::Added,
-            Op::Delete => Kind::Removed,
+            Op::Equal => LineKind::Same,
+            Op::Insert => LineKind::Added,
+            Op::Delete => LineKind::Removed,
         },
         old: line.old,
         new: line.new,
@@ -262,13 +268,13 @@ fn line(line: diff::DiffLine) -> Line {
 }
 
 /// The lines of a text with their numbers, as far as they are shown.
-fn show(lines: &mut Vec<Line>, text: &[u8], first: usize, more: u64) {
+fn show(lines: &mut Vec<TextLine>, text: &[u8], first: usize, more: u64) {
     let (shown, left) = beginning(text);
     for (number, line) in shown.split_inclusive(|byte| *byte == b'\n').enumerate() {
-        lines.push(Line {
+        lines.push(TextLine {
             new: Some(first + number),
             raw: line.strip_suffix(b"\n").unwrap_or(line).to_vec(),
-            ..Line::default()
+            ..TextLine::default()
         });
     }
     if left + more > 0 && !shown.ends_with(b"\n") {
@@ -278,7 +284,7 @@ fn show(lines: &mut Vec<Line>, text: &[u8], first: usize, more: u64) {
 }
 
 /// The last of these lines goes on behind what is shown.
-fn cut(lines: &mut [Line], of: impl Fn(&Line) -> bool) {
+fn cut(lines: &mut [TextLine], of: impl Fn(&TextLine) -> bool) {
     if let Some(line) = lines.iter_mut().rfind(|line| of(line)) {
         line.cut = true;
         line.unended = false;
@@ -287,19 +293,19 @@ fn cut(lines: &mut [Line], of: impl Fn(&Line) -> bool) {
 
 /// What is shown of a text, and how many bytes are not.
 fn beginning(text: &[u8]) -> (&[u8], u64) {
-    let shown = &text[..text.len().min(SHOWN)];
+    let shown = &text[..text.len().min(MAX_SHOWN_BYTES)];
     let mut ends = shown.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
     let end = ends
-        .nth(SHOWN_LINES - 1)
+        .nth(MAX_SHOWN_LINES - 1)
         .map_or(shown.len(), |(at, _)| at + 1);
     (&shown[..end], (text.len() - end) as u64)
 }
 
 /// That so many bytes follow.
-fn rest(more: u64) -> Option<Line> {
-    (more > 0).then(|| Line {
+fn rest(more: u64) -> Option<TextLine> {
+    (more > 0).then(|| TextLine {
         cut: true,
-        ..Line::note(Kind::Note, format!("{more} bytes more are not shown"))
+        ..TextLine::note(LineKind::Note, format!("{more} bytes more are not shown"))
     })
 }
 
@@ -307,22 +313,22 @@ fn rest(more: u64) -> Option<Line> {
 mod tests {
     use super::*;
 
-    fn sides(before: Side, after: Side) -> Prepared {
+    fn sides(before: RunDiffSide, after: RunDiffSide) -> Prepared {
         passed(&Passed { before, after }, None)
     }
 
-    fn file(text: &str) -> Side {
-        Side::Text(text.as_bytes().to_vec(), 0)
+    fn file(text: &str) -> RunDiffSide {
+        RunDiffSide::Text(text.as_bytes().to_vec(), 0)
     }
 
-    fn shown(lines: &[Line]) -> Vec<String> {
+    fn shown(lines: &[TextLine]) -> Vec<String> {
         let sign = |kind| match kind {
-            Kind::Added => '+',
-            Kind::Removed => '-',
-            Kind::Note => '#',
+            LineKind::Added => '+',
+            LineKind::Removed => '-',
+            LineKind::Note => '#',
             _ => ' ',
         };
-        let text = |line: &Line| String::from_utf8_lossy(&line.raw).into_owned();
+        let text = |line: &TextLine| String::from_utf8_lossy(&line.raw).into_owned();
         lines
             .iter()
             .map(|line| format!("{}{}", sign(line.kind), text(line)))
@@ -348,7 +354,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_shown_is_said_and_the_rest_is_shown() {
-        let gone = || Side::Gone("it was deleted".to_string());
+        let gone = || RunDiffSide::Gone("it was deleted".to_string());
         assert_eq!(
             shown(&sides(gone(), file("a\n")).lines),
             [
@@ -358,7 +364,7 @@ mod tests {
             ]
         );
         assert_eq!(
-            shown(&sides(Side::Absent, file("a\n")).lines),
+            shown(&sides(RunDiffSide::Absent, file("a\n")).lines),
             ["#There was no memory before it.", "+a"]
         );
         assert_eq!(
@@ -372,12 +378,12 @@ mod tests {
     #[test]
     fn of_a_long_text_the_beginning_is_shown_and_the_rest_counted() {
         for (line, count) in [
-            ("x".repeat(63) + "\n", SHOWN / 64),
-            ("\n".to_string(), SHOWN_LINES),
+            ("x".repeat(63) + "\n", MAX_SHOWN_BYTES / 64),
+            ("\n".to_string(), MAX_SHOWN_LINES),
         ] {
-            let long = line.repeat(SHOWN);
+            let long = line.repeat(MAX_SHOWN_BYTES);
             let left = long.len() - count * line.len() + 7;
-            let lines = sides(file(""), Side::Text(long.into_bytes(), 7)).lines;
+            let lines = sides(file(""), RunDiffSide::Text(long.into_bytes(), 7)).lines;
             let last = shown(&lines[lines.len() - 1..]);
             assert_eq!(last, [format!("#{left} bytes more are not shown")]);
             assert_eq!(lines.len(), count + 1);
@@ -386,7 +392,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_cut_knows_it() {
-        let long = "x".repeat(SHOWN + 9);
+        let long = "x".repeat(MAX_SHOWN_BYTES + 9);
         let cuts = |prepared: Prepared| -> Vec<bool> {
             prepared.lines.iter().map(|line| line.cut).collect()
         };
@@ -396,17 +402,17 @@ mod tests {
             [false, true, true]
         );
         assert_eq!(cuts(sides(file(&long), file("a\n"))), [true, false, true]);
-        let gone = Side::Gone("it was deleted".to_string());
+        let gone = RunDiffSide::Gone("it was deleted".to_string());
         assert_eq!(cuts(sides(gone, file(&long))), [false, false, true, true]);
         // Here only lines are missing, and none is cut.
-        let lines = "\n".repeat(SHOWN_LINES + 1);
+        let lines = "\n".repeat(MAX_SHOWN_LINES + 1);
         let cut = cuts(sides(file(""), file(&lines)));
         assert_eq!(cut.iter().filter(|cut| **cut).count(), 1);
     }
 
     #[test]
     fn a_run_that_changed_nothing_says_so() {
-        let untouched = || Side::Untouched;
+        let untouched = || RunDiffSide::Untouched;
         assert_eq!(
             shown(&sides(untouched(), untouched()).lines),
             ["#It changed nothing."]

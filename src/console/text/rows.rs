@@ -3,12 +3,12 @@
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use super::{Item, Kind, Line, Look, Span, Tone, Tones};
+use super::{LineKind, PaneItem, PaneStyle, Span, TextLine, Tone, Tones};
 use crate::untrusted::{self, View};
 
 /// One row of a pane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Row {
+pub struct PaneRow {
     /// What is in it; of two sides the left one.
     pub spans: Vec<Span>,
     /// What is on the right side.
@@ -16,11 +16,16 @@ pub struct Row {
 }
 
 /// An item as rows; at least one.
-pub(super) fn rows(lines: &[Line], item: Item, width: usize, look: Look) -> Vec<Row> {
+pub(super) fn rows(
+    lines: &[TextLine],
+    item: PaneItem,
+    width: usize,
+    look: PaneStyle,
+) -> Vec<PaneRow> {
     let of = |at: Option<usize>, before: bool| {
         let line = at.and_then(|at| lines.get(at));
         line.map_or_else(Vec::new, |line| {
-            let width = if matches!(item, Item::Sides(..)) {
+            let width = if matches!(item, PaneItem::Sides(..)) {
                 look.half
             } else {
                 width
@@ -30,9 +35,9 @@ pub(super) fn rows(lines: &[Line], item: Item, width: usize, look: Look) -> Vec<
         })
     };
     let (left, right) = match item {
-        Item::Whole(at) => (of(Some(at), false), Vec::new()),
-        Item::Sides(old, new) => (of(old, true), of(new, false)),
-        Item::Fold(_, count) => {
+        PaneItem::Whole(at) => (of(Some(at), false), Vec::new()),
+        PaneItem::Sides(old, new) => (of(old, true), of(new, false)),
+        PaneItem::Fold(_, count) => {
             let text = format!("⋯ {count} equal lines");
             (vec![vec![ours(text, Tone::Dim)]], Vec::new())
         }
@@ -42,14 +47,14 @@ pub(super) fn rows(lines: &[Line], item: Item, width: usize, look: Look) -> Vec<
     loop {
         match (left.next(), right.next()) {
             (None, None) => break,
-            (left, right) => rows.push(Row {
+            (left, right) => rows.push(PaneRow {
                 spans: left.unwrap_or_default(),
                 right: right.unwrap_or_default(),
             }),
         }
     }
     if rows.is_empty() {
-        rows.push(Row::default());
+        rows.push(PaneRow::default());
     }
     rows
 }
@@ -63,14 +68,14 @@ fn ours(text: impl Into<String>, tone: Tone) -> Span {
 }
 
 /// A line, or what it is on one of two sides, as rows.
-fn rows_of(line: &Line, raw: &[u8], width: usize, look: Look) -> Vec<Vec<Span>> {
+fn rows_of(line: &TextLine, raw: &[u8], width: usize, look: PaneStyle) -> Vec<Vec<Span>> {
     let spans = spans(line, raw, look);
     let shown = |span: &Span| !span.mark && raw.starts_with(span.text.as_bytes());
     let plain = matches!(spans.as_slice(), [span] if shown(span));
     let width = width.max(1);
     // What the program says is never cut: it may be a command line to be copied.
-    let wraps = look.wrap || line.kind == Kind::Note;
-    let mut rows = if wraps && line.kind != Kind::Separator {
+    let wraps = look.wrap || line.kind == LineKind::Note;
+    let mut rows = if wraps && line.kind != LineKind::Separator {
         wrap(spans, width)
     } else {
         vec![cut(spans, width)]
@@ -85,8 +90,8 @@ fn rows_of(line: &Line, raw: &[u8], width: usize, look: Look) -> Vec<Vec<Span>> 
     rows
 }
 
-fn spans(line: &Line, raw: &[u8], look: Look) -> Vec<Span> {
-    let is_ours = matches!(line.kind, Kind::Note | Kind::Separator);
+fn spans(line: &TextLine, raw: &[u8], look: PaneStyle) -> Vec<Span> {
+    let is_ours = matches!(line.kind, LineKind::Note | LineKind::Separator);
     let view = View {
         whitespace: look.reveal && !is_ours,
         ..if look.prose { View::PROSE } else { View::DIFF }
@@ -96,7 +101,7 @@ fn spans(line: &Line, raw: &[u8], look: Look) -> Vec<Span> {
         ..ours(text, Tone::Plain)
     };
     let (open, close) = match line.kind {
-        Kind::Added => ("{+", "+}"),
+        LineKind::Added => ("{+", "+}"),
         _ => ("[-", "-]"),
     };
     let mut spans = Vec::new();

@@ -7,9 +7,9 @@ use toml::Spanned;
 use toml::de::DeValue;
 
 use super::{BUILT_IN, Role, Theme, built_in};
-use crate::config::{Diagnostic, Level, Problems};
-use crate::console::keymap::Fault;
-use crate::console::source::{Source, entries};
+use crate::config::{Diagnostic, DiagnosticLevel, Problems};
+use crate::console::keymap::KeyError;
+use crate::console::source::{TomlSource, entries};
 
 /// The attributes, by name.
 const ATTRIBUTES: &[(&str, Modifier)] = &[
@@ -27,7 +27,7 @@ pub(super) fn read(
     path: &Path,
     otherwise: Option<&'static str>,
 ) -> Result<Theme, Problems> {
-    let mut source = Source::new(text, path);
+    let mut source = TomlSource::new(text, path);
     let theme = theme(&mut source, otherwise);
     let mut found = source.found();
     match theme {
@@ -41,7 +41,7 @@ pub(super) fn read(
 }
 
 /// What of it can be read; none if it is no TOML.
-fn theme(source: &mut Source<'_>, otherwise: Option<&str>) -> Option<Result<Theme, Problems>> {
+fn theme(source: &mut TomlSource<'_>, otherwise: Option<&str>) -> Option<Result<Theme, Problems>> {
     let all = source.all()?;
     let mut base = otherwise;
     let mut word_marks = None;
@@ -53,7 +53,7 @@ fn theme(source: &mut Source<'_>, otherwise: Option<&str>) -> Option<Result<Them
                 DeValue::Boolean(marks) => word_marks = Some(*marks),
                 _ => source.wrong(
                     value.span(),
-                    Fault::new("word_marks is true or false, without quotes", ""),
+                    KeyError::new("word_marks is true or false, without quotes", ""),
                 ),
             },
             "roles" => {
@@ -82,7 +82,7 @@ fn theme(source: &mut Source<'_>, otherwise: Option<&str>) -> Option<Result<Them
     }))
 }
 
-fn named_base<'v>(source: &mut Source<'_>, value: &'v Spanned<DeValue<'v>>) -> Option<&'v str> {
+fn named_base<'v>(source: &mut TomlSource<'_>, value: &'v Spanned<DeValue<'v>>) -> Option<&'v str> {
     let base = source.string(value, "the base")?;
     let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
     if names.contains(base.get_ref()) {
@@ -99,7 +99,7 @@ fn blank(looks: &[(usize, Style)], path: &Path) -> Result<Theme, Problems> {
     let missing = all.filter(|(place, _)| !is_named(*place));
     let found: Vec<Diagnostic> = missing
         .map(|(_, (_, role))| Diagnostic {
-            level: Level::Error,
+            level: DiagnosticLevel::Error,
             file: path.to_path_buf(),
             line: None,
             text: String::new(),
@@ -116,7 +116,7 @@ fn blank(looks: &[(usize, Style)], path: &Path) -> Result<Theme, Problems> {
     }
 }
 
-fn look<'v>(source: &mut Source<'_>, value: &'v Spanned<DeValue<'v>>) -> Style {
+fn look<'v>(source: &mut TomlSource<'_>, value: &'v Spanned<DeValue<'v>>) -> Style {
     let mut style = Style::new();
     let how = "the look of a role is written `{ fg = \"red\", style = [\"bold\"] }`";
     for (name, value) in source.table(value, how) {
@@ -135,18 +135,18 @@ fn look<'v>(source: &mut Source<'_>, value: &'v Spanned<DeValue<'v>>) -> Style {
     style
 }
 
-fn colour<'v>(source: &mut Source<'_>, value: &'v Spanned<DeValue<'v>>) -> Option<Color> {
+fn colour<'v>(source: &mut TomlSource<'_>, value: &'v Spanned<DeValue<'v>>) -> Option<Color> {
     let text = source.string(value, "a colour")?;
     let colour = text.get_ref().parse().ok();
     if colour.is_none() {
         let message = format!("`{}` is no colour", text.get_ref());
         let hint = "`#rrggbb`, a number from 0 to 255, or a name such as `red` or `lightred`";
-        source.wrong(text.span(), Fault::new(message, hint));
+        source.wrong(text.span(), KeyError::new(message, hint));
     }
     colour
 }
 
-fn attribute<'v>(source: &mut Source<'_>, value: &'v Spanned<DeValue<'v>>) -> Modifier {
+fn attribute<'v>(source: &mut TomlSource<'_>, value: &'v Spanned<DeValue<'v>>) -> Modifier {
     let Some(name) = source.string(value, "an attribute") else {
         return Modifier::empty();
     };

@@ -3,31 +3,31 @@
 use std::time::Duration;
 
 use super::plan::{ask_for_plan, give_up_plan, plan_anew};
-use super::{Effect, VALID, agent, hand, host, question};
+use super::{Effect, PLAN_LIFETIME, agent, hand, host, question};
 use crate::console::chooser;
 use crate::console::command::{self, Command};
 use crate::console::keymap::{Code, Key};
 use crate::console::model::{
-    Chooser, Level, LogRow, Model, Overlay, Pending, Prompt, Request, RunSummary, RunView, Screen,
-    Sort, Stage, Tab, twin,
+    Chooser, LogRow, MessageLevel, Model, Overlay, PendingKeys, PlanRequest, Prompt, ResetStage,
+    RunSummary, RunView, Screen, Sort, Tab, twin,
 };
 use crate::engine::{State, UndoMode, UndoTarget};
 
 /// How many runs of this session are remembered with their command.
-const COMMANDS: usize = 1000;
+const MAX_REMEMBERED_COMMANDS: usize = 1000;
 
 /// How long the strip waits for a key to be let go.
-const STRIP: Duration = Duration::from_millis(80);
+const STRIP_DELAY: Duration = Duration::from_millis(80);
 
 pub(super) fn run_plan(model: &mut Model) -> Vec<Effect> {
     if let Some(why) = model.why_read_only() {
-        model.say(Level::Warn, why);
+        model.say(MessageLevel::Warn, why);
         return Vec::new();
     }
-    let Stage::Plan(view) = &model.reset.stage else {
+    let ResetStage::Plan(view) = &model.reset.stage else {
         return Vec::new();
     };
-    if view.shown + VALID <= model.now.since {
+    if view.shown + PLAN_LIFETIME <= model.now.since {
         return match model.waiting {
             true => Vec::new(),
             false => plan_anew(model),
@@ -41,8 +41,8 @@ pub(super) fn run_plan(model: &mut Model) -> Vec<Effect> {
         model.marks.remove(name);
     }
     model.log.commands.push_front(command);
-    model.log.commands.truncate(COMMANDS);
-    model.reset.stage = Stage::Run(Box::new(RunView {
+    model.log.commands.truncate(MAX_REMEMBERED_COMMANDS);
+    model.reset.stage = ResetStage::Run(Box::new(RunView {
         plan: plan.clone(),
         verb,
         began: model.now.since,
@@ -116,7 +116,7 @@ fn host_away(model: &mut Model) -> Vec<Effect> {
         }
         false => "the demo's host is back".to_string(),
     };
-    model.say(Level::Info, text);
+    model.say(MessageLevel::Info, text);
     let names = model.rows.iter().map(|row| row.name.clone()).collect();
     vec![Effect::HostAway(away), Effect::Read(names)]
 }
@@ -233,7 +233,7 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
                 Screen::Agent => Some(model.agent.name.clone()),
                 _ => model.cursor.clone(),
             };
-            model.say(Level::Info, "reading again");
+            model.say(MessageLevel::Info, "reading again");
             let texts =
                 (model.screen == Screen::Agent).then(|| Effect::Texts(model.agent.name.clone()));
             let names: Vec<String> = name.into_iter().collect();
@@ -242,13 +242,13 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
             return read.into_iter().chain(texts).chain(past).collect();
         }
         Command::ReadAll => {
-            model.say(Level::Info, "reading all agents again");
+            model.say(MessageLevel::Info, "reading all agents again");
             let names: Vec<String> = model.rows.iter().map(|row| row.name.clone()).collect();
             let ask = Effect::LetAsk(names.clone());
             return vec![ask, Effect::Read(names), Effect::LoadLog];
         }
         Command::PlanReset | Command::Retry => {
-            let request = Request::Reset(model.targets(command));
+            let request = PlanRequest::Reset(model.targets(command));
             return ask_for_plan(model, request, false);
         }
         Command::PlanUndo => {
@@ -261,7 +261,7 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
         Command::Append => return undo_with(model, UndoMode::Append),
         Command::Overwrite => return undo_with(model, UndoMode::Overwrite),
         Command::KeepHidden => match &mut model.reset.stage {
-            Stage::Plan(view) if !view.hidden.is_empty() => view.hidden.clear(),
+            ResetStage::Plan(view) if !view.hidden.is_empty() => view.hidden.clear(),
             _ => return back(model, key),
         },
         Command::DropHidden => return drop_hidden(model),
@@ -285,14 +285,14 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
         Command::Redraw => return vec![Effect::Redraw],
         Command::Suspend => return vec![Effect::Suspend],
         Command::Quit => match &mut model.reset.stage {
-            Stage::Run(view) if !view.cancelled => {
+            ResetStage::Run(view) if !view.cancelled => {
                 view.cancelled = true;
                 let done = "the agent in hand is finished, the rest is not started";
                 let text = format!("{done}; {} again quits", model.key(Command::Quit));
-                model.say(Level::Warn, text);
+                model.say(MessageLevel::Warn, text);
                 return vec![Effect::Cancel];
             }
-            Stage::Planning(_) if model.screen == Screen::Reset => {
+            ResetStage::Planning(_) if model.screen == Screen::Reset => {
                 let key = model.key(Command::Quit);
                 model.hint(&format!("the plan was given up; {key} again quits"));
                 leave_reset(model);
@@ -310,11 +310,11 @@ fn plan_undo(model: &mut Model) -> Vec<Effect> {
         let time = of_time(model, model.last_undoable());
         let what = "no marked agent has a reset to undo";
         model.say(
-            Level::Info,
+            MessageLevel::Info,
             format!("{what}; this is the last run, {run}{time}"),
         );
     }
-    ask_for_plan(model, Request::Undo(target, UndoMode::Refuse), false)
+    ask_for_plan(model, PlanRequest::Undo(target, UndoMode::Refuse), false)
 }
 
 /// Asks for the plan that takes an undo back, and names the run where it is not of what
@@ -324,9 +324,9 @@ fn plan_redo(model: &mut Model) -> Vec<Effect> {
     if let Some((run, _)) = model.last_redoable() {
         let (id, time) = (&run.run, of_time(model, Some(run)));
         let text = format!("there is no undo to take back here; this is the last one, {id}{time}");
-        model.say(Level::Info, text);
+        model.say(MessageLevel::Info, text);
     }
-    ask_for_plan(model, Request::Undo(target, UndoMode::Refuse), false)
+    ask_for_plan(model, PlanRequest::Undo(target, UndoMode::Refuse), false)
 }
 
 /// ` of 09:00`, for a run of today.
@@ -350,7 +350,7 @@ fn leave_reset(model: &mut Model) {
     // No way leads to and fro for ever.
     model.back.agent = Screen::Fleet;
     match model.reset.stage {
-        Stage::Plan(_) | Stage::Planning(_) => give_up_plan(model),
+        ResetStage::Plan(_) | ResetStage::Planning(_) => give_up_plan(model),
         _ => go(model, model.back.reset),
     }
 }
@@ -360,7 +360,7 @@ pub(super) fn go(model: &mut Model, screen: Screen) {
         model.previous = Some(model.screen);
         model.screen = screen;
     }
-    model.pending = Pending::default();
+    model.pending = PendingKeys::default();
 }
 
 /// One level back: search, filter, screen; the first of its keys quits at the
@@ -398,7 +398,8 @@ pub(super) fn back(model: &mut Model, key: Key) -> Vec<Effect> {
         }
         Screen::Log if escape && !model.log.query.is_empty() => model.log.query.clear(),
         Screen::Agent
-            if model.back.agent == Screen::Reset && !matches!(model.reset.stage, Stage::Empty) =>
+            if model.back.agent == Screen::Reset
+                && !matches!(model.reset.stage, ResetStage::Empty) =>
         {
             if model.back.reset == Screen::Agent {
                 model.back.reset = Screen::Fleet;
@@ -425,10 +426,10 @@ pub(super) fn move_by(model: &mut Model, by: isize) -> Vec<Effect> {
             // the cursor itself.
             let held = model
                 .last_move
-                .is_some_and(|last| model.now.since < last + STRIP);
+                .is_some_and(|last| model.now.since < last + STRIP_DELAY);
             model.last_move = Some(model.now.since);
             if held {
-                model.strip_due = Some(model.now.since + STRIP);
+                model.strip_due = Some(model.now.since + STRIP_DELAY);
             } else {
                 model.strip.clone_from(&model.cursor);
                 model.strip_due = None;
@@ -448,9 +449,9 @@ pub(super) fn move_by(model: &mut Model, by: isize) -> Vec<Effect> {
         }
         Screen::Reset => {
             let count = match &model.reset.stage {
-                Stage::Plan(view) => view.plan.steps.len() + view.plan.skipped.len(),
-                Stage::Run(view) => view.plan.steps.len(),
-                Stage::Result(view) => view.lines.len(),
+                ResetStage::Plan(view) => view.plan.steps.len() + view.plan.skipped.len(),
+                ResetStage::Run(view) => view.plan.steps.len(),
+                ResetStage::Result(view) => view.lines.len(),
                 _ => 0,
             };
             model.reset.cursor = step(model.reset.cursor, count);
@@ -478,7 +479,7 @@ pub(super) fn open(model: &mut Model) -> Vec<Effect> {
                 _ => None,
             };
             if let Some(result) = result {
-                model.reset.stage = Stage::Result(Box::new(result));
+                model.reset.stage = ResetStage::Result(Box::new(result));
                 model.reset.cursor = 0;
                 model.back.reset = Screen::Log;
                 go(model, Screen::Reset);
@@ -608,7 +609,7 @@ pub(super) fn filter_by(model: &mut Model, filter: String) {
 pub(super) fn sort_by(model: &mut Model, sort: Sort) {
     model.sort = sort;
     model.arrange();
-    model.say(Level::Info, format!("sorted by {}", sort.word()));
+    model.say(MessageLevel::Info, format!("sorted by {}", sort.word()));
 }
 
 pub(super) fn read_only(model: &mut Model) {
@@ -619,23 +620,23 @@ pub(super) fn read_only(model: &mut Model) {
         model.read_only.unlocked_until = None;
         let key = model.key(Command::ReadOnly);
         let what = "again switches it off, for protected agents, too";
-        model.say(Level::Info, format!("read-only; {key} {what}"));
+        model.say(MessageLevel::Info, format!("read-only; {key} {what}"));
     }
 }
 
 pub(super) fn undo_with(model: &mut Model, mode: UndoMode) -> Vec<Effect> {
     let request = match &model.reset.stage {
-        Stage::Plan(view) => view.request.clone(),
+        ResetStage::Plan(view) => view.request.clone(),
         _ => return Vec::new(),
     };
     match request {
-        Request::Undo(target, _) => ask_for_plan(model, Request::Undo(target, mode), false),
-        Request::Reset(_) => Vec::new(),
+        PlanRequest::Undo(target, _) => ask_for_plan(model, PlanRequest::Undo(target, mode), false),
+        PlanRequest::Reset(_) => Vec::new(),
     }
 }
 
 pub(super) fn drop_hidden(model: &mut Model) -> Vec<Effect> {
-    let Stage::Plan(view) = &model.reset.stage else {
+    let ResetStage::Plan(view) = &model.reset.stage else {
         return Vec::new();
     };
     let keep = |names: &[String]| -> Vec<String> {
@@ -646,14 +647,14 @@ pub(super) fn drop_hidden(model: &mut Model) -> Vec<Effect> {
             .collect()
     };
     let request = match &view.request {
-        Request::Reset(names) => Request::Reset(keep(names)),
-        Request::Undo(UndoTarget::Agents(names), mode) => {
-            Request::Undo(UndoTarget::Agents(keep(names)), *mode)
+        PlanRequest::Reset(names) => PlanRequest::Reset(keep(names)),
+        PlanRequest::Undo(UndoTarget::Agents(names), mode) => {
+            PlanRequest::Undo(UndoTarget::Agents(keep(names)), *mode)
         }
-        Request::Undo(UndoTarget::Redo(names), mode) => {
-            Request::Undo(UndoTarget::Redo(keep(names)), *mode)
+        PlanRequest::Undo(UndoTarget::Redo(names), mode) => {
+            PlanRequest::Undo(UndoTarget::Redo(keep(names)), *mode)
         }
-        Request::Undo(UndoTarget::Run(_), _) => view.request.clone(),
+        PlanRequest::Undo(UndoTarget::Run(_), _) => view.request.clone(),
     };
     for name in view.hidden.clone() {
         model.marks.remove(&name);

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use super::{Effect, Texts, is_elsewhere};
 use crate::console::command::Command;
 use crate::console::model::{CONTEXTS, Model, Screen, Tab};
-use crate::console::text::{Kind, Line, Pane, Prepared, Tones};
-use crate::engine::Past;
+use crate::console::text::{LineKind, Pane, Prepared, TextLine, Tones};
+use crate::engine::RunDiff;
 
 pub(super) fn texts_came(model: &mut Model, texts: Texts) {
     let row = model.row(&texts.agent);
@@ -66,7 +66,7 @@ pub(super) fn history(model: &Model) -> Vec<Effect> {
     }
 }
 
-pub(super) fn history_came(model: &mut Model, name: &str, past: Result<Vec<Past>, String>) {
+pub(super) fn history_came(model: &mut Model, name: &str, past: Result<Vec<RunDiff>, String>) {
     if model.agent.name == name {
         model.agent.history.past = Some(past);
         keep_cursor_visible(model);
@@ -80,7 +80,7 @@ pub(super) fn passed_came(model: &mut Model, name: &str, seq: u64, text: Result<
     if agent.name != name || agent.history.opened != Some(seq) {
         return;
     }
-    let prepared = text.unwrap_or_else(|why| vec![Line::note(Kind::Note, why)].into());
+    let prepared = text.unwrap_or_else(|why| vec![TextLine::note(LineKind::Note, why)].into());
     let (lines, other) = agent.choose(prepared);
     agent.history.pane.replace(lines);
     agent.history.other = other;

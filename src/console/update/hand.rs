@@ -6,7 +6,8 @@ use crate::baseline::Inspected;
 use crate::console::command::Command;
 use crate::console::keymap::Key;
 use crate::console::model::{
-    Clip, Edit, Handed, KeyGuard, Level, Model, Overlay, Page, SealQuestion, Wanted,
+    ClipboardText, CopyOutcome, Edit, HandoffRequest, KeyGuard, MessageLevel, Model, Overlay,
+    PagerText, SealQuestion,
 };
 use crate::error::Error;
 
@@ -34,19 +35,19 @@ pub(super) fn patch_came(
     patch: Result<Vec<u8>, String>,
 ) -> Vec<Effect> {
     match patch {
-        Ok(patch) => vec![Effect::Copy(Clip::new(
+        Ok(patch) => vec![Effect::Copy(ClipboardText::new(
             format!("the diff of {agent}"),
             &patch,
         ))],
         Err(why) => {
-            model.say(Level::Warn, format!("nothing was copied: {why}"));
+            model.say(MessageLevel::Warn, format!("nothing was copied: {why}"));
             Vec::new()
         }
     }
 }
 
 /// A text was handed out, or not.
-pub(super) fn copied(model: &mut Model, clip: Clip, handed: Handed) -> Vec<Effect> {
+pub(super) fn copied(model: &mut Model, clip: ClipboardText, handed: CopyOutcome) -> Vec<Effect> {
     let mut size = format!("{} B", clip.text.len());
     if clip.cut {
         size.push_str(", which is not all of it");
@@ -56,21 +57,24 @@ pub(super) fn copied(model: &mut Model, clip: Clip, handed: Handed) -> Vec<Effec
     }
     let what = &clip.what;
     match handed {
-        Handed::Program(program) => {
-            model.say(Level::Info, format!("{program} has {what}, {size}"));
+        CopyOutcome::Program(program) => {
+            model.say(MessageLevel::Info, format!("{program} has {what}, {size}"));
         }
-        Handed::Terminal => model.say(
-            Level::Info,
+        CopyOutcome::Terminal => model.say(
+            MessageLevel::Info,
             format!("{what}: sent to terminal (unverified), {size}"),
         ),
-        Handed::Nobody(why) => {
+        CopyOutcome::Nobody(why) => {
             if !why.is_empty() {
-                model.say(Level::Warn, format!("{why}; the terminal is asked instead"));
+                model.say(
+                    MessageLevel::Warn,
+                    format!("{why}; the terminal is asked instead"),
+                );
             }
             return vec![Effect::CopyByTerminal(clip)];
         }
-        Handed::TooLong(most) => model.say(
-            Level::Warn,
+        CopyOutcome::TooLong(most) => model.say(
+            MessageLevel::Warn,
             format!("{what} has {size}, terminals take {most} B: nothing was copied"),
         ),
     }
@@ -82,7 +86,7 @@ pub(super) fn edit(model: &mut Model) -> Vec<Effect> {
     let Some(agent) = model.subject().map(str::to_string) else {
         return Vec::new();
     };
-    model.wanted = Some(Wanted::Baseline(agent.clone()));
+    model.wanted = Some(HandoffRequest::Baseline(agent.clone()));
     vec![Effect::Baseline(agent)]
 }
 
@@ -92,13 +96,13 @@ pub(super) fn baseline_came(
     agent: &str,
     found: Result<Box<Edit>, Error>,
 ) -> Vec<Effect> {
-    if model.wanted.as_ref() != Some(&Wanted::Baseline(agent.to_string())) {
+    if model.wanted.as_ref() != Some(&HandoffRequest::Baseline(agent.to_string())) {
         return Vec::new();
     }
     model.wanted = None;
     match found {
         Err(error) => {
-            model.say(Level::Error, sentence(&error));
+            model.say(MessageLevel::Error, sentence(&error));
             Vec::new()
         }
         Ok(edit) if !edit.protected.is_empty() && !model.unlocked() => {
@@ -109,7 +113,7 @@ pub(super) fn baseline_came(
             let key = model.key(Command::ReadOnly);
             let what = "protected as read-only";
             model.say(
-                Level::Warn,
+                MessageLevel::Warn,
                 format!("{who} {what}; {key} unlocks for 30 minutes"),
             );
             Vec::new()
@@ -156,14 +160,14 @@ pub(super) fn edited(
     let name = name.to_string_lossy();
     match now {
         Err(error) => model.say(
-            Level::Error,
+            MessageLevel::Error,
             format!("{}; resets refuse it", sentence(&error)),
         ),
         Ok(now) if now.bytes == edit.before.bytes => {
             // That the editor failed is what there is to know.
             let failed = model.message.as_ref();
-            if failed.is_none_or(|message| message.level == Level::Info) {
-                model.say(Level::Info, format!("baseline {name} is unchanged"));
+            if failed.is_none_or(|message| message.level == MessageLevel::Info) {
+                model.say(MessageLevel::Info, format!("baseline {name} is unchanged"));
             }
             return Vec::new();
         }
@@ -177,12 +181,12 @@ pub(super) fn edited(
                 Some(_) => format!("{who} once it is sealed again"),
             };
             let said = format!("baseline {name} changed: +{added} -{removed} lines; {when}");
-            model.say(Level::Info, said);
+            model.say(MessageLevel::Info, said);
             let blocked = now.tampered.map(|how| format!("resets are BLOCKED: {how}"));
             let problems: Vec<String> = blocked.into_iter().chain(now.problems).collect();
             if !problems.is_empty() {
                 let problems = problems.join("; ");
-                model.say(Level::Warn, format!("baseline {name}: {problems}"));
+                model.say(MessageLevel::Warn, format!("baseline {name}: {problems}"));
             }
         }
     }
@@ -196,7 +200,7 @@ pub(super) fn page(model: &mut Model) -> Vec<Effect> {
     }
     match model.entry() {
         Ok((agent, entry)) => {
-            model.wanted = Some(Wanted::Entry(agent.clone(), entry.clone()));
+            model.wanted = Some(HandoffRequest::Entry(agent.clone(), entry.clone()));
             vec![Effect::Entry(agent, entry)]
         }
         Err(why) => {
@@ -209,8 +213,8 @@ pub(super) fn page(model: &mut Model) -> Vec<Effect> {
 /// The entry that was asked for.
 pub(super) fn entry_came(
     model: &mut Model,
-    which: Wanted,
-    page: Result<Page, Error>,
+    which: HandoffRequest,
+    page: Result<PagerText, Error>,
 ) -> Vec<Effect> {
     if model.wanted.as_ref() != Some(&which) {
         return Vec::new();
@@ -219,7 +223,7 @@ pub(super) fn entry_came(
     match page {
         Ok(page) => vec![Effect::Page(page)],
         Err(error) => {
-            model.say(Level::Error, sentence(&error));
+            model.say(MessageLevel::Error, sentence(&error));
             Vec::new()
         }
     }

@@ -3,8 +3,8 @@
 use super::Effect;
 use super::act::{filter_by, go};
 use crate::console::command::{Command, NO_HOSTS};
-use crate::console::model::{Level, Model, Screen, age, trouble};
-use crate::engine::{HostStatus, Reach};
+use crate::console::model::{MessageLevel, Model, Screen, age, trouble};
+use crate::engine::{HostStatus, Reachability};
 
 /// A host stands like this now. It is said when one goes or comes back, once, and
 /// not for each try.
@@ -26,9 +26,9 @@ pub(super) fn stands(model: &mut Model, status: HostStatus) {
         return;
     }
     let answered = !status.contact.trying && model.hosts.answered.remove(&name);
-    let before = old.map_or(Reach::Unknown, |old| old.contact.reach);
-    if answered && reach == Reach::Up {
-        model.say(Level::Info, format!("{name} is up"));
+    let before = old.map_or(Reachability::Unknown, |old| old.contact.reach);
+    if answered && reach == Reachability::Up {
+        model.say(MessageLevel::Info, format!("{name} is up"));
         return;
     }
     if before == reach && !answered {
@@ -36,24 +36,32 @@ pub(super) fn stands(model: &mut Model, status: HostStatus) {
     }
     match reach {
         // It was said when it got no answer.
-        Reach::Away if barred && !answered => {}
+        Reachability::Away if barred && !answered => {}
         // It hung up, and that was said, too.
-        Reach::Away if model.hosts.late.remove(&name) => {}
-        Reach::HostKey => model.say(
-            Level::Error,
+        Reachability::Away if model.hosts.late.remove(&name) => {}
+        Reachability::HostKey => model.say(
+            MessageLevel::Error,
             format!(
                 "{name} shows another host key; nothing is read or sent there. {} tells more",
                 model.key(Command::GoHosts)
             ),
         ),
         // It may be our own setup that keeps us out.
-        Reach::Refused => model.say(Level::Error, format!("{name} cannot be used: {reason}")),
-        Reach::Away if before == Reach::Up => {
-            model.say(Level::Warn, format!("{name} went away: {reason}"));
+        Reachability::Refused => model.say(
+            MessageLevel::Error,
+            format!("{name} cannot be used: {reason}"),
+        ),
+        Reachability::Away if before == Reachability::Up => {
+            model.say(MessageLevel::Warn, format!("{name} went away: {reason}"));
         }
-        Reach::Away => model.say(Level::Warn, format!("{name} cannot be reached: {reason}")),
-        Reach::Up if before.is_trouble() => model.say(Level::Info, format!("{name} is back")),
-        Reach::Up | Reach::Unknown => {}
+        Reachability::Away => model.say(
+            MessageLevel::Warn,
+            format!("{name} cannot be reached: {reason}"),
+        ),
+        Reachability::Up if before.is_trouble() => {
+            model.say(MessageLevel::Info, format!("{name} is back"))
+        }
+        Reachability::Up | Reachability::Unknown => {}
     }
 }
 
@@ -108,7 +116,10 @@ pub(super) fn try_now(model: &mut Model) -> Vec<Effect> {
     let Some(status) = model.hosts.current().cloned() else {
         return Vec::new();
     };
-    model.say(Level::Info, format!("trying {} now", status.host.login()));
+    model.say(
+        MessageLevel::Info,
+        format!("trying {} now", status.host.login()),
+    );
     // The host may ask again, if it asked in vain.
     let agents = status.agents;
     vec![Effect::LetAsk(agents.clone()), Effect::Read(agents)]

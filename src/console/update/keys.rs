@@ -8,9 +8,10 @@ use super::plan::{note_plan, plan_again};
 use super::{Effect, hand, question};
 use crate::console::chooser;
 use crate::console::command::{self, Category, Command, Context};
-use crate::console::keymap::{CONFIRM, Code, Key, Meaning};
+use crate::console::keymap::{CONFIRM_KEY, Code, Key, KeyMeaning};
 use crate::console::model::{
-    Chooser, Form, Item, Level, Model, Overlay, Pending, Prompt, Screen, Stage,
+    Chooser, ChooserItem, Confirmation, MessageLevel, Model, Overlay, PendingKeys, Prompt,
+    ResetStage, Screen,
 };
 
 /// How long `!` unlocks.
@@ -44,7 +45,7 @@ pub(super) fn keys_came(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
             // A held key over a slow line comes like this, too: let it move.
             let moves = model.overlay.is_none() && !is_typing(model) && {
                 let meaning = model.preferences.keymap.meaning(model.context(), &[key]);
-                matches!(meaning, Meaning::Command(command)
+                matches!(meaning, KeyMeaning::Command(command)
                     if command::spec(command).category == Category::Move
                         && !matches!(command, Command::Back | Command::Last))
             };
@@ -63,7 +64,7 @@ pub(super) fn keys_came(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
     }
     if dropped {
         model.say(
-            Level::Warn,
+            MessageLevel::Warn,
             "many keys at once look like pasted text and were ignored; type them one by one",
         );
     }
@@ -76,7 +77,7 @@ pub(super) fn paste(model: &mut Model, text: &str) -> Vec<Effect> {
         (None, Some(_)) => text.lines().next().unwrap_or_default(),
         _ => {
             model.say(
-                Level::Warn,
+                MessageLevel::Warn,
                 "pasted text is never taken as keys; it was ignored",
             );
             return Vec::new();
@@ -110,15 +111,15 @@ fn is_guarded(model: &Model) -> bool {
 fn begins_confirmation(model: &Model, key: Key) -> bool {
     let words = ["reset", "undo", &model.fleet.name];
     let begins = |c: char| words.iter().any(|word| word.starts_with(c));
-    let is_awaited = model.has_plan() && matches!(model.reset.stage, Stage::Planning(_));
+    let is_awaited = model.has_plan() && matches!(model.reset.stage, ResetStage::Planning(_));
     is_awaited && key.typed().is_some_and(begins)
 }
 
 /// Whether printable keys go into the confirmation of a plan.
 pub(super) fn is_typing(model: &Model) -> bool {
     match &model.reset.stage {
-        Stage::Plan(view) if model.screen == Screen::Reset => {
-            let is_typed = matches!(view.form, Form::Typed(_));
+        ResetStage::Plan(view) if model.screen == Screen::Reset => {
+            let is_typed = matches!(view.form, Confirmation::Typed(_));
             // Where nothing can be run there is nothing to type.
             is_typed && view.hidden.is_empty() && !model.read_only.forced
         }
@@ -128,7 +129,7 @@ pub(super) fn is_typing(model: &Model) -> bool {
 
 pub(super) fn key_came(model: &mut Model, key: Key) -> Vec<Effect> {
     let keymap = &model.preferences.keymap;
-    let quits = keymap.meaning(Context::Any, &[key]) == Meaning::Command(Command::Quit);
+    let quits = keymap.meaning(Context::Any, &[key]) == KeyMeaning::Command(Command::Quit);
     // A letter may be part of what is being typed.
     if quits && key.typed().is_none() {
         return perform(model, Command::Quit, key);
@@ -151,7 +152,7 @@ pub(super) fn key_came(model: &mut Model, key: Key) -> Vec<Effect> {
         return Vec::new();
     }
     if let Some(last) = model.reset.held.take()
-        && key.typed() == Some(CONFIRM)
+        && key.typed() == Some(CONFIRM_KEY)
         && model.now.since < last + HELD
     {
         model.reset.held = Some(model.now.since);
@@ -183,17 +184,17 @@ pub(super) fn key_came(model: &mut Model, key: Key) -> Vec<Effect> {
         .keymap
         .meaning(model.context(), &keys.keys)
     {
-        Meaning::Prefix => {
-            model.pending = Pending {
+        KeyMeaning::Prefix => {
+            model.pending = PendingKeys {
                 due: model.now.since + WHICH_KEY,
                 ..keys
             };
             Vec::new()
         }
-        Meaning::Command(command) => perform(model, command, key),
+        KeyMeaning::Command(command) => perform(model, command, key),
         // What is no sequence was a key of its own.
-        Meaning::Nothing if keys.keys.len() > 1 => key_came(model, key),
-        Meaning::Nothing => {
+        KeyMeaning::Nothing if keys.keys.len() > 1 => key_came(model, key),
+        KeyMeaning::Nothing => {
             // It may be the first letter of what has to be typed.
             if key.typed().is_some() && model.has_plan() {
                 model.reset.guard.ignore(now);
@@ -207,13 +208,13 @@ pub(super) fn key_came(model: &mut Model, key: Key) -> Vec<Effect> {
 pub(super) fn confirm_key(model: &mut Model, key: Key) -> Option<Vec<Effect>> {
     let meaning = model.preferences.keymap.meaning(Context::Plan, &[key]);
     // What unlocks a run comes before the words that confirm it.
-    if model.read_only.on && meaning == Meaning::Command(Command::ReadOnly) {
+    if model.read_only.on && meaning == KeyMeaning::Command(Command::ReadOnly) {
         return None;
     }
-    let Stage::Plan(view) = &mut model.reset.stage else {
+    let ResetStage::Plan(view) = &mut model.reset.stage else {
         return None;
     };
-    let Form::Typed(word) = &view.form else {
+    let Confirmation::Typed(word) = &view.form else {
         return None;
     };
     match (key.code, key.typed()) {
@@ -234,7 +235,7 @@ pub(super) fn confirm_key(model: &mut Model, key: Key) -> Option<Vec<Effect>> {
         (Code::Enter, _) if view.typed.trim() == word => return Some(run_plan(model)),
         (Code::Enter, _) => {
             let text = format!("type {word} in full, then Enter");
-            model.say(Level::Info, text);
+            model.say(MessageLevel::Info, text);
         }
         _ => return None,
     }
@@ -256,7 +257,7 @@ pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
                 model.read_only.on = false;
                 model.read_only.unlocked_until = Some(model.now.since + UNLOCKED);
                 model.reset.held = Some(model.now.since);
-                model.say(Level::Warn, "unlocked for 30 minutes");
+                model.say(MessageLevel::Warn, "unlocked for 30 minutes");
                 // What was skipped as protected may be part of the plan now.
                 return plan_again(model);
             }
@@ -313,18 +314,18 @@ pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
         _ if edit => {}
         // The keys are those of any list that can be searched.
         _ => match keymap.meaning(Context::Log, &[key]) {
-            Meaning::Command(Command::Down) => by = Some(1),
-            Meaning::Command(Command::Up) => by = Some(-1),
-            Meaning::Command(Command::HalfDown | Command::PageDown) => by = Some(PAGE),
-            Meaning::Command(Command::HalfUp | Command::PageUp) => by = Some(-PAGE),
-            Meaning::Command(Command::Top) => by = Some(isize::MIN),
+            KeyMeaning::Command(Command::Down) => by = Some(1),
+            KeyMeaning::Command(Command::Up) => by = Some(-1),
+            KeyMeaning::Command(Command::HalfDown | Command::PageDown) => by = Some(PAGE),
+            KeyMeaning::Command(Command::HalfUp | Command::PageUp) => by = Some(-PAGE),
+            KeyMeaning::Command(Command::Top) => by = Some(isize::MIN),
             // Nothing else begins with it here, so the first of two is enough.
-            Meaning::Prefix if doubled(key) == Meaning::Command(Command::Top) => {
+            KeyMeaning::Prefix if doubled(key) == KeyMeaning::Command(Command::Top) => {
                 by = Some(isize::MIN);
             }
-            Meaning::Command(Command::Bottom) => by = Some(isize::MAX),
-            Meaning::Command(Command::Search) => chooser.typing = true,
-            Meaning::Command(Command::Back | Command::Help) => return Vec::new(),
+            KeyMeaning::Command(Command::Bottom) => by = Some(isize::MAX),
+            KeyMeaning::Command(Command::Search) => chooser.typing = true,
+            KeyMeaning::Command(Command::Back | Command::Help) => return Vec::new(),
             _ => {}
         },
     }
@@ -340,26 +341,26 @@ pub(super) fn overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
 }
 
 /// Runs what was chosen.
-fn choose(model: &mut Model, item: Item) -> Vec<Effect> {
+fn choose(model: &mut Model, item: ChooserItem) -> Vec<Effect> {
     match item {
         // Enter never confirms, whatever it is on.
-        Item::Command(Command::Confirm) => {
-            model.hint(&format!("{CONFIRM} confirms a plan; Enter never does"));
+        ChooserItem::Command(Command::Confirm) => {
+            model.hint(&format!("{CONFIRM_KEY} confirms a plan; Enter never does"));
             Vec::new()
         }
-        Item::Command(command) => perform(model, command, Key::plain(Code::Enter)),
-        Item::Sort(sort) => {
+        ChooserItem::Command(command) => perform(model, command, Key::plain(Code::Enter)),
+        ChooserItem::Sort(sort) => {
             sort_by(model, sort);
             Vec::new()
         }
-        Item::Theme(name) => vec![Effect::Theme(name)],
-        Item::Filter(_, filter) => {
+        ChooserItem::Theme(name) => vec![Effect::Theme(name)],
+        ChooserItem::Filter(_, filter) => {
             filter_by(model, filter);
             go(model, Screen::Fleet);
             Vec::new()
         }
-        Item::Agent(name) => enter_agent(model, name),
-        Item::Tab(tab, name) => open_tab(model, name, tab),
+        ChooserItem::Agent(name) => enter_agent(model, name),
+        ChooserItem::Tab(tab, name) => open_tab(model, name, tab),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::act::{go, left_for_a_plan};
 use super::keys::is_covered;
-use super::{Effect, VALID};
-use crate::console::model::{Level, Model, PlanView, Request, Screen, Stage, form};
+use super::{Effect, PLAN_LIFETIME};
+use crate::console::model::{MessageLevel, Model, PlanRequest, PlanView, ResetStage, Screen, form};
 use crate::engine::Plan;
 use crate::error::Error;
 
@@ -11,7 +11,7 @@ use crate::error::Error;
 /// mean anything to it.
 pub(super) fn note_plan(model: &mut Model) {
     let in_sight = match &model.reset.stage {
-        Stage::Plan(view)
+        ResetStage::Plan(view)
             if model.screen == Screen::Reset && !is_covered(model) && !model.is_too_small() =>
         {
             Some(view.shown)
@@ -26,16 +26,16 @@ pub(super) fn note_plan(model: &mut Model) {
 
 /// Asks for the plan on the screen again when it is void by its age.
 pub(super) fn plan_anew(model: &mut Model) -> Vec<Effect> {
-    let Stage::Plan(view) = &mut model.reset.stage else {
+    let ResetStage::Plan(view) = &mut model.reset.stage else {
         return Vec::new();
     };
-    if model.now.since < view.shown + VALID {
+    if model.now.since < view.shown + PLAN_LIFETIME {
         return Vec::new();
     }
     view.typed.clear();
     let request = view.request.clone();
     model.say(
-        Level::Info,
+        MessageLevel::Info,
         "the plan was a minute old: here comes a new one",
     );
     ask_for_plan(model, request, true)
@@ -44,25 +44,25 @@ pub(super) fn plan_anew(model: &mut Model) -> Vec<Effect> {
 /// Asks for the plan on the screen again.
 pub(super) fn plan_again(model: &mut Model) -> Vec<Effect> {
     let request = match &model.reset.stage {
-        Stage::Plan(view) if model.screen == Screen::Reset => view.request.clone(),
+        ResetStage::Plan(view) if model.screen == Screen::Reset => view.request.clone(),
         _ => return Vec::new(),
     };
     ask_for_plan(model, request, true)
 }
 
-pub(super) fn ask_for_plan(model: &mut Model, request: Request, again: bool) -> Vec<Effect> {
+pub(super) fn ask_for_plan(model: &mut Model, request: PlanRequest, again: bool) -> Vec<Effect> {
     model.request += 1;
     model.waiting = true;
     model.reset.stale = false;
     model.dirty = true;
     if !again {
-        if let Stage::Result(result) = &model.reset.stage {
+        if let ResetStage::Result(result) = &model.reset.stage {
             model.reset.behind = Some(result.clone());
             model.reset.at_result = model.screen == Screen::Reset;
         } else if model.screen != Screen::Reset {
             model.reset.at_result = false;
         }
-        model.reset.stage = Stage::Planning(request.clone());
+        model.reset.stage = ResetStage::Planning(request.clone());
         model.reset.cursor = 0;
         model.reset.guard.restart(model.now.since);
         if model.screen != Screen::Reset {
@@ -78,7 +78,7 @@ pub(super) fn give_up_plan(model: &mut Model) {
     model.waiting = false;
     let behind = model.reset.behind.take();
     let at_result = behind.is_some() && model.reset.at_result;
-    model.reset.stage = behind.map_or(Stage::Empty, Stage::Result);
+    model.reset.stage = behind.map_or(ResetStage::Empty, ResetStage::Result);
     model.reset.cursor = 0;
     model.dirty = true;
     if model.screen == Screen::Reset && !at_result {
@@ -97,14 +97,14 @@ pub(super) fn planned(
     model.waiting = false;
     model.dirty = true;
     let asked = match &model.reset.stage {
-        Stage::Planning(request) => request.clone(),
-        Stage::Plan(view) => view.request.clone(),
+        ResetStage::Planning(request) => request.clone(),
+        ResetStage::Plan(view) => view.request.clone(),
         _ => return Vec::new(),
     };
     let plan = match plan {
         Ok(plan) => *plan,
         Err(error) => {
-            model.say(Level::Error, error.to_string());
+            model.say(MessageLevel::Error, error.to_string());
             give_up_plan(model);
             return Vec::new();
         }
@@ -116,26 +116,26 @@ pub(super) fn planned(
         false => Vec::new(),
     };
     let now = model.now.since;
-    if let Stage::Plan(view) = &mut model.reset.stage
+    if let ResetStage::Plan(view) = &mut model.reset.stage
         && view.plan.hash == plan.hash
         && view.plan.steps.len() == plan.steps.len()
         && view.form == form
-        && now < view.shown + VALID
+        && now < view.shown + PLAN_LIFETIME
     {
         // Only the figures changed: what was typed stays.
         view.plan = plan;
         return again(model, asked);
     }
-    if matches!(&model.reset.stage, Stage::Plan(view) if view.plan.hash != plan.hash || view.form != form)
+    if matches!(&model.reset.stage, ResetStage::Plan(view) if view.plan.hash != plan.hash || view.form != form)
     {
         model.say(
-            Level::Warn,
+            MessageLevel::Warn,
             "something the plan depends on has changed: here is a new one",
         );
     }
     let mut hidden = model.hidden_marks();
     hidden.retain(|name| asked.names().contains(name));
-    model.reset.stage = Stage::Plan(Box::new(PlanView {
+    model.reset.stage = ResetStage::Plan(Box::new(PlanView {
         request: asked.clone(),
         plan,
         shown: model.now.since,

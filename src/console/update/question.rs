@@ -5,7 +5,7 @@
 use super::Effect;
 use crate::console::command::Command;
 use crate::console::keymap::{Code, Key};
-use crate::console::model::{Answering, KeyGuard, Level, Model, Overlay};
+use crate::console::model::{Answering, KeyGuard, MessageLevel, Model, Overlay};
 use crate::secret::{MOST, Secret};
 use crate::transport::sftp::askpass::{Event, Question, Wants};
 
@@ -20,11 +20,11 @@ pub(super) fn told(model: &mut Model, event: Event) -> Vec<Effect> {
             model.hosts.answered.remove(&host);
             model.hosts.late.insert(host.clone());
             let text = format!("{host}: answered too late, the host had hung up; it asks anew");
-            model.say(Level::Warn, text);
+            model.say(MessageLevel::Warn, text);
         }
-        Event::Deaf(why) => {
+        Event::Unavailable(why) => {
             let text = format!("hosts that ask something cannot be reached: {why}");
-            model.say(Level::Warn, text);
+            model.say(MessageLevel::Warn, text);
         }
     }
     Vec::new()
@@ -37,7 +37,7 @@ fn asked(model: &mut Model, question: Question) {
         true => format!("{host} did not accept that: it wants {noun} again; {key} answers"),
         false => format!("{host} wants {noun}; {key} answers"),
     };
-    model.say(Level::Warn, text);
+    model.say(MessageLevel::Warn, text);
     model.questions.push(question);
 }
 
@@ -56,7 +56,7 @@ fn withdrawn(model: &mut Model, id: u64) {
     }
     if question.wants != Wants::Nothing {
         let text = format!("{} no longer waits for {}", question.host, question.noun());
-        model.say(Level::Info, text);
+        model.say(MessageLevel::Info, text);
     }
     model.dirty = true;
 }
@@ -140,7 +140,7 @@ fn refuse(model: &mut Model, question: &Question) -> Effect {
     let key = model.key(Command::Read);
     let host = &question.host;
     let text = format!("{host} gets no answer and is left alone; {key} on its agents tries again");
-    model.say(Level::Warn, text);
+    model.say(MessageLevel::Warn, text);
     Effect::Refuse(question.id)
 }
 

@@ -8,7 +8,7 @@ use unicode_width::UnicodeWidthStr;
 use super::fleet::{fleet_name, share};
 use super::{Canvas, asked, count, cut, fit, message, shorten, size};
 use crate::console::command::Command;
-use crate::console::model::{Model, SIDES, Tab, Trouble, age, modified, scratch_lines};
+use crate::console::model::{HostProblem, Model, SIDES, Tab, age, modified, scratch_lines};
 use crate::console::theme::{Role, of_state};
 use crate::engine::{Observation, State};
 use crate::untrusted;
@@ -158,7 +158,7 @@ fn state(model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) -> u16 {
 }
 
 /// That what is shown is only a copy, how old that is, and why.
-fn cached(model: &Model, canvas: &mut Canvas<'_>, x: u16, trouble: &Trouble) -> u16 {
+fn cached(model: &Model, canvas: &mut Canvas<'_>, x: u16, trouble: &HostProblem) -> u16 {
     let text = match model.agent.copied {
         Some(read) => format!("CACHED {} old - {trouble}", age(model.now.wall, read)),
         None => format!("no copy - {trouble}"),

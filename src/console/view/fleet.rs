@@ -4,10 +4,10 @@ use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
 use super::{Canvas, clip, count, cut, fit, fit_start, shorten, size, split, wrap};
-use crate::console::columns::{self, Column, Longest, Place};
+use crate::console::columns::{self, CellWidths, Column, ColumnSpan};
 use crate::console::command::Command;
 use crate::console::filter;
-use crate::console::model::{Model, Row, Sort, Trouble, age, modified, scratch_lines};
+use crate::console::model::{AgentRow, HostProblem, Model, Sort, age, modified, scratch_lines};
 use crate::console::theme::{Role, of_state};
 use crate::engine::{LastRun, Observation, Outcome, State};
 use crate::untrusted;
@@ -247,14 +247,14 @@ fn remembered_time(model: &Model) -> Option<DateTime<FixedOffset>> {
 }
 
 /// What the columns are sized by.
-fn longest(model: &Model) -> Longest {
+fn longest(model: &Model) -> CellWidths {
     let cells = |width: Option<usize>| width.unwrap_or(0).min(usize::from(u16::MAX / 4)) as u16;
-    let seen = || model.rows.iter().filter_map(Row::best);
+    let seen = || model.rows.iter().filter_map(AgentRow::best);
     let runs = seen().filter_map(|seen| seen.last.as_ref());
     let hosts = seen().map(|seen| seen.host.width());
     let known = model.hosts.order().into_iter();
     let known = known.map(|status| model.hosts.label(&status.host).width());
-    Longest {
+    CellWidths {
         agent: cells(model.rows.iter().map(|row| row.name.width()).max()),
         host: cells(hosts.chain(known).max()),
         // One that is not up to date stands in parentheses.
@@ -271,7 +271,7 @@ fn host_of(model: &Model, seen: &Observation) -> String {
     }
 }
 
-fn cell(canvas: &mut Canvas<'_>, y: u16, place: &Place, text: &str, role: Role) {
+fn cell(canvas: &mut Canvas<'_>, y: u16, place: &ColumnSpan, text: &str, role: Role) {
     if place.column.shape().right {
         canvas.put_right(place.x + place.width, y, text, role);
     } else {
@@ -279,7 +279,7 @@ fn cell(canvas: &mut Canvas<'_>, y: u16, place: &Place, text: &str, role: Role) 
     }
 }
 
-fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &Row, places: &[Place]) {
+fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &AgentRow, places: &[ColumnSpan]) {
     let state = row.state();
     let here = model.cursor.as_ref() == Some(&row.name);
     if model.marks.contains(&row.name) {
@@ -340,15 +340,15 @@ fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &Row, places: &[Plac
 fn why(
     canvas: &mut Canvas<'_>,
     y: u16,
-    place: &Place,
-    row: &Row,
+    place: &ColumnSpan,
+    row: &AgentRow,
     seen: &Observation,
-    trouble: &Option<Trouble>,
+    trouble: &Option<HostProblem>,
 ) {
     let room = usize::from(place.width);
     let text = match trouble {
         // Without room for both, the reason.
-        Some(Trouble {
+        Some(HostProblem {
             reason,
             next: Some(next),
         }) => {
@@ -512,7 +512,7 @@ fn strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
 }
 
 /// What to press now.
-fn next_step(model: &Model, row: &Row, seen: &Observation) -> String {
+fn next_step(model: &Model, row: &AgentRow, seen: &Observation) -> String {
     let key = |command| model.key(command);
     let (diff, plan) = (key(Command::OpenDiff), key(Command::PlanReset));
     match seen.state {

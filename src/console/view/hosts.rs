@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr;
 use crate::console::command::NO_HOSTS;
 use crate::console::model::{Model, age, next_try, trouble, word};
 use crate::console::theme::{Role, of_state};
-use crate::engine::{HostStatus, Reach, State};
+use crate::engine::{HostStatus, Reachability, State};
 use crate::untrusted;
 
 /// A column behind the host's name, right-aligned: head and width.
@@ -57,11 +57,11 @@ fn look(status: &HostStatus) -> (&'static str, Role) {
         return ("@ ", Role::Warn);
     }
     match status.contact.reach {
-        Reach::HostKey => (State::HostKey.glyph(), of_state(State::HostKey)),
-        Reach::Refused => (State::Error.glyph(), of_state(State::Error)),
-        Reach::Away => (State::Unreach.glyph(), of_state(State::Unreach)),
-        Reach::Unknown => (State::Loading.glyph(), of_state(State::Loading)),
-        Reach::Up => (State::Clean.glyph(), Role::Text),
+        Reachability::HostKey => (State::HostKey.glyph(), of_state(State::HostKey)),
+        Reachability::Refused => (State::Error.glyph(), of_state(State::Error)),
+        Reachability::Away => (State::Unreach.glyph(), of_state(State::Unreach)),
+        Reachability::Unknown => (State::Loading.glyph(), of_state(State::Loading)),
+        Reachability::Up => (State::Clean.glyph(), Role::Text),
     }
 }
 

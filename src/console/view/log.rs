@@ -3,7 +3,7 @@
 use super::fleet::{clock, fleet_name};
 use super::{Canvas, count, cut, fit, fit_start};
 use crate::console::command::Command;
-use crate::console::model::{Level, LogRow, Model, RUNS, RunSummary, age, twin};
+use crate::console::model::{LogRow, MAX_RUNS, MessageLevel, Model, RunSummary, age, twin};
 use crate::console::theme::Role;
 use crate::engine::Outcome;
 
@@ -12,7 +12,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let x = fleet_name(model, canvas, x, 0);
     let runs = count(model.log.runs.len() as u64, "run");
     let runs = match model.log.runs.len() {
-        RUNS => format!("the last {runs}"),
+        MAX_RUNS => format!("the last {runs}"),
         _ => runs,
     };
     canvas.put(x, 0, &format!("{runs}, the youngest first"), Role::Text);
@@ -63,9 +63,9 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             },
             LogRow::Run(_) => ("run", Role::Good),
             LogRow::Message(message) => match message.level {
-                Level::Info => ("note", Role::Dim),
-                Level::Warn => ("warn", Role::Warn),
-                Level::Error => ("error", Role::Bad),
+                MessageLevel::Info => ("note", Role::Dim),
+                MessageLevel::Warn => ("warn", Role::Warn),
+                MessageLevel::Error => ("error", Role::Bad),
             },
         };
         canvas.put(15, y, word, role);

@@ -6,11 +6,12 @@ use super::fleet::{clock, fleet_name};
 use super::{Canvas, IGNORES_KEYS, clip, count, cut, fit, shorten, size, wrap};
 use crate::console::command::Command;
 use crate::console::model::{
-    Form, Model, PlanView, Request, ResultView, Row, RunView, SMALLEST, Stage, count_bad, twin,
+    AgentRow, Confirmation, MIN_TERMINAL_SIZE, Model, PlanRequest, PlanView, ResetStage,
+    ResultView, RunView, count_bad, twin,
 };
 use crate::console::theme::{Role, of_outcome, of_state};
 use crate::engine::{
-    Act, Action, Outcome, Plan, READ_ONLY, Stage as Step, Step as PlanStep, UndoTarget,
+    Action, Operation, Outcome, Plan, READ_ONLY, Stage as Step, Step as PlanStep, UndoTarget,
 };
 use crate::untrusted;
 
@@ -31,29 +32,29 @@ const TWIN: usize = 40;
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     match &model.reset.stage {
-        Stage::Empty => {
+        ResetStage::Empty => {
             canvas.put(0, 0, "RESET", Role::Title);
             canvas.rule(1);
             let key = model.key(Command::PlanReset);
             let text = format!("There is no plan. Mark agents in the fleet and press {key}.");
             canvas.put(1, 3, &text, Role::Text);
         }
-        Stage::Planning(request) => {
+        ResetStage::Planning(request) => {
             canvas.put(0, 0, &title(request), Role::Title);
             canvas.rule(1);
             canvas.put(1, 3, "looking at the agents …", Role::Dim);
             ignores_keys(model, canvas, canvas.area.height - PLAN_FOOT + 3);
         }
-        Stage::Plan(view) => plan(model, view, canvas),
-        Stage::Run(view) => run(model, view, canvas),
-        Stage::Result(view) => result(model, view, canvas),
+        ResetStage::Plan(view) => plan(model, view, canvas),
+        ResetStage::Run(view) => run(model, view, canvas),
+        ResetStage::Result(view) => result(model, view, canvas),
     }
 }
 
-fn title(request: &Request) -> String {
+fn title(request: &PlanRequest) -> String {
     let title = format!("{} PLAN", request.verb().to_uppercase());
     match request {
-        Request::Undo(UndoTarget::Run(run), _) => format!("{title} of run {run}"),
+        PlanRequest::Undo(UndoTarget::Run(run), _) => format!("{title} of run {run}"),
         _ => title,
     }
 }
@@ -66,7 +67,7 @@ fn first(cursor: usize, count: usize, height: usize) -> usize {
 }
 
 fn list_height(canvas: &Canvas<'_>) -> usize {
-    usize::from(canvas.area.height.max(SMALLEST.1) - PLAN_FOOT - 3)
+    usize::from(canvas.area.height.max(MIN_TERMINAL_SIZE.1) - PLAN_FOOT - 3)
 }
 
 fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
@@ -119,7 +120,7 @@ fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
                     skipped.state.word(),
                     of_state(skipped.state),
                 );
-                let seen = model.row(&skipped.agent).and_then(Row::best);
+                let seen = model.row(&skipped.agent).and_then(AgentRow::best);
                 columns.host(canvas, y, seen.map_or("", |seen| &seen.host), Role::Dim);
                 let x = canvas.put(columns.archive, y, "skipped: ", Role::Dim);
                 let room = usize::from(canvas.width().saturating_sub(x));
@@ -225,12 +226,12 @@ impl Columns {
     }
 }
 
-fn heads(canvas: &mut Canvas<'_>, columns: &Columns, act: Act) {
+fn heads(canvas: &mut Canvas<'_>, columns: &Columns, act: Operation) {
     canvas.put(columns.name, 2, "AGENT", Role::Heading);
     canvas.put(columns.state, 2, "STATE", Role::Heading);
     columns.host(canvas, 2, "HOST", Role::Heading);
     canvas.put(columns.archive, 2, "ARCHIVE", Role::Heading);
-    let what = if act == Act::Undo {
+    let what = if act == Operation::Undo {
         "PUT BACK"
     } else {
         "RESTORE"
@@ -354,14 +355,16 @@ fn confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16)
         return;
     }
     match &view.form {
-        Form::Nothing => {
+        Confirmation::Nothing => {
             canvas.put(1, y, "Nothing to run. Esc leaves.", Role::Text);
         }
-        Form::Key | Form::Typed(_) | Form::Choice if model.read_only.forced => {
+        Confirmation::Key | Confirmation::Typed(_) | Confirmation::Choice
+            if model.read_only.forced =>
+        {
             let why = "Started with --read-only: nothing can be run. Esc leaves.";
             canvas.put(1, y, why, Role::Warn);
         }
-        Form::Key => {
+        Confirmation::Key => {
             let x = unlock(model, canvas, y);
             let x = canvas.put(x, y, "Press ", Role::Text);
             let x = canvas.put(x, y, "y", Role::Key);
@@ -371,7 +374,7 @@ fn confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16)
                 canvas.put(x, y, more, Role::Text);
             }
         }
-        Form::Choice => {
+        Confirmation::Choice => {
             let x = unlock(model, canvas, y);
             let x = canvas.put(x, y, "Written to since:  ", Role::Warn);
             let keys = [Command::Append, Command::Overwrite].map(|it| model.key(it));
@@ -392,7 +395,7 @@ fn confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16)
                 x = canvas.put(x, y, text, Role::Text);
             }
         }
-        Form::Typed(word) => {
+        Confirmation::Typed(word) => {
             let x = unlock(model, canvas, y);
             let x = canvas.put(x, y, "Type  ", Role::Text);
             let x = canvas.foreign(x, y, word.as_bytes(), Role::Key);

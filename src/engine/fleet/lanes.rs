@@ -10,61 +10,61 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
-use super::{FleetEvent, Jobs};
-use crate::config::{Host, Place};
+use super::{FleetEvent, JobCounter};
+use crate::config::{Host, MemoryLocation};
 use crate::engine::{Engine, HostStatus, Observation};
-use crate::transport::{Contact, Reach, Transport};
+use crate::transport::{ConnectionStatus, Reachability, Transport};
 
 /// How many lanes there are; with more hosts than that some share one.
-const LANES: usize = 128;
+const MAX_HOST_LANES: usize = 128;
 
 /// From how many hosts memories are read at the same time. Asking what changed is
 /// no reading.
-const READING: usize = 16;
+const MIN_HOSTS_TO_LIMIT_READS: usize = 16;
 
 /// How often a host is looked at, at most, because something changed here: a
 /// baseline, a lock, the ledger.
-const REST: Duration = Duration::from_secs(1);
+const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What a lane is asked for.
-struct Ask {
+struct PollRequest {
     agents: Vec<String>,
     /// By the operator: also a host that is left alone for a while is tried.
     at_once: bool,
 }
 
 /// The lanes of all hosts. They end when this is dropped.
-pub(super) struct Lanes {
-    lanes: Vec<Sender<Ask>>,
+pub(super) struct HostLanes {
+    lanes: Vec<Sender<PollRequest>>,
     /// Which lane an agent's host has.
     of: HashMap<String, usize>,
-    jobs: Arc<Jobs>,
+    jobs: Arc<JobCounter>,
 }
 
-impl Lanes {
+impl HostLanes {
     /// Starts a lane for each host. Nobody is looked at before it is asked for.
     pub(super) fn start(
         engine: &Arc<Engine>,
         events: &Sender<FleetEvent>,
-        jobs: &Arc<Jobs>,
-    ) -> Lanes {
+        jobs: &Arc<JobCounter>,
+    ) -> HostLanes {
         let hosts = engine.hosts();
-        let count = hosts.len().min(LANES);
-        let mut lanes: Vec<Vec<Round>> = (0..count).map(|_| Vec::new()).collect();
+        let count = hosts.len().min(MAX_HOST_LANES);
+        let mut lanes: Vec<Vec<PollSchedule>> = (0..count).map(|_| Vec::new()).collect();
         let mut of = HashMap::new();
         for (number, status) in hosts.into_iter().enumerate() {
             let lane = number % count;
             of.extend(status.agents.iter().map(|name| (name.clone(), lane)));
-            lanes[lane].push(Round::new(engine, status));
+            lanes[lane].push(PollSchedule::new(engine, status));
         }
-        let (give, take) = bounded(READING);
-        for _ in 0..READING {
+        let (give, take) = bounded(MIN_HOSTS_TO_LIMIT_READS);
+        for _ in 0..MIN_HOSTS_TO_LIMIT_READS {
             // There is room for exactly these.
             let _ = give.send(());
         }
         let start = |rounds| {
             let (sender, inbox) = unbounded();
-            let lane = Lane {
+            let lane = HostLane {
                 engine: Arc::clone(engine),
                 events: events.clone(),
                 jobs: Arc::clone(jobs),
@@ -74,7 +74,7 @@ impl Lanes {
             thread::spawn(move || lane.run(&inbox));
             sender
         };
-        Lanes {
+        HostLanes {
             lanes: lanes.into_iter().map(start).collect(),
             of,
             jobs: Arc::clone(jobs),
@@ -97,7 +97,10 @@ impl Lanes {
         }
         for (lane, agents) in asks {
             self.jobs.change(1);
-            if self.lanes[lane].send(Ask { agents, at_once }).is_err() {
+            if self.lanes[lane]
+                .send(PollRequest { agents, at_once })
+                .is_err()
+            {
                 self.jobs.change(-1);
             }
         }
@@ -105,7 +108,7 @@ impl Lanes {
 }
 
 /// The agents of one host, and when each should be looked at again.
-struct Round {
+struct PollSchedule {
     host: Host,
     polls: Vec<(String, Duration)>,
     due: HashMap<String, Instant>,
@@ -117,14 +120,14 @@ struct Round {
     told: HostStatus,
 }
 
-impl Round {
-    fn new(engine: &Engine, told: HostStatus) -> Round {
+impl PollSchedule {
+    fn new(engine: &Engine, told: HostStatus) -> PollSchedule {
         let poll = |name: &String| match engine.config().agent(name).map(|agent| &agent.place) {
-            Some(Place::Remote { poll, .. }) => Duration::from_secs((*poll).max(1).into()),
+            Some(MemoryLocation::Remote { poll, .. }) => Duration::from_secs((*poll).max(1).into()),
             _ => Duration::MAX,
         };
         let polls = told.agents.iter().map(|name| (name.clone(), poll(name)));
-        Round {
+        PollSchedule {
             host: told.host.clone(),
             polls: polls.collect(),
             due: HashMap::new(),
@@ -140,7 +143,7 @@ impl Round {
     }
 
     /// Some of its agents are wanted.
-    fn want(&mut self, ask: &Ask, now: Instant) {
+    fn want(&mut self, ask: &PollRequest, now: Instant) {
         let at = match (ask.at_once, self.rested) {
             (false, Some(rested)) => rested.max(now),
             _ => now,
@@ -166,8 +169,14 @@ impl Round {
     }
 
     /// These were looked at, from `began` to `now`.
-    fn looked(&mut self, names: &[String], contact: &Contact, began: Instant, now: Instant) {
-        self.rested = Some(now + REST);
+    fn looked(
+        &mut self,
+        names: &[String],
+        contact: &ConnectionStatus,
+        began: Instant,
+        now: Instant,
+    ) {
+        self.rested = Some(now + MIN_POLL_INTERVAL);
         if contact.barred {
             // Until the operator wants it.
             self.due.clear();
@@ -178,7 +187,7 @@ impl Round {
             // Nobody on it can be looked at before it is tried again; then all are.
             // One that is not left alone, because it waits for the operator or was
             // just lost, is not tried all the time, either.
-            let next = contact.until.unwrap_or(now).max(now + REST);
+            let next = contact.until.unwrap_or(now).max(now + MIN_POLL_INTERVAL);
             self.due = self.all().into_iter().map(|name| (name, next)).collect();
             return;
         }
@@ -186,7 +195,9 @@ impl Round {
             if names.contains(name) {
                 // Whoever takes longer than that to look at is not looked at all
                 // the time.
-                let next = began.checked_add(*poll).map(|next| next.max(now + REST));
+                let next = began
+                    .checked_add(*poll)
+                    .map(|next| next.max(now + MIN_POLL_INTERVAL));
                 match next {
                     Some(next) => self.due.insert(name.clone(), next),
                     None => self.due.remove(name),
@@ -196,20 +207,20 @@ impl Round {
     }
 }
 
-struct Lane {
+struct HostLane {
     engine: Arc<Engine>,
     events: Sender<FleetEvent>,
-    jobs: Arc<Jobs>,
+    jobs: Arc<JobCounter>,
     /// Where permits to read are given back, and where they are had.
     permits: (Sender<()>, Receiver<()>),
-    rounds: Vec<Round>,
+    rounds: Vec<PollSchedule>,
 }
 
-impl Lane {
+impl HostLane {
     /// Goes on until nobody asks or listens any more.
-    fn run(mut self, inbox: &Receiver<Ask>) {
+    fn run(mut self, inbox: &Receiver<PollRequest>) {
         loop {
-            let next = self.rounds.iter().filter_map(Round::next).min();
+            let next = self.rounds.iter().filter_map(PollSchedule::next).min();
             let now = self.engine.clock().instant();
             let first = match next {
                 Some(next) => inbox.recv_timeout(next.saturating_duration_since(now)),
@@ -243,7 +254,7 @@ impl Lane {
         let host = self.rounds[number].host.clone();
         let transport = self.engine.setup.transports.to(Some(&host));
         if std::mem::take(&mut self.rounds[number].hurry) {
-            transport.hurry();
+            transport.retry_now();
         }
         if !self.approach(number, &*transport) {
             return false;
@@ -268,8 +279,8 @@ impl Lane {
             .until
             .is_some_and(|until| self.engine.clock().instant() < until);
         let waits = paused || before.barred || before.asks.is_some();
-        if before.reach != Reach::Up && !waits && transport.contact().is_some() {
-            let trying = Contact {
+        if before.reach != Reachability::Up && !waits && transport.contact().is_some() {
+            let trying = ConnectionStatus {
                 trying: true,
                 ..before
             };
@@ -278,7 +289,7 @@ impl Lane {
             }
         }
         // What came of it is asked of the transport.
-        drop(transport.approach());
+        drop(transport.ensure_connected());
         true
     }
 
@@ -287,7 +298,7 @@ impl Lane {
         let permit = || {
             // Both ends are held by every lane.
             let _ = take.recv();
-            Permit(give)
+            ReadPermit(give)
         };
         let agents = self.engine.agents_of(names);
         let look = || self.engine.observe_together(&agents, permit);
@@ -296,7 +307,7 @@ impl Lane {
     }
 
     /// Says how a host stands, if that is news; whether somebody listens.
-    fn tell(&mut self, number: usize, contact: Contact) -> bool {
+    fn tell(&mut self, number: usize, contact: ConnectionStatus) -> bool {
         let told = &mut self.rounds[number].told;
         let status = HostStatus {
             contact,
@@ -311,9 +322,9 @@ impl Lane {
 }
 
 /// Leave to read memories, given back in the end.
-struct Permit<'s>(&'s Sender<()>);
+struct ReadPermit<'s>(&'s Sender<()>);
 
-impl Drop for Permit<'_> {
+impl Drop for ReadPermit<'_> {
     fn drop(&mut self) {
         // There is room for it: it was taken from there.
         let _ = self.0.send(());
@@ -328,10 +339,10 @@ mod tests {
     use crate::clock::{Clock, System};
     use crate::config::{self, Env};
     use crate::engine::{Setup, Trigger};
-    use crate::transport::Only;
+    use crate::transport::SingleTransport;
     use crate::transport::local::Local;
 
-    fn round(polls: &[(&str, u64)]) -> Round {
+    fn round(polls: &[(&str, u64)]) -> PollSchedule {
         let host = Host {
             name: "box".to_string(),
             user: None,
@@ -341,11 +352,11 @@ mod tests {
         };
         let polls = polls.iter();
         let polls = polls.map(|(name, poll)| ((*name).to_string(), Duration::from_secs(*poll)));
-        Round {
+        PollSchedule {
             told: HostStatus {
                 host: host.clone(),
                 agents: Vec::new(),
-                contact: Contact::default(),
+                contact: ConnectionStatus::default(),
             },
             host,
             polls: polls.collect(),
@@ -355,9 +366,9 @@ mod tests {
         }
     }
 
-    fn ask(agents: &[&str], at_once: bool) -> Ask {
+    fn ask(agents: &[&str], at_once: bool) -> PollRequest {
         let agents = agents.iter().map(|name| (*name).to_string());
-        Ask {
+        PollRequest {
             agents: agents.collect(),
             at_once,
         }
@@ -367,10 +378,10 @@ mod tests {
         Duration::from_secs(count)
     }
 
-    fn up() -> Contact {
-        Contact {
-            reach: Reach::Up,
-            ..Contact::default()
+    fn up() -> ConnectionStatus {
+        ConnectionStatus {
+            reach: Reachability::Up,
+            ..ConnectionStatus::default()
         }
     }
 
@@ -417,14 +428,14 @@ mod tests {
         let engine = Engine::new(Setup {
             config: config.unwrap(),
             clock: Arc::new(System),
-            transports: Arc::new(Only(Arc::new(Local::new(Arc::new(System))))),
+            transports: Arc::new(SingleTransport(Arc::new(Local::new(Arc::new(System))))),
             user: "tester".to_string(),
             trigger: Trigger::Console,
             archive_group: None,
         });
         let hosts = engine.hosts();
         assert_eq!(hosts.len(), 1, "they share a session");
-        let mut round = Round::new(&engine, hosts[0].clone());
+        let mut round = PollSchedule::new(&engine, hosts[0].clone());
         let start = System.instant();
         round.want(&ask(&["slow", "quick", "slowest"], true), start);
         round.looked(&round.ready(start), &up(), start, start);
@@ -441,7 +452,7 @@ mod tests {
         let start = System.instant();
         round.looked(&round.all(), &up(), start, start);
         round.want(&ask(&["a"], false), start);
-        assert_eq!(round.next(), Some(start + REST));
+        assert_eq!(round.next(), Some(start + MIN_POLL_INTERVAL));
         assert!(!round.hurry);
         round.want(&ask(&["a"], true), start);
         assert_eq!(round.next(), Some(start));
@@ -453,21 +464,21 @@ mod tests {
         let mut round = round(&[("a", 1)]);
         let start = System.instant();
         round.looked(&round.all(), &up(), start, start + seconds(5));
-        assert_eq!(round.next(), Some(start + seconds(5) + REST));
+        assert_eq!(round.next(), Some(start + seconds(5) + MIN_POLL_INTERVAL));
     }
 
     #[test]
     fn a_host_that_waits_for_the_operator_is_not_looked_at_all_the_time() {
         let mut round = round(&[("a", 10), ("b", 60)]);
         let start = System.instant();
-        let asks = Contact {
-            reach: Reach::Away,
+        let asks = ConnectionStatus {
+            reach: Reachability::Away,
             asks: Some("a password"),
-            ..Contact::default()
+            ..ConnectionStatus::default()
         };
         round.looked(&round.all(), &asks, start, start);
         assert_eq!(round.next(), Some(start + seconds(10)));
-        let barred = Contact {
+        let barred = ConnectionStatus {
             asks: None,
             barred: true,
             ..asks
@@ -483,21 +494,21 @@ mod tests {
         let mut round = round(&[("a", 1), ("b", 60)]);
         let start = System.instant();
         round.looked(&round.all(), &up(), start, start);
-        let away = Contact {
-            reach: Reach::Away,
+        let away = ConnectionStatus {
+            reach: Reachability::Away,
             until: Some(start + seconds(40)),
-            ..Contact::default()
+            ..ConnectionStatus::default()
         };
         round.looked(&["a".to_string()], &away, start, start);
         assert!(round.ready(start + seconds(39)).is_empty());
         assert_eq!(round.ready(start + seconds(40)), ["a", "b"]);
         // A session that was just lost may be had again in a moment.
-        let lost = Contact {
+        let lost = ConnectionStatus {
             until: None,
             ..away
         };
         round.looked(&round.all(), &lost, start, start);
         assert!(round.ready(start).is_empty());
-        assert_eq!(round.ready(start + REST), ["a", "b"]);
+        assert_eq!(round.ready(start + MIN_POLL_INTERVAL), ["a", "b"]);
     }
 }

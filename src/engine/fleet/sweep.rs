@@ -10,14 +10,14 @@ use crate::baseline::seal;
 use crate::clock::Clock;
 use crate::config::Agent;
 use crate::durable;
-use crate::engine::observe::{Block, FRESH};
+use crate::engine::observe::{Block, RECENT_CHANGE};
 use crate::engine::{Engine, Observation, lock};
 use crate::error::Kind;
 use crate::file_systems::BySystem;
 use crate::transport::Stamp;
 
 /// What changed unnoticed.
-pub(super) struct Missed {
+pub(super) struct UnwatchedChanges {
     /// Agents of this machine that should be looked at.
     pub agents: Vec<String>,
     /// Whether the configuration file is another.
@@ -31,37 +31,37 @@ pub(super) struct Sweep {
     engine: Arc<Engine>,
     /// What each looked like, by its traces, before it was looked at. Who is not in
     /// here is looked at by every sweep.
-    known: Mutex<HashMap<String, Trace>>,
+    known: Mutex<HashMap<String, AgentStamps>>,
     config: Mutex<Option<Stamp>>,
 }
 
 /// The stamps of what a look at an agent goes by.
 #[derive(PartialEq, Eq)]
-struct Trace {
+struct AgentStamps {
     memory: Option<Stamp>,
     /// A link that takes its place is another.
     folder: Option<Stamp>,
     baseline: Option<Stamp>,
     lock: Option<Stamp>,
-    common: Common,
+    common: SharedStamps,
 }
 
 /// The part of it that is on the memory's own file system.
 #[derive(Clone, Copy, Default)]
-struct OnSystem {
+struct MemoryStamps {
     memory: Option<Stamp>,
     folder: Option<Stamp>,
 }
 
 /// Links are not followed, also above the memory: they may lead to a file system that
 /// hangs.
-fn on_system(memory: &Path) -> OnSystem {
+fn on_system(memory: &Path) -> MemoryStamps {
     let stats = durable::stat_unlinked_with_directory(memory);
     let (memory, folder) = stats.map_or((None, None), |(file, directory)| {
         (file.ok(), Some(directory))
     });
     let stamp = |stat| Stamp::of(&stat);
-    OnSystem {
+    MemoryStamps {
         memory: memory.map(stamp),
         folder: folder.map(stamp),
     }
@@ -69,7 +69,7 @@ fn on_system(memory: &Path) -> OnSystem {
 
 /// The part of it that agents have in common: seal, ledger, and the records of
 /// interrupted runs.
-type Common = [Option<Stamp>; 3];
+type SharedStamps = [Option<Stamp>; 3];
 
 impl Sweep {
     /// Nobody has been looked at yet.
@@ -111,7 +111,7 @@ impl Sweep {
 
     /// Looks for what has changed since, and which directories are there: those of
     /// memories, and these others.
-    pub(super) fn look(&self, others: Vec<PathBuf>) -> Missed {
+    pub(super) fn look(&self, others: Vec<PathBuf>) -> UnwatchedChanges {
         let common = self.common();
         let here = self.engine.config().agents.iter();
         let here: Vec<&Agent> = here.filter(|agent| agent.place.host().is_none()).collect();
@@ -133,7 +133,7 @@ impl Sweep {
         let agents = changed.map(|(agent, _)| agent.name.clone()).collect();
         let now = target(&self.engine.config().path);
         let mut before = self.config.lock().unwrap_or_else(PoisonError::into_inner);
-        Missed {
+        UnwatchedChanges {
             agents,
             config: std::mem::replace(&mut *before, now) != now,
             directories,
@@ -147,11 +147,11 @@ impl Sweep {
         there.map(|(path, _)| path)
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<String, Trace>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<String, AgentStamps>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn common(&self) -> Common {
+    fn common(&self) -> SharedStamps {
         let general = &self.engine.config().general;
         let paths: [PathBuf; 3] = [
             general.baseline_dir.join(seal::FILE),
@@ -163,7 +163,7 @@ impl Sweep {
 
     /// The stamps of memories and their folders, in order. One that does not answer is
     /// looked at, which says so.
-    fn memories(&self, agents: &[&Agent]) -> Vec<OnSystem> {
+    fn memories(&self, agents: &[&Agent]) -> Vec<MemoryStamps> {
         let memories = agents.iter().map(|agent| agent.place.memory());
         let seen = self.on_systems(memories.map(Path::to_path_buf).collect(), on_system);
         seen.into_iter().map(Option::unwrap_or_default).collect()
@@ -203,11 +203,11 @@ impl Sweep {
     fn trace(
         &self,
         agent: &Agent,
-        seen: OnSystem,
+        seen: MemoryStamps,
         baseline: Option<Stamp>,
-        common: Common,
-    ) -> Trace {
-        Trace {
+        common: SharedStamps,
+    ) -> AgentStamps {
+        AgentStamps {
             memory: seen.memory,
             folder: seen.folder,
             baseline,
@@ -217,7 +217,7 @@ impl Sweep {
     }
 }
 
-impl Trace {
+impl AgentStamps {
     /// Whether any of it changed so short a time ago that it may change again
     /// without another stamp.
     fn is_fresh(&self, clock: &dyn Clock) -> bool {
@@ -225,7 +225,7 @@ impl Trace {
         let newest = all.iter().chain(&self.common).flatten();
         let newest = newest.map(|stamp| stamp.changed.max(stamp.modified)).max();
         let now = clock.now().timestamp_nanos_opt().unwrap_or(i64::MAX);
-        newest.is_some_and(|newest| now.saturating_sub(newest) < FRESH.as_nanos() as i64)
+        newest.is_some_and(|newest| now.saturating_sub(newest) < RECENT_CHANGE.as_nanos() as i64)
     }
 }
 

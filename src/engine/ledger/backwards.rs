@@ -8,17 +8,17 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::scan::{LONGEST, broken, parse};
-use super::{Place, Record};
+use super::scan::{MAX_RECORD_BYTES, broken, parse};
+use super::{LedgerPosition, Record};
 use crate::digest::Digest;
 use crate::error::{PathContext, Result};
 
 /// How many bytes are read at once.
-const PIECE: u64 = 256 * 1024;
+const READ_CHUNK_BYTES: u64 = 256 * 1024;
 
 /// What is read of every record, wanted or not.
 #[derive(Deserialize)]
-pub struct Glance<'l> {
+pub struct RecordSummary<'l> {
     /// Its number.
     pub seq: u64,
     prev: Digest,
@@ -31,22 +31,22 @@ pub struct Glance<'l> {
 }
 
 /// A ledger that is being read back.
-pub struct Backwards {
+pub struct ReverseScan {
     /// None where there is no ledger.
     file: Option<File>,
     path: PathBuf,
     /// Where the next line ends; where it begins is found by reading.
-    end: Place,
+    end: LedgerPosition,
     /// No record up to this number is read.
     until: u64,
     /// What was read and not used yet: the bytes before `end`.
     piece: Vec<u8>,
 }
 
-impl Backwards {
+impl ReverseScan {
     /// Reads back from a place up to which the ledger was read before.
-    pub fn new(file: Option<File>, path: &Path, end: Place) -> Backwards {
-        Backwards {
+    pub fn new(file: Option<File>, path: &Path, end: LedgerPosition) -> ReverseScan {
+        ReverseScan {
             file,
             path: path.to_path_buf(),
             end,
@@ -56,8 +56,8 @@ impl Backwards {
     }
 
     /// The same, no further than to the record behind this one.
-    pub fn until(self, seq: u64) -> Backwards {
-        Backwards { until: seq, ..self }
+    pub fn until(self, seq: u64) -> ReverseScan {
+        ReverseScan { until: seq, ..self }
     }
 
     /// The next record that is wanted, with its place; none at the beginning.
@@ -66,8 +66,8 @@ impl Backwards {
     /// A line that is not the one that the record behind it continues.
     pub fn next(
         &mut self,
-        mut is_wanted: impl FnMut(&Glance<'_>) -> bool,
-    ) -> Result<Option<(Place, Record)>> {
+        mut is_wanted: impl FnMut(&RecordSummary<'_>) -> bool,
+    ) -> Result<Option<(LedgerPosition, Record)>> {
         while self.end.seq > self.until
             && let Some(from) = self.find_line()?
         {
@@ -78,7 +78,7 @@ impl Backwards {
                 return Err(is("the line behind it continues another one"));
             }
             let no_record = |error| is(&format!("it is no record: {error}"));
-            let glance: Glance<'_> = serde_json::from_slice(line).map_err(no_record)?;
+            let glance: RecordSummary<'_> = serde_json::from_slice(line).map_err(no_record)?;
             let is_first = glance.seq == 1;
             if glance.seq != self.end.seq
                 || is_first != (from == 0)
@@ -90,8 +90,8 @@ impl Backwards {
                 true => Some(parse(line).map_err(no_record)?),
                 false => None,
             };
-            let place = Place { from, ..self.end };
-            self.end = Place {
+            let place = LedgerPosition { from, ..self.end };
+            self.end = LedgerPosition {
                 seq: glance.seq - 1,
                 offset: from,
                 from: 0,
@@ -121,11 +121,11 @@ impl Backwards {
             if start == 0 {
                 return Ok(Some(0));
             }
-            if self.piece.len() as u64 > LONGEST {
+            if self.piece.len() as u64 > MAX_RECORD_BYTES {
                 let why = "it is too long for a record";
                 return Err(broken(&self.path, self.end.seq, why));
             }
-            let length = PIECE.max(self.piece.len() as u64).min(start);
+            let length = READ_CHUNK_BYTES.max(self.piece.len() as u64).min(start);
             let mut piece = vec![0; length as usize];
             file.read_exact_at(&mut piece, start - length)
                 .path("read", &self.path)?;

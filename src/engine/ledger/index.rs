@@ -3,7 +3,7 @@
 //!
 //! `<archive_dir>/.shepherd/ledger.index` can be deleted at any time. Its first
 //! line is the digest of all that follows, the second says up to where it goes,
-//! each further one is an agent's name as JSON, a tab, and its [`History`]. It
+//! each further one is an agent's name as JSON, a tab, and its [`AgentHistory`]. It
 //! counts only while the ledger still has the line that it ends with.
 
 use std::collections::{BTreeMap, HashMap};
@@ -15,11 +15,11 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use chrono::{DateTime, Duration, FixedOffset};
 use serde::{Deserialize, Serialize};
 
-use super::{Act, Event, Outcome, Place, Record, Standing};
+use super::{Event, FileState, LedgerPosition, Operation, Outcome, Record};
 use crate::archive::{Archive, Written};
 use crate::digest::Digest;
 use crate::durable;
-use crate::engine::EARLIER;
+use crate::engine::MAX_EARLIER_VERSIONS;
 use crate::engine::address::RecordedAddress;
 use crate::engine::observe::LastRun;
 use crate::error::{PathContext, Result};
@@ -27,35 +27,35 @@ use crate::transport::Attributes;
 use crate::transport::ObjectId;
 
 /// The file among the program's own, and its name while it is written.
-const NAME: &str = "ledger.index";
-const UNFINISHED: &str = "ledger.index.new";
+const INDEX_FILE_NAME: &str = "ledger.index";
+const INDEX_STAGING_NAME: &str = "ledger.index.new";
 
 /// An index of another form is none.
-const FORM: u32 = 3;
+const INDEX_FORMAT: u32 = 3;
 
 /// Up to so many records beyond an index it is not worth writing.
-const SLACK: u64 = 256;
+const MIN_UNINDEXED_RECORDS: u64 = 256;
 
 /// How many times of records are remembered: of four days, where a run is recorded every
 /// hour.
-const TIMES: usize = 96;
+const MAX_RECORD_TIMES: usize = 96;
 
 /// Attributes whose extended ones have more bytes than this are long.
-const LONG: usize = 1024;
+const LONG_ATTRIBUTES_BYTES: usize = 1024;
 
 /// How many names of an agent's kept objects are remembered.
-const KEPT: usize = 8;
+const MAX_KEPT_NAMES: usize = 8;
 
 /// What the ledger says of one agent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct History {
+pub struct AgentHistory {
     /// Versions that were pushed, the last one first, without repeats.
     pub pushed: Vec<Digest>,
     /// The last reset or undo, however it ended.
     pub last: Option<LastRun>,
     /// The last record, if it archived something and did not change the memory;
     /// seldom there, and large.
-    pub tried: Option<Box<Tried>>,
+    pub tried: Option<Box<FailedAttempt>>,
     /// Where the memory was that the last record found or left as a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<Box<RecordedAddress>>,
@@ -68,22 +68,22 @@ pub struct History {
     pub kept_ids: BTreeMap<String, ObjectId>,
     /// The digest of the last attributes that were long, and the record that has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attributes: Option<(Digest, Place)>,
+    pub attributes: Option<(Digest, LedgerPosition)>,
 }
 
 /// A run that archived a memory and then failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Tried {
+pub struct FailedAttempt {
     /// What it found.
-    pub before: Option<Standing>,
+    pub before: Option<FileState>,
     /// The version that its entry is split by.
     pub split: Option<Digest>,
     /// Its entry.
     pub entry: Written,
 }
 
-impl History {
-    fn take(&mut self, event: &Event, time: DateTime<FixedOffset>, at: Place) {
+impl AgentHistory {
+    fn take(&mut self, event: &Event, time: DateTime<FixedOffset>, at: LedgerPosition) {
         if let Some(digest) = event.attributes.as_ref().and_then(digest_if_long) {
             self.attributes = Some((digest, at));
         }
@@ -92,15 +92,15 @@ impl History {
         {
             self.pushed.retain(|digest| *digest != pushed);
             self.pushed.insert(0, pushed);
-            self.pushed.truncate(EARLIER);
+            self.pushed.truncate(MAX_EARLIER_VERSIONS);
         }
         let standings = event.before.iter().chain(&event.after);
         // What is equal to its baseline is a file, too.
-        let is_equal = event.act == Act::Reset && event.outcome == Outcome::Unchanged;
+        let is_equal = event.act == Operation::Reset && event.outcome == Outcome::Unchanged;
         if is_equal || standings.into_iter().any(|it| it.digest().is_some()) {
             self.file = Some(Box::new(RecordedAddress::of_event(event)));
         }
-        if matches!(event.act, Act::Reset | Act::Undo) {
+        if matches!(event.act, Operation::Reset | Operation::Undo) {
             self.last = Some(LastRun {
                 run: event.run.clone(),
                 time,
@@ -112,13 +112,13 @@ impl History {
             self.kept.retain(|it| it != name);
             self.kept.insert(0, name.clone());
         }
-        self.kept.truncate(KEPT);
+        self.kept.truncate(MAX_KEPT_NAMES);
         self.kept_ids.extend(event.kept_ids.clone());
         let kept = &self.kept;
         self.kept_ids.retain(|name, _| kept.contains(name));
         let tried = event.entry.clone().filter(|_| !event.changed());
         self.tried = tried.map(|entry| {
-            Box::new(Tried {
+            Box::new(FailedAttempt {
                 before: event.before.clone(),
                 split: event.split,
                 entry,
@@ -131,19 +131,19 @@ impl History {
 pub fn digest_if_long(attributes: &Attributes) -> Option<Digest> {
     let xattrs = attributes.xattrs.iter();
     let size: usize = xattrs.map(|(name, value)| name.len() + value.len()).sum();
-    let json = (size > LONG).then(|| serde_json::to_vec(attributes))?;
+    let json = (size > LONG_ATTRIBUTES_BYTES).then(|| serde_json::to_vec(attributes))?;
     json.ok().map(|json| Digest::of(&json))
 }
 
 /// What was gathered from a ledger, up to a place.
 #[derive(Default)]
-pub struct Index {
-    at: Place,
+pub struct LedgerIndex {
+    at: LedgerPosition,
     latest: Option<(u64, DateTime<FixedOffset>)>,
     /// Times of the last records, in their order, an hour or more apart.
     times: Vec<DateTime<FixedOffset>>,
     /// Agents that were asked for, or that a record was about.
-    agents: HashMap<String, History>,
+    agents: HashMap<String, AgentHistory>,
     /// The index as it was read, and where in it the other agents are.
     text: Vec<u8>,
     unread: HashMap<String, Range<usize>>,
@@ -153,24 +153,24 @@ pub struct Index {
 
 /// The second line.
 #[derive(Serialize, Deserialize)]
-struct Head {
+struct IndexHeader {
     form: u32,
-    at: Place,
+    at: LedgerPosition,
     latest: Option<(u64, DateTime<FixedOffset>)>,
     times: Vec<DateTime<FixedOffset>>,
 }
 
-impl Index {
+impl LedgerIndex {
     /// Reads the index of a ledger, if there is one that is about this ledger.
-    pub fn read(archive: &Archive, ledger: &File) -> Option<Index> {
-        let text = durable::read_own(&archive.own(NAME)).ok()?;
+    pub fn read(archive: &Archive, ledger: &File) -> Option<LedgerIndex> {
+        let text = durable::read_own(&archive.own(INDEX_FILE_NAME)).ok()?;
         let mut lines = Lines { text: &text, at: 0 };
         let digest: Digest = str::from_utf8(&text[lines.next()?]).ok()?.parse().ok()?;
         if Digest::of(&text[lines.at..]) != digest {
             return None;
         }
-        let head: Head = serde_json::from_slice(&text[lines.next()?]).ok()?;
-        if head.form != FORM || !ends_with(ledger, head.at) {
+        let head: IndexHeader = serde_json::from_slice(&text[lines.next()?]).ok()?;
+        if head.form != INDEX_FORMAT || !ends_with(ledger, head.at) {
             return None;
         }
         let mut unread = HashMap::new();
@@ -179,7 +179,7 @@ impl Index {
             let name = serde_json::from_slice(&text[line.start..line.start + tab]).ok()?;
             unread.insert(name, line.start + tab + 1..line.end);
         }
-        Some(Index {
+        Some(LedgerIndex {
             at: head.at,
             latest: head.latest,
             times: head.times,
@@ -191,7 +191,7 @@ impl Index {
     }
 
     /// The place up to which this goes.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> LedgerPosition {
         self.at
     }
 
@@ -206,14 +206,15 @@ impl Index {
     }
 
     /// What is known of an agent; none if that cannot be read.
-    pub fn of(&mut self, agent: &str) -> Option<&mut History> {
+    pub fn of(&mut self, agent: &str) -> Option<&mut AgentHistory> {
         if let Some(range) = self.unread.get(agent) {
             let history = serde_json::from_slice(&self.text[range.clone()]).ok()?;
             self.unread.remove(agent);
             self.agents.insert(agent.to_string(), history);
         }
         if !self.agents.contains_key(agent) {
-            self.agents.insert(agent.to_string(), History::default());
+            self.agents
+                .insert(agent.to_string(), AgentHistory::default());
         }
         self.agents.get_mut(agent)
     }
@@ -221,7 +222,7 @@ impl Index {
     /// Takes the next record, which ends at a place. False when what is known of
     /// its agent cannot be read.
     #[must_use]
-    pub fn take(&mut self, record: &Record, at: Place) -> bool {
+    pub fn take(&mut self, record: &Record, at: LedgerPosition) -> bool {
         if self.latest.is_none_or(|(_, time)| record.time > time) {
             self.latest = Some((record.seq, record.time));
         }
@@ -232,7 +233,7 @@ impl Index {
         let is_apart = |other: &DateTime<_>| (record.time - *other).abs() >= Duration::hours(1);
         if self.times.iter().all(is_apart) {
             self.times.push(record.time);
-            let more = self.times.len().saturating_sub(TIMES);
+            let more = self.times.len().saturating_sub(MAX_RECORD_TIMES);
             self.times.drain(..more);
         }
         self.at = at;
@@ -251,7 +252,9 @@ impl Index {
     /// One that cannot be written costs time and nothing else.
     pub fn keep(&mut self, archive: &Archive) {
         let agents = (self.agents.len() + self.unread.len()) as u64;
-        if self.at.seq > self.written + SLACK + agents && self.write(archive).is_ok() {
+        if self.at.seq > self.written + MIN_UNINDEXED_RECORDS + agents
+            && self.write(archive).is_ok()
+        {
             self.written = self.at.seq;
         }
     }
@@ -260,8 +263,8 @@ impl Index {
     /// what a power cut leaves of it does not have its digest.
     fn write(&self, archive: &Archive) -> Result<()> {
         let mut body = Vec::new();
-        let head = Head {
-            form: FORM,
+        let head = IndexHeader {
+            form: INDEX_FORMAT,
             at: self.at,
             latest: self.latest,
             times: self.times.clone(),
@@ -291,7 +294,7 @@ impl Index {
         if !whole {
             return Ok(());
         }
-        let path = archive.own(UNFINISHED);
+        let path = archive.own(INDEX_STAGING_NAME);
         let mut file = durable::open_own(
             &path,
             OpenOptions::new()
@@ -306,7 +309,7 @@ impl Index {
         let written = file
             .write_all(first.as_bytes())
             .and_then(|()| file.write_all(&body))
-            .and_then(|()| std::fs::rename(&path, archive.own(NAME)));
+            .and_then(|()| std::fs::rename(&path, archive.own(INDEX_FILE_NAME)));
         if written.is_err() {
             // It would fill a disk that is full already.
             let _ = std::fs::remove_file(&path);
@@ -316,7 +319,7 @@ impl Index {
 }
 
 /// Whether a ledger has a line at this place that is the one that was read.
-fn ends_with(ledger: &File, at: Place) -> bool {
+fn ends_with(ledger: &File, at: LedgerPosition) -> bool {
     let Some(length) = at.offset.checked_sub(at.from) else {
         return false;
     };

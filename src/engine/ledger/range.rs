@@ -1,6 +1,6 @@
 //! Some of the records of a ledger, oldest first, read when they are asked for.
 
-use super::{Place, Record, Scan};
+use super::{LedgerPosition, Record, Scan};
 use crate::digest::Digest;
 use crate::engine::Engine;
 use crate::error::Result;
@@ -10,7 +10,7 @@ pub struct RecordRange<'e> {
     engine: &'e Engine,
     agent: Option<String>,
     /// Behind which record they begin.
-    from: Place,
+    from: LedgerPosition,
     /// The last one that counts.
     end: (u64, Digest),
 }
@@ -50,7 +50,7 @@ impl Engine {
     /// A ledger that cannot be read or whose chain is broken.
     pub fn records(&self, agent: Option<&str>, last: Option<usize>) -> Result<RecordRange<'_>> {
         let (mut back, end) = self.ledger_back()?;
-        let mut from = Place::default();
+        let mut from = LedgerPosition::default();
         if let Some(last) = last {
             let mut first = end;
             for _ in 0..last {

@@ -16,11 +16,11 @@ use crate::engine::log;
 use crate::error::{Error, Kind, PathContext, Result};
 
 /// No record comes near this; a longer line is none.
-pub(super) const LONGEST: u64 = 16 << 20;
+pub(super) const MAX_RECORD_BYTES: u64 = 16 << 20;
 
 /// A place between two lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct LedgerPosition {
     /// Number of the record that ends here; 0 at the beginning.
     pub seq: u64,
     /// Bytes before this place.
@@ -31,10 +31,10 @@ pub struct Place {
     pub head: Digest,
 }
 
-impl Place {
+impl LedgerPosition {
     /// The place before the line that ends here, which continues one with this digest.
-    pub fn before(self, prev: Digest) -> Place {
-        Place {
+    pub fn before(self, prev: Digest) -> LedgerPosition {
+        LedgerPosition {
             seq: self.seq - 1,
             offset: self.from,
             from: 0,
@@ -44,13 +44,13 @@ impl Place {
 }
 
 /// No record is shorter than this.
-const SHORTEST: u64 = 200;
+const MIN_RECORD_BYTES: u64 = 200;
 
 /// A ledger that is being read.
 pub struct Scan {
     file: BufReader<File>,
     path: PathBuf,
-    at: Place,
+    at: LedgerPosition,
     /// Lines before this place.
     line: u64,
     text: Vec<u8>,
@@ -62,7 +62,7 @@ pub struct Scan {
 }
 
 /// A line as it was found.
-pub struct Line {
+pub struct ScannedLine {
     /// Its number, from 1.
     pub number: u64,
     /// The record in it, if there is one.
@@ -76,7 +76,7 @@ impl Scan {
     ///
     /// # Errors
     /// What the system answered.
-    pub fn new(file: File, path: &Path, at: Place) -> Result<Scan> {
+    pub fn new(file: File, path: &Path, at: LedgerPosition) -> Result<Scan> {
         let mut file = BufReader::with_capacity(128 * 1024, file);
         file.seek(SeekFrom::Start(at.offset)).path("read", path)?;
         Ok(Scan {
@@ -95,14 +95,14 @@ impl Scan {
     /// # Errors
     /// What the system answered.
     pub fn open(path: &Path) -> Result<Option<Scan>> {
-        Scan::open_at(path, Place::default())
+        Scan::open_at(path, LedgerPosition::default())
     }
 
     /// The same from a place on that was reached before.
     ///
     /// # Errors
     /// What the system answered.
-    pub fn open_at(path: &Path, at: Place) -> Result<Option<Scan>> {
+    pub fn open_at(path: &Path, at: LedgerPosition) -> Result<Option<Scan>> {
         match durable::open_own(path, OpenOptions::new().read(true)) {
             Ok(file) => Scan::new(file, path, at).map(Some),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -111,7 +111,7 @@ impl Scan {
     }
 
     /// The place behind the last line that was read.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> LedgerPosition {
         self.at
     }
 
@@ -151,7 +151,7 @@ impl Scan {
     ///
     /// # Errors
     /// What the system answered.
-    pub fn line(&mut self) -> Result<Option<Line>> {
+    pub fn line(&mut self) -> Result<Option<ScannedLine>> {
         if self.is_over {
             return Ok(None);
         }
@@ -166,7 +166,7 @@ impl Scan {
                 self.is_over = true;
                 let wrong = Some("it was written whole, and is cut off".to_string());
                 let record = None;
-                return Ok(Some(Line {
+                return Ok(Some(ScannedLine {
                     number,
                     record,
                     wrong,
@@ -198,7 +198,7 @@ impl Scan {
         };
         self.blind = record.is_none();
         self.line = number;
-        self.at = Place {
+        self.at = LedgerPosition {
             seq: record
                 .as_ref()
                 .map_or(self.at.seq.saturating_add(1), |record| record.seq),
@@ -206,7 +206,7 @@ impl Scan {
             offset: self.at.offset + count,
             head: digest,
         };
-        Ok(Some(Line {
+        Ok(Some(ScannedLine {
             number,
             record,
             wrong,
@@ -217,13 +217,13 @@ impl Scan {
     /// it; none at the end, and of a line that is not finished.
     fn read_line(&mut self) -> Result<u64> {
         self.text.clear();
-        let mut piece = (&mut self.file).take(LONGEST);
+        let mut piece = (&mut self.file).take(MAX_RECORD_BYTES);
         let count = piece.read_until(b'\n', &mut self.text);
         let count = count.path("read", &self.path)? as u64;
         if self.text.pop_if(|byte| *byte == b'\n').is_some() {
             return Ok(count);
         }
-        match count < LONGEST {
+        match count < MAX_RECORD_BYTES {
             true => Ok(0),
             false => Err(broken(
                 &self.path,
@@ -237,7 +237,7 @@ impl Scan {
     /// record, and none behind it is of another run.
     fn is_torn_append(&self) -> Result<bool> {
         let length = self.torn()?;
-        if length > LONGEST || self.was_written_whole(length) {
+        if length > MAX_RECORD_BYTES || self.was_written_whole(length) {
             return Ok(false);
         }
         let mut tail = vec![0; length as usize];
@@ -262,7 +262,7 @@ impl Scan {
         let archive = self.path.parent().and_then(Path::parent);
         let head = archive.and_then(|archive| log::heads(archive).pop());
         let more = head.map_or(0, |(seq, _)| seq.saturating_sub(self.at.seq));
-        more > 0 && more.saturating_mul(SHORTEST) <= length
+        more > 0 && more.saturating_mul(MIN_RECORD_BYTES) <= length
     }
 }
 
@@ -271,11 +271,11 @@ impl Scan {
 ///
 /// # Errors
 /// What the system answered, or another line in its place.
-pub fn record_at(path: &Path, place: Place) -> Result<Record> {
+pub fn record_at(path: &Path, place: LedgerPosition) -> Result<Record> {
     let file =
         durable::open_own(path, OpenOptions::new().read(true)).path("read the ledger", path)?;
     let length = place.offset.saturating_sub(place.from).saturating_sub(1);
-    let mut line = vec![0; length.min(LONGEST) as usize];
+    let mut line = vec![0; length.min(MAX_RECORD_BYTES) as usize];
     file.read_exact_at(&mut line, place.from)
         .path("read", path)?;
     match parse(&line) {
@@ -286,7 +286,7 @@ pub fn record_at(path: &Path, place: Place) -> Result<Record> {
 
 /// What every record begins with.
 #[derive(Deserialize)]
-struct Head {
+struct RecordHeader {
     seq: u64,
     prev: Digest,
     time: DateTime<FixedOffset>,
@@ -295,7 +295,7 @@ struct Head {
 /// Both halves of a record are read from the whole line, which is much quicker
 /// than to collect what the first one leaves.
 pub(super) fn parse(line: &[u8]) -> serde_json::Result<Record> {
-    let Head { seq, prev, time } = serde_json::from_slice(line)?;
+    let RecordHeader { seq, prev, time } = serde_json::from_slice(line)?;
     let what: Event = serde_json::from_slice(line)?;
     Ok(Record {
         seq,

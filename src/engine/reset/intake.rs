@@ -8,18 +8,20 @@ use std::sync::{Arc, PoisonError};
 use chrono::{DateTime, FixedOffset};
 
 use super::Run;
-use super::steps::Trouble;
+use super::steps::EarlyEnd;
 use crate::archive::{self, EntryKind, Written};
 use crate::baseline::Draft;
 use crate::config::Agent;
-use crate::engine::judge::{Judgement, Reading, judge, lines, window};
-use crate::engine::ledger::{Event, Standing};
+use crate::engine::judge::{Classification, MemoryReader, classify, lines, window_size};
+use crate::engine::ledger::{Event, FileState};
 use crate::engine::memory::Baseline;
 use crate::engine::plan::{Bound, Memory, Step, UndoMode};
-use crate::engine::undo::{self, AgentRecords, Part, Parts, Replacement, Source, UndoRecords};
-use crate::engine::{Engine, History};
+use crate::engine::undo::{
+    self, AgentRecords, ContentPart, ContentParts, Replacement, UndoRecords, UndoSource,
+};
+use crate::engine::{AgentHistory, Engine};
 use crate::error::{Error, Kind, Result};
-use crate::transport::{Attributes, Cause, File, Folder, Object, Odd, Unsynced};
+use crate::transport::{Attributes, Cause, File, Folder, MemoryObject, SpecialFile, Unsynced};
 use crate::untrusted;
 
 /// From how many bytes on a displaced memory is compared with its entry before it
@@ -38,7 +40,7 @@ impl<'a> Run<'a> {
         folder: &dyn Folder,
         event: &mut Event,
         patient: bool,
-    ) -> Result<Option<Taken>, Trouble> {
+    ) -> Result<Option<Captured>, EarlyEnd> {
         let engine = self.engine;
         let history = engine.history(&agent.name)?;
         let loaded = self.shared().shelf.load(agent);
@@ -58,65 +60,65 @@ impl<'a> Run<'a> {
         };
         let now = engine.clock().now();
         let subdir = Path::new(&agent.archive_subdir);
-        let mut reading = Reading::default();
+        let mut reading = MemoryReader::default();
         let mut intake = Intake {
             engine,
             subdir,
             header: archive::scratch_header(&agent.name, now),
-            judge: &|reading: &Reading| judge(reading, &current, &earlier),
-            window: window(&current),
+            judge: &|reading: &MemoryReader| classify(reading, &current, &earlier),
+            window: window_size(&current),
             draft: None,
         };
         let mut object = folder.look()?;
         let mut attributes = None;
-        if matches!(object, Object::File(_)) {
+        if matches!(object, MemoryObject::File(_)) {
             match folder.read(&mut |bytes| intake.take(&mut reading, bytes)) {
-                Ok(file) => object = Object::File(file),
+                Ok(file) => object = MemoryObject::File(file),
                 Err(error) if error.cause != Cause::Leased => return Err(error.into()),
-                Err(error) if patient => return Err(Trouble::Leased(error.into())),
+                Err(error) if patient => return Err(EarlyEnd::Leased(error.into())),
                 // Who owns it is told without opening it.
                 Err(_) => {
                     attributes = Some(folder.unread()?.attributes);
-                    object = Object::Odd(Odd::Leased);
+                    object = MemoryObject::Odd(SpecialFile::Leased);
                 }
             }
         }
-        if object == Object::Odd(Odd::Directory)
+        if object == MemoryObject::Odd(SpecialFile::Directory)
             && let Some(error) = engine.directory_refusal(agent, &history)
         {
             return Err(error.into());
         }
         let mut inode = 0;
         match &object {
-            Object::Absent => event.before = Some(Standing::Absent),
-            Object::Odd(odd) => {
-                event.before = Some(Standing::Odd(odd.clone()));
+            MemoryObject::Absent => event.before = Some(FileState::Absent),
+            MemoryObject::Odd(odd) => {
+                event.before = Some(FileState::Odd(odd.clone()));
                 event.attributes.clone_from(&attributes);
             }
-            Object::File(file) => {
+            MemoryObject::File(file) => {
                 inode = file.stamp.inode;
                 attributes = Some(file.attributes.clone());
                 event.note = unkept(file);
-                event.before = Some(Standing::File {
+                event.before = Some(FileState::File {
                     sha256: reading.digest(),
                     size: reading.size,
-                    lines: reading.lines(),
+                    lines: reading.count_lines(),
                 });
                 event.attributes.clone_from(&attributes);
             }
         }
-        let judgement = judge(&reading, &current, &earlier);
+        let judgement = classify(&reading, &current, &earlier);
         let memory = match &object {
-            Object::Absent => Memory::Absent,
-            Object::Odd(_) => Memory::Odd,
-            Object::File(_) => Memory::File(judgement.boundary, &reading.head),
+            MemoryObject::Absent => Memory::Absent,
+            MemoryObject::Odd(_) => Memory::Odd,
+            MemoryObject::File(_) => Memory::File(judgement.boundary, &reading.head),
         };
         let source = self.source(agent, step, &current)?;
         let content = source.digest();
         // Nothing to do also where an interrupted run was just finished, which
         // the plan could not see.
         if step.undo.is_none()
-            && event.before.as_ref().and_then(Standing::digest) == Some(content)
+            && event.before.as_ref().and_then(FileState::digest) == Some(content)
             && (!self.bound || step.bound.content == content)
         {
             return Ok(None);
@@ -149,7 +151,7 @@ impl<'a> Run<'a> {
             versions.push(self.version(&current, &history)?);
             event.baseline = Some(current.digest());
         }
-        let mut taken = Taken {
+        let mut taken = Captured {
             source,
             attributes,
             inode,
@@ -160,12 +162,12 @@ impl<'a> Run<'a> {
             archived: None,
             at: now,
         };
-        if object == Object::Absent {
+        if object == MemoryObject::Absent {
             let nothing = matches!(taken.source.replacement, Replacement::Nothing);
             return Ok((!nothing).then_some(taken));
         }
         event.boundary = judgement.boundary;
-        if let Object::File(_) = object {
+        if let MemoryObject::File(_) = object {
             event.scratch_lines = Some(judgement.scratch_lines);
         }
         if let Some(version) = &judgement.version {
@@ -175,7 +177,7 @@ impl<'a> Run<'a> {
             event.split = judgement.exact.then(|| version.digest());
         }
         taken.entry = match &object {
-            Object::Odd(odd) => {
+            MemoryObject::Odd(odd) => {
                 Entry::Draft(Box::new(self.describe(agent, odd, now)?), EntryKind::Odd)
             }
             _ => match self.archived_before(agent, event)? {
@@ -201,7 +203,7 @@ impl<'a> Run<'a> {
     pub(super) fn name(
         &self,
         agent: &Agent,
-        taken: &mut Taken,
+        taken: &mut Captured,
         event: &mut Event,
     ) -> Result<Vec<Unsynced>, Error> {
         let engine = self.engine;
@@ -245,16 +247,16 @@ impl<'a> Run<'a> {
         {
             let (_, whole_lines) = parts.measure(engine)?;
             if !whole_lines {
-                parts.0.push(Part::Bytes(Arc::new(b"\n".to_vec())));
+                parts.0.push(ContentPart::Bytes(Arc::new(b"\n".to_vec())));
             }
-            parts.0.push(Part::Entry(written.path.clone(), skip));
+            parts.0.push(ContentPart::Entry(written.path.clone(), skip));
             (taken.source.standing, _) = parts.measure(engine)?;
             event.after = Some(taken.source.standing.clone());
         }
         Ok(unsynced)
     }
 
-    fn version(&self, version: &Arc<Baseline>, history: &History) -> Result<Version, Error> {
+    fn version(&self, version: &Arc<Baseline>, history: &AgentHistory) -> Result<Version, Error> {
         let checked = self.shared().drafted.insert(version.digest());
         let draft = checked.then(|| self.engine.versions.draft(version));
         Ok(Version {
@@ -266,12 +268,19 @@ impl<'a> Run<'a> {
     }
 
     /// What is to be installed: the baseline, or what an undo puts back.
-    fn source(&self, agent: &Agent, step: &Step, current: &Arc<Baseline>) -> Result<Source, Error> {
+    fn source(
+        &self,
+        agent: &Agent,
+        step: &Step,
+        current: &Arc<Baseline>,
+    ) -> Result<UndoSource, Error> {
         let Some(undo) = &step.undo else {
             let bytes = current.bytes();
-            return Ok(Source {
-                replacement: Replacement::File(Parts(vec![Part::Baseline(Arc::clone(current))])),
-                standing: Standing::File {
+            return Ok(UndoSource {
+                replacement: Replacement::File(ContentParts(vec![ContentPart::Baseline(
+                    Arc::clone(current),
+                )])),
+                standing: FileState::File {
                     sha256: current.digest(),
                     size: bytes.len() as u64,
                     lines: lines(bytes),
@@ -332,7 +341,7 @@ impl<'a> Run<'a> {
     pub(super) fn describe(
         &self,
         agent: &Agent,
-        odd: &Odd,
+        odd: &SpecialFile,
         now: DateTime<FixedOffset>,
     ) -> Result<archive::Draft, Error> {
         let mut draft = self
@@ -340,7 +349,9 @@ impl<'a> Run<'a> {
             .archive()
             .begin(Path::new(&agent.archive_subdir))?;
         let after = match odd {
-            Odd::Leased => " What it holds follows in an entry of its own when the lease is over.",
+            SpecialFile::Leased => {
+                " What it holds follows in an entry of its own when the lease is over."
+            }
             _ => "",
         };
         draft.write(
@@ -369,8 +380,8 @@ impl<'a> Run<'a> {
 }
 
 /// What was read and archived before a swap, and what is to be installed.
-pub(super) struct Taken {
-    pub(super) source: Source,
+pub(super) struct Captured {
+    pub(super) source: UndoSource,
     pub(super) attributes: Option<Attributes>,
     pub(super) inode: u64,
     pub(super) scratch_lines: u64,
@@ -405,17 +416,20 @@ enum Entry {
     Draft(Box<archive::Draft>, EntryKind),
 }
 
-impl Taken {
+impl Captured {
     /// Whether the memory's notes are put behind the bytes of an undo.
     pub(super) fn appends(&self) -> bool {
         self.append.is_some()
     }
 
     /// The memory that was read, put together from its entry.
-    pub(super) fn as_archived(&mut self, entry: Option<&Written>) -> Option<Parts> {
+    pub(super) fn as_archived(&mut self, entry: Option<&Written>) -> Option<ContentParts> {
         let (above, skip) = self.archived.take()?;
-        let entry = Part::Entry(entry?.path.clone(), skip);
-        Some(Parts(vec![Part::Bytes(Arc::new(above)), entry]))
+        let entry = ContentPart::Entry(entry?.path.clone(), skip);
+        Some(ContentParts(vec![
+            ContentPart::Bytes(Arc::new(above)),
+            entry,
+        ]))
     }
 
     /// What has to be on the disk before anything gets its name.
@@ -453,8 +467,8 @@ fn unkept(file: &File) -> Option<String> {
 /// What of a memory is not in its entry, and where in the entry the rest begins.
 fn archived_from(
     entry: &Entry,
-    reading: &Reading,
-    judgement: &Judgement,
+    reading: &MemoryReader,
+    judgement: &Classification,
 ) -> Option<(Vec<u8>, u64)> {
     let (kind, size) = match entry {
         Entry::None => return None,
@@ -471,7 +485,7 @@ fn archived_from(
 }
 
 /// Where in an entry the agent's own notes begin.
-fn notes_in(entry: &Entry, reading: &Reading, judgement: &Judgement) -> Option<u64> {
+fn notes_in(entry: &Entry, reading: &MemoryReader, judgement: &Classification) -> Option<u64> {
     let boundary = judgement.boundary.map_or(0, |boundary| boundary.offset);
     let scratch = reading.head.get(boundary..).unwrap_or_default();
     let tail = match &judgement.version {
@@ -496,13 +510,13 @@ struct Intake<'i> {
     engine: &'i Engine,
     subdir: &'i Path,
     header: String,
-    judge: &'i dyn Fn(&Reading) -> Judgement,
+    judge: &'i dyn Fn(&MemoryReader) -> Classification,
     window: usize,
     draft: Option<(archive::Draft, EntryKind)>,
 }
 
 impl Intake<'_> {
-    fn take(&mut self, reading: &mut Reading, bytes: &[u8]) -> Result<(), Error> {
+    fn take(&mut self, reading: &mut MemoryReader, bytes: &[u8]) -> Result<(), Error> {
         let before = reading.head.len();
         reading.take(bytes, self.window);
         if reading.size <= self.window as u64 {
@@ -522,8 +536,8 @@ impl Intake<'_> {
     /// agent's in it.
     fn start(
         &self,
-        reading: &Reading,
-        judgement: &Judgement,
+        reading: &MemoryReader,
+        judgement: &Classification,
     ) -> Result<Option<(archive::Draft, EntryKind)>, Error> {
         let whole = reading.size <= self.window as u64;
         if whole && judgement.exact && judgement.scratch_bytes == 0 {
@@ -544,7 +558,11 @@ impl Intake<'_> {
         Ok(Some((draft, kind)))
     }
 
-    fn finish(mut self, reading: &Reading, judgement: &Judgement) -> Result<Entry, Error> {
+    fn finish(
+        mut self,
+        reading: &MemoryReader,
+        judgement: &Classification,
+    ) -> Result<Entry, Error> {
         if self.draft.is_none() {
             self.draft = self.start(reading, judgement)?;
         }

@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::intake::Taken;
-use super::recover::{Back, Mark};
+use super::intake::Captured;
+use super::recover::{JournalRecord, ReadBack};
 use super::settle::Displaced;
-use super::steps::{Archived, Began, Trouble, Turn, Waiting};
+use super::steps::{Archived, Began, EarlyEnd, Turn, Waiting};
 use super::{AgentResult, Progress, Run, Stage, millis};
 use crate::config::Agent;
 use crate::durable::Flush;
 use crate::engine::hosts::{self, Site};
-use crate::engine::ledger::{Act, Event, Outcome, Standing};
+use crate::engine::ledger::{Event, FileState, Operation, Outcome};
 use crate::engine::lock::Lock;
 use crate::engine::plan::{EQUAL, Skipped, Step};
 use crate::error::{Error, Kind};
@@ -21,10 +21,10 @@ use crate::transport::{Cause, Swapped, Unsynced};
 
 /// How long a writer may keep a displaced file open before it is left to the
 /// next run.
-const SETTLE: Duration = Duration::from_secs(2);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long a host that was lost in the middle of it is asked for again.
-const AGAIN: Duration = Duration::from_secs(5);
+const RECONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long it is left alone in between.
 const MOMENT: Duration = Duration::from_millis(500);
@@ -76,7 +76,7 @@ struct Ended {
 }
 
 /// The agents of one site.
-pub(super) struct Lane<'r, 'a> {
+pub(super) struct ResetLane<'r, 'a> {
     run: &'r Run<'a>,
     site: Site<'a>,
     /// How many agents take a step together, and how many may wait for late writers.
@@ -90,10 +90,10 @@ pub(super) struct Lane<'r, 'a> {
     results: Vec<AgentResult>,
 }
 
-impl<'r, 'a> Lane<'r, 'a> {
+impl<'r, 'a> ResetLane<'r, 'a> {
     /// A lane without agents.
-    pub(super) fn new(run: &'r Run<'a>, site: Site<'a>) -> Lane<'r, 'a> {
-        Lane {
+    pub(super) fn new(run: &'r Run<'a>, site: Site<'a>) -> ResetLane<'r, 'a> {
+        ResetLane {
             run,
             site,
             batch_size: 1,
@@ -160,7 +160,7 @@ impl<'r, 'a> Lane<'r, 'a> {
         while !self.open.is_empty() {
             self.wait();
         }
-        self.find_again();
+        self.retry_lost();
         self.record();
         self.results
     }
@@ -168,13 +168,13 @@ impl<'r, 'a> Lane<'r, 'a> {
     /// Asks a host that was lost in the middle of it once more before the run ends:
     /// a memory may have been taken away and none put in its place, which should
     /// not last until the next run.
-    fn find_again(&mut self) {
+    fn retry_lost(&mut self) {
         let run = self.run;
         let Some((first, _)) = self.lost.first() else {
             return;
         };
         let clock = run.engine.clock();
-        let end = clock.instant() + AGAIN;
+        let end = clock.instant() + RECONNECT_TIMEOUT;
         let place = &first.agent.place;
         while clock.instant() < end
             && !run.is_cancelled()
@@ -225,7 +225,7 @@ impl<'r, 'a> Lane<'r, 'a> {
 
     /// Refuses those that could perhaps not be recorded once their memories were
     /// replaced; nothing is done yet to any of them.
-    fn admit(&mut self, turns: Turns<'a, Taken>) -> Turns<'a, Taken> {
+    fn admit(&mut self, turns: Turns<'a, Captured>) -> Turns<'a, Captured> {
         if turns.is_empty() {
             return turns;
         }
@@ -246,7 +246,7 @@ impl<'r, 'a> Lane<'r, 'a> {
     fn at_once<T: Send, U: Send>(&self, items: Vec<T>, act: impl Fn(T) -> U + Sync) -> Vec<U> {
         match self.is_host() {
             false => items.into_iter().map(act).collect(),
-            true => hosts::at_once(items, act),
+            true => hosts::map_parallel(items, act),
         }
     }
 
@@ -254,7 +254,7 @@ impl<'r, 'a> Lane<'r, 'a> {
     fn each<T: Send, U: Send>(
         &mut self,
         turns: Turns<'a, T>,
-        act: impl Fn(&Run<'a>, &mut Turn<'a>, T) -> Result<U, Trouble> + Sync,
+        act: impl Fn(&Run<'a>, &mut Turn<'a>, T) -> Result<U, EarlyEnd> + Sync,
     ) -> Turns<'a, U> {
         let run = self.run;
         let done = self.at_once(turns, |(mut turn, data)| {
@@ -265,7 +265,7 @@ impl<'r, 'a> Lane<'r, 'a> {
         for (turn, result) in done {
             match result {
                 Ok(data) => kept.push((turn, data)),
-                Err(trouble) => self.stumble(turn, trouble),
+                Err(trouble) => self.abort_or_requeue(turn, trouble),
             }
         }
         kept
@@ -280,7 +280,7 @@ impl<'r, 'a> Lane<'r, 'a> {
     ) -> Turns<'a, T> {
         let (kept, failed) = flushed(turns, changed);
         for (turn, error) in failed {
-            self.stumble(turn, error.into());
+            self.abort_or_requeue(turn, error.into());
         }
         kept
     }
@@ -299,9 +299,9 @@ impl<'r, 'a> Lane<'r, 'a> {
     /// Ends a turn early, or puts the agent back among those who wait. What it
     /// wrote in between is in displaced files, which its transaction record
     /// names.
-    fn stumble(&mut self, turn: Turn<'a>, trouble: Trouble) {
+    fn abort_or_requeue(&mut self, turn: Turn<'a>, trouble: EarlyEnd) {
         let trouble = match trouble {
-            Trouble::Lost(error) if self.run.has_record(turn.agent) => {
+            EarlyEnd::Lost(error) if self.run.has_record(turn.agent) => {
                 return self.lost.push((turn, error));
             }
             trouble => trouble,
@@ -315,20 +315,20 @@ impl<'r, 'a> Lane<'r, 'a> {
         } = turn;
         drop(folder);
         match trouble {
-            Trouble::HalfWritten(error) => return self.refused(error, event, waiting.lock),
-            Trouble::Leased(_) => return self.queue.push_back(self.leased(waiting)),
-            Trouble::Moved(_) | Trouble::Lost(_) | Trouble::Stop(_) => {}
+            EarlyEnd::HalfWritten(error) => return self.refused(error, event, waiting.lock),
+            EarlyEnd::Leased(_) => return self.queue.push_back(self.leased(waiting)),
+            EarlyEnd::Moved(_) | EarlyEnd::Lost(_) | EarlyEnd::Stop(_) => {}
         }
         if let Err(error) = self.run.recover(agent, waiting.lock.as_ref()) {
             self.run.trouble(error.context(&agent.name));
         }
         match trouble {
-            Trouble::Moved(_) if waiting.attempts < ATTEMPTS => self.queue.push_front(waiting),
-            Trouble::Moved(error)
-            | Trouble::Leased(error)
-            | Trouble::HalfWritten(error)
-            | Trouble::Lost(error)
-            | Trouble::Stop(error) => self.refused(error, event, waiting.lock),
+            EarlyEnd::Moved(_) if waiting.attempts < ATTEMPTS => self.queue.push_front(waiting),
+            EarlyEnd::Moved(error)
+            | EarlyEnd::Leased(error)
+            | EarlyEnd::HalfWritten(error)
+            | EarlyEnd::Lost(error)
+            | EarlyEnd::Stop(error) => self.refused(error, event, waiting.lock),
         }
     }
 
@@ -342,7 +342,7 @@ impl<'r, 'a> Lane<'r, 'a> {
     }
 
     /// Steps 1 and 2 for the next agents: locks, and entries without names.
-    fn begin(&mut self) -> Turns<'a, Taken> {
+    fn begin(&mut self) -> Turns<'a, Captured> {
         let run = self.run;
         let began = run.engine.clock().instant();
         let mut locked: VecDeque<(Waiting<'a>, &'a Agent)> = VecDeque::new();
@@ -393,7 +393,7 @@ impl<'r, 'a> Lane<'r, 'a> {
             match began {
                 Began::Archived(turn, taken) => turns.push((turn, *taken)),
                 Began::Unchanged(waiting) => self.unchanged(waiting),
-                Began::Stumbled(turn, trouble) => self.stumble(turn, trouble),
+                Began::Stumbled(turn, trouble) => self.abort_or_requeue(turn, trouble),
                 Began::Refused(waiting, error) => {
                     self.refused(error, run.event_of(waiting.step), waiting.lock);
                 }
@@ -416,9 +416,9 @@ impl<'r, 'a> Lane<'r, 'a> {
                 ..
             } = archived;
             // Written in place, the staged file is left beside it.
-            known.extend(turn.event.after.as_ref().and_then(Standing::digest));
+            known.extend(turn.event.after.as_ref().and_then(FileState::digest));
             let Swapped { method, displaced } = swapped;
-            let mark = Mark::Swapped(method, displaced.clone());
+            let mark = JournalRecord::Swapped(method, displaced.clone());
             let marked = record.add(&mark).is_ok();
             if marked {
                 flush.add(first + number, [record.unsynced()]);
@@ -435,7 +435,7 @@ impl<'r, 'a> Lane<'r, 'a> {
                     // Settling tries that again, and goes no further without it.
                     unmarked: (!marked).then_some(method),
                 },
-                deadline: run.engine.clock().instant() + SETTLE,
+                deadline: run.engine.clock().instant() + SETTLE_TIMEOUT,
                 scratch_lines: taken.scratch_lines,
                 notes: turn.event.note.take().into_iter().collect(),
                 kind: None,
@@ -533,13 +533,15 @@ impl<'r, 'a> Lane<'r, 'a> {
     fn end(
         &mut self,
         mut replaced: Replaced<'a>,
-        back: Result<Back, Error>,
+        back: Result<ReadBack, Error>,
         unsynced: Option<Error>,
     ) {
         match back {
-            Ok(Back::Same) => {}
-            Ok(Back::Other) => replaced.note("the agent has already changed it again".to_string()),
-            Ok(Back::Leased) => {
+            Ok(ReadBack::Same) => {}
+            Ok(ReadBack::Other) => {
+                replaced.note("the agent has already changed it again".to_string())
+            }
+            Ok(ReadBack::Leased) => {
                 let note = "somebody has taken a lease on it since, so it was not read back";
                 replaced.note(note.to_string());
             }
@@ -568,9 +570,9 @@ impl<'r, 'a> Lane<'r, 'a> {
         event.duration_ms = millis(turn.began, self.run.engine.clock().instant());
         event.note = (!notes.is_empty()).then(|| notes.join("; "));
         let verb = match (event.act, &event.after) {
-            (_, Some(Standing::Absent)) => "Removed the created memory of",
-            (_, Some(Standing::Odd(_))) => "Put back what stood in place of the memory of",
-            (Act::Undo, _) => "Restored the memory of",
+            (_, Some(FileState::Absent)) => "Removed the created memory of",
+            (_, Some(FileState::Odd(_))) => "Put back what stood in place of the memory of",
+            (Operation::Undo, _) => "Restored the memory of",
             _ => "Reset",
         };
         let suffix = event
@@ -578,7 +580,7 @@ impl<'r, 'a> Lane<'r, 'a> {
             .as_deref()
             .map_or(String::new(), |note| format!("; {note}"));
         let size = match event.after {
-            Some(Standing::File { size, .. }) => format!(" ({size} bytes)"),
+            Some(FileState::File { size, .. }) => format!(" ({size} bytes)"),
             _ => String::new(),
         };
         self.run

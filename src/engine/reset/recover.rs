@@ -18,19 +18,19 @@ use crate::config::Agent;
 use crate::digest::Digest;
 use crate::durable::{self, NewFile, Unsynced};
 use crate::engine::Engine;
-use crate::engine::ledger::{Act, Event, Outcome, Standing};
+use crate::engine::ledger::{Event, FileState, Operation, Outcome};
 use crate::engine::lock::{self, Lock};
 use crate::engine::observe::host;
 use crate::engine::observe::way;
 use crate::error::{Error, Kind, PathContext, Result};
-use crate::transport::{Attributes, Cause, Folder, Method, Object, Stamp, TransportError};
+use crate::transport::{Attributes, Cause, Folder, MemoryObject, Method, Stamp, TransportError};
 
 /// The record of a transaction: what an interrupted run left, and what it was
 /// about. `<archive_dir>/.shepherd/tx/AGENT.RANDOM.json`, gone when its last
 /// displaced file is settled. A writer that never closes an old file keeps one
 /// record alive and holds up no later run.
 ///
-/// This is its first line. Each further one is a [`Mark`]. A record whose first
+/// This is its first line. Each further one is a [`JournalRecord`]. A record whose first
 /// line was cut short by a power cut was not on the disk before anything was done
 /// in the agent's folder, so nothing was.
 #[derive(Serialize, Deserialize)]
@@ -58,7 +58,7 @@ pub(super) struct Transaction {
 /// later how far it came.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Mark {
+pub(super) enum JournalRecord {
     /// The new file stands in the memory's place, and these names beside it are
     /// what it displaced. Agents can see such names, and make more of them.
     Swapped(Method, Vec<String>),
@@ -93,7 +93,7 @@ impl RecordFile {
     }
 
     /// Adds a mark, which has to be synced yet.
-    pub(super) fn add(&self, mark: &Mark) -> Result<(), Error> {
+    pub(super) fn add(&self, mark: &JournalRecord) -> Result<(), Error> {
         // The line feed comes first: what a full disk cut short stays on a line
         // of its own, which is no JSON and counts for nothing.
         let mut line = b"\n".to_vec();
@@ -103,7 +103,7 @@ impl RecordFile {
     }
 
     /// Adds a mark, durably.
-    pub(super) fn mark(&self, mark: &Mark) -> Result<(), Error> {
+    pub(super) fn mark(&self, mark: &JournalRecord) -> Result<(), Error> {
         self.add(mark)?;
         self.unsynced().sync()
     }
@@ -115,7 +115,7 @@ impl RecordFile {
 }
 
 /// Reads a record with its marks; none of one that was never on the disk.
-fn read_record(record: &Path) -> Result<Option<(Transaction, Vec<Mark>)>, Error> {
+fn read_record(record: &Path) -> Result<Option<(Transaction, Vec<JournalRecord>)>, Error> {
     let text = durable::read_own(record).path("read", record)?;
     let mut lines = text.split(|byte| *byte == b'\n');
     let is_no_record = |why: &str| {
@@ -140,7 +140,7 @@ fn read_record(record: &Path) -> Result<Option<(Transaction, Vec<Mark>)>, Error>
 
 /// What reading back came to.
 #[derive(PartialEq, Eq)]
-pub(super) enum Back {
+pub(super) enum ReadBack {
     /// What was installed.
     Same,
     /// Something else.
@@ -150,10 +150,10 @@ pub(super) enum Back {
 }
 
 /// How long a displaced file on a host is looked at.
-const TWICE: Duration = Duration::from_secs(2);
+const RECOVERY_SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
-fn is_file(standing: &Standing) -> bool {
-    matches!(standing, Standing::File { .. })
+fn is_file(standing: &FileState) -> bool {
+    matches!(standing, FileState::File { .. })
 }
 
 /// How many files a run can have displaced that was interrupted before it could
@@ -246,18 +246,18 @@ impl Engine {
 
 impl Run<'_> {
     /// Whether the memory begins with what a run installed, read anew.
-    pub(super) fn read_back(&self, folder: &dyn Folder, event: &Event) -> Result<Back, Error> {
+    pub(super) fn read_back(&self, folder: &dyn Folder, event: &Event) -> Result<ReadBack, Error> {
         let same = match event.after {
-            Some(Standing::File { sha256, size, .. }) => folder.begins_with(sha256, size),
-            Some(Standing::Odd(ref odd)) => folder
+            Some(FileState::File { sha256, size, .. }) => folder.begins_with(sha256, size),
+            Some(FileState::Odd(ref odd)) => folder
                 .look()
-                .map(|object| object == Object::Odd(odd.clone())),
-            _ => folder.look().map(|object| object == Object::Absent),
+                .map(|object| object == MemoryObject::Odd(odd.clone())),
+            _ => folder.look().map(|object| object == MemoryObject::Absent),
         };
         match same {
-            Ok(true) => Ok(Back::Same),
-            Ok(false) => Ok(Back::Other),
-            Err(error) if error.cause == Cause::Leased => Ok(Back::Leased),
+            Ok(true) => Ok(ReadBack::Same),
+            Ok(false) => Ok(ReadBack::Other),
+            Err(error) if error.cause == Cause::Leased => Ok(ReadBack::Leased),
             Err(error) => Err(error.into()),
         }
     }
@@ -316,15 +316,15 @@ impl Run<'_> {
         let mut late: HashMap<String, LateWrites> = HashMap::new();
         for mark in marks {
             match mark {
-                Mark::Swapped(method, names) => {
+                JournalRecord::Swapped(method, names) => {
                     event.method = Some(method);
                     marked = Some(names);
                 }
-                Mark::Late(written) => {
+                JournalRecord::Late(written) => {
                     known.push(written.digest);
                     event.late.push(written);
                 }
-                Mark::Archived {
+                JournalRecord::Archived {
                     name,
                     written,
                     attributes,
@@ -334,8 +334,10 @@ impl Run<'_> {
                     event.late.push(written);
                     event.attributes = Some(attributes);
                 }
-                Mark::PutOff { name, stamp } => late.entry(name).or_default().put_off_at(stamp),
-                Mark::TakenOver(name) => names.push(name),
+                JournalRecord::PutOff { name, stamp } => {
+                    late.entry(name).or_default().put_off_at(stamp)
+                }
+                JournalRecord::TakenOver(name) => names.push(name),
             }
         }
         let past = self.engine.records_of(&event, ledger)?;
@@ -350,7 +352,7 @@ impl Run<'_> {
         let file = RecordFile::open(record)?;
         if agent.place.host().is_some() {
             let name = durable::random_name()?;
-            file.mark(&Mark::TakenOver(name.clone()))?;
+            file.mark(&JournalRecord::TakenOver(name.clone()))?;
             names.push(name);
             folder.take_over(&staged, &names)?;
         }
@@ -371,7 +373,7 @@ impl Run<'_> {
             folder.remove(&new_name)?;
         }
         folder.remove_unfinished(&staged)?;
-        known.extend(event.after.as_ref().and_then(Standing::digest));
+        known.extend(event.after.as_ref().and_then(FileState::digest));
         let mut names = folder.displaced_names(&staged)?;
         if let Some(marked) = marked {
             let marked: HashSet<String> = marked.into_iter().collect();
@@ -393,7 +395,7 @@ impl Run<'_> {
             self.settle_displaced(agent, folder.as_ref(), &mut event, &mut displaced);
         // Where nobody can see who has a file open, it is looked at twice.
         let clock = self.engine.clock();
-        let end = clock.instant() + TWICE;
+        let end = clock.instant() + RECOVERY_SETTLE_TIMEOUT;
         while let Some(due) = folder.due()
             && settled.is_ok()
             && !displaced.names.is_empty()
@@ -464,7 +466,7 @@ impl Run<'_> {
             ),
         };
         if recorded || !swapped && own {
-            event.act = Act::Repair;
+            event.act = Operation::Repair;
         }
         if !swapped {
             event.after = None;
@@ -559,23 +561,23 @@ impl Run<'_> {
         remote: bool,
     ) -> Result<Option<Method>, Error> {
         let stands = folder.look()?;
-        if let Some(Standing::Odd(odd)) = &event.after {
-            return Ok((stands == Object::Odd(odd.clone())).then_some(Method::Exchange));
+        if let Some(FileState::Odd(odd)) = &event.after {
+            return Ok((stands == MemoryObject::Odd(odd.clone())).then_some(Method::Exchange));
         }
         let new_name = folder.new_name(staged);
-        let new = event.after.as_ref().and_then(Standing::digest);
+        let new = event.after.as_ref().and_then(FileState::digest);
         let asides = || -> Result<bool, Error> {
             let names = folder.displaced_names(staged)?;
             Ok(names.iter().any(|name| *name != new_name))
         };
-        if remote && stands != Object::Absent {
+        if remote && stands != MemoryObject::Absent {
             // Without inodes the names tell: what stood there goes aside first.
             return Ok(match (asides()?, new) {
                 (true, _) => Some(Method::TakeAway),
                 (false, None) if folder.stands(&new_name)? => Some(Method::Remove),
                 (false, Some(_))
-                    if event.before == Some(Standing::Absent)
-                        && self.read_back(folder, event)? == Back::Same =>
+                    if event.before == Some(FileState::Absent)
+                        && self.read_back(folder, event)? == ReadBack::Same =>
                 {
                     Some(Method::Create)
                 }
@@ -589,7 +591,7 @@ impl Run<'_> {
         if let Some(built) = built {
             // Taken away, and interrupted before the new file took its place?
             return match stands {
-                Object::Absent => {
+                MemoryObject::Absent => {
                     durable::sync_all(folder.unsynced())?;
                     Ok(Some(folder.swap(staged, built)?.method))
                 }
@@ -598,15 +600,15 @@ impl Run<'_> {
                 }
                 // The new file has two names for a moment where it gets the
                 // memory's by a link.
-                _ if self.read_back(folder, event)? == Back::Same => Ok(match asides()? {
+                _ if self.read_back(folder, event)? == ReadBack::Same => Ok(match asides()? {
                     true => Some(Method::TakeAway),
-                    false if event.before == Some(Standing::Absent) => Some(Method::Create),
+                    false if event.before == Some(FileState::Absent) => Some(Method::Create),
                     false => None,
                 }),
                 _ => Ok(None),
             };
         }
-        if matches!(&stands, Object::File(file) if inode != 0 && file.stamp.inode == inode) {
+        if matches!(&stands, MemoryObject::File(file) if inode != 0 && file.stamp.inode == inode) {
             return Ok(None);
         }
         let names = folder.displaced_names(staged)?;
@@ -627,8 +629,8 @@ impl Run<'_> {
             Some(_) => Some(Method::Exchange),
             // Nothing is displaced where nothing stood. Where something did,
             // the new file was never made, whatever the agent saved since.
-            None if event.before == Some(Standing::Absent)
-                && self.read_back(folder, event)? == Back::Same =>
+            None if event.before == Some(FileState::Absent)
+                && self.read_back(folder, event)? == ReadBack::Same =>
             {
                 Some(Method::Create)
             }
@@ -637,7 +639,7 @@ impl Run<'_> {
     }
 
     /// Says which records nobody settles.
-    pub(super) fn tell_of_unclaimed(&self) {
+    pub(super) fn report_unclaimed(&self) {
         match self.engine.unclaimed() {
             Ok(records) => {
                 for record in records {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::archive::Written;
 use crate::digest::Digest;
-use crate::engine::ledger::{Act, Outcome};
+use crate::engine::ledger::{Operation, Outcome};
 use crate::error::{Error, Kind};
 
 /// The stages that a person sees.
@@ -84,7 +84,7 @@ pub struct Report {
     /// The run's id.
     pub run: String,
     /// Reset or undo.
-    pub act: Act,
+    pub act: Operation,
     /// One result for each agent that was asked for, in the plan's order.
     pub results: Vec<AgentResult>,
     /// What went wrong beside the agents: retention, records that nobody

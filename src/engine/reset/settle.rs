@@ -9,14 +9,16 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::Run;
-use super::recover::{Mark, RecordFile};
+use super::recover::{JournalRecord, RecordFile};
 use crate::archive::{Base, EntryKind, Written};
 use crate::config::Agent;
 use crate::digest::{Digest, Hasher};
-use crate::engine::ledger::{Event, Standing};
-use crate::engine::undo::Parts;
+use crate::engine::ledger::{Event, FileState};
+use crate::engine::undo::ContentParts;
 use crate::error::{Error, Kind};
-use crate::transport::{Attributes, Folder, Method, Odd, Reader, Settled, Stamp, TransportError};
+use crate::transport::{
+    Attributes, Folder, Method, Reader, Settled, SpecialFile, Stamp, TransportError,
+};
 
 /// How many late entries a displaced file may make that is changed again and again.
 const MAX_LATE_ENTRIES: usize = 16;
@@ -33,7 +35,7 @@ pub(super) struct Displaced {
     /// Digests of contents that are archived already.
     pub(super) known: Vec<Digest>,
     /// The memory as it was archived, where comparing is worth it.
-    pub(super) same: Option<Parts>,
+    pub(super) same: Option<ContentParts>,
     /// What was archived of displaced files since, by their names.
     pub(super) late: HashMap<String, LateWrites>,
     /// A swap of which the record does not tell yet.
@@ -113,7 +115,7 @@ impl Run<'_> {
             && !displaced.names.is_empty()
         {
             let names = displaced.names.iter().chain(&displaced.further);
-            let mark = Mark::Swapped(method, names.cloned().collect());
+            let mark = JournalRecord::Swapped(method, names.cloned().collect());
             match displaced.record.mark(&mark) {
                 Ok(()) => displaced.unmarked = None,
                 Err(error) => return (notes, Err(error)),
@@ -173,8 +175,13 @@ impl Run<'_> {
     }
 
     /// Describes something that was displaced unread, unless the entry of the run does.
-    fn describe_displaced(&self, agent: &Agent, odd: &Odd, event: &mut Event) -> Result<(), Error> {
-        if event.before != Some(Standing::Odd(odd.clone())) {
+    fn describe_displaced(
+        &self,
+        agent: &Agent,
+        odd: &SpecialFile,
+        event: &mut Event,
+    ) -> Result<(), Error> {
+        if event.before != Some(FileState::Odd(odd.clone())) {
             let now = self.engine.clock().now();
             let draft = self.describe(agent, odd, now)?;
             event.late.push(draft.finish(EntryKind::Odd, now)?);
@@ -209,7 +216,7 @@ impl Run<'_> {
                     notes.push(format!("a late write was archived as {path}"));
                     event.late.push(written.clone());
                     event.attributes = Some(attributes.clone());
-                    displaced.record.mark(&Mark::Archived {
+                    displaced.record.mark(&JournalRecord::Archived {
                         name: name.to_string(),
                         written,
                         attributes,
@@ -228,7 +235,9 @@ impl Run<'_> {
         match put_off {
             Some(stamp) => {
                 let name = name.to_string();
-                displaced.record.mark(&Mark::PutOff { name, stamp })?;
+                displaced
+                    .record
+                    .mark(&JournalRecord::PutOff { name, stamp })?;
                 Ok(Settled::Open)
             }
             None => Ok(settled?),
@@ -263,7 +272,7 @@ impl Run<'_> {
             return Ok(Inspected::PutOff(seen.stamp));
         }
         let base = late.last.or(match event.before {
-            Some(Standing::File { sha256, size, .. }) => Some((sha256, size)),
+            Some(FileState::File { sha256, size, .. }) => Some((sha256, size)),
             _ => None,
         });
         let base = base.filter(|(_, size)| *size > 0);
@@ -323,7 +332,7 @@ impl Run<'_> {
 
     /// Whether a file is, byte for byte, what was archived of it. Where that cannot
     /// be read the answer is no.
-    fn is_same(&self, parts: &Parts, read: Reader<'_>) -> Result<bool, TransportError> {
+    fn is_same(&self, parts: &ContentParts, read: Reader<'_>) -> Result<bool, TransportError> {
         let Ok(mut archived) = parts.reader(self.engine) else {
             return Ok(false);
         };
@@ -341,7 +350,7 @@ impl Run<'_> {
 }
 
 /// The note about a displaced object that no entry holds.
-fn kept_note(agent: &Agent, odd: &Odd, name: &str) -> String {
+fn kept_note(agent: &Agent, odd: &SpecialFile, name: &str) -> String {
     let path = agent.place.memory().with_file_name(name);
     let host = agent.place.host().map(|host| format!("{}:", host.name));
     format!(

@@ -4,19 +4,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::intake::Taken;
+use super::intake::Captured;
 use super::recover::{RecordFile, Transaction};
 use super::{Run, Stage};
 use crate::archive::Written;
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::durable;
-use crate::engine::ledger::{Event, Standing};
+use crate::engine::ledger::{Event, FileState};
 use crate::engine::lock::{self, Holder, Lock};
 use crate::engine::observe::way;
 use crate::engine::plan::Step;
 use crate::engine::sharing::sharing_error;
-use crate::engine::undo::{Parts, Replacement};
+use crate::engine::undo::{ContentParts, Replacement};
 use crate::engine::weaker;
 use crate::error::{Error, Kind};
 use crate::transport::{
@@ -26,7 +26,7 @@ use crate::transport::{
 /// How long somebody may take to give a lease back. A file server's, of which
 /// another host has the file open, takes a moment; an agent that holds on to it is
 /// reset all the same.
-const PATIENCE: Duration = Duration::from_secs(2);
+const LEASE_BREAK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An agent that is to have its turn.
 pub(super) struct Waiting<'a> {
@@ -57,24 +57,24 @@ impl Turn<'_> {
 
 /// What became of an agent whose turn it is, at first.
 pub(super) enum Began<'a> {
-    Archived(Turn<'a>, Box<Taken>),
+    Archived(Turn<'a>, Box<Captured>),
     Unchanged(Waiting<'a>),
-    Stumbled(Turn<'a>, Trouble),
+    Stumbled(Turn<'a>, EarlyEnd),
     Refused(Waiting<'a>, Error),
 }
 
 /// A turn after its memory was archived.
 pub(super) struct Archived {
     pub(super) entry: Option<Written>,
-    pub(super) taken: Taken,
+    pub(super) taken: Captured,
     pub(super) staged: String,
     pub(super) record: RecordFile,
     pub(super) known: Vec<Digest>,
-    pub(super) same: Option<Parts>,
+    pub(super) same: Option<ContentParts>,
 }
 
 /// Why a turn ended early.
-pub(super) enum Trouble {
+pub(super) enum EarlyEnd {
     /// The agent replaced its file in between; it can be tried again.
     Moved(Error),
     /// Somebody has a lease on the memory; nothing was done yet.
@@ -87,19 +87,19 @@ pub(super) enum Trouble {
     Stop(Error),
 }
 
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Trouble {
-        Trouble::Stop(error)
+impl From<Error> for EarlyEnd {
+    fn from(error: Error) -> EarlyEnd {
+        EarlyEnd::Stop(error)
     }
 }
 
-impl From<TransportError> for Trouble {
-    fn from(error: TransportError) -> Trouble {
+impl From<TransportError> for EarlyEnd {
+    fn from(error: TransportError) -> EarlyEnd {
         match error.cause {
-            Cause::Moved => Trouble::Moved(error.into()),
-            Cause::HalfWritten => Trouble::HalfWritten(error.into()),
-            Cause::Unreachable => Trouble::Lost(error.into()),
-            _ => Trouble::Stop(error.into()),
+            Cause::Moved => EarlyEnd::Moved(error.into()),
+            Cause::HalfWritten => EarlyEnd::HalfWritten(error.into()),
+            Cause::Unreachable => EarlyEnd::Lost(error.into()),
+            _ => EarlyEnd::Stop(error.into()),
         }
     }
 }
@@ -181,7 +181,7 @@ impl<'a> Run<'a> {
         let step = turn.waiting.step;
         self.at(&step.agent, Stage::Archive);
         let since = turn.waiting.leased;
-        let patient = since.is_none_or(|since| began.duration_since(since) < PATIENCE);
+        let patient = since.is_none_or(|since| began.duration_since(since) < LEASE_BREAK_TIMEOUT);
         let taken = self.take(agent, step, turn.folder.as_ref(), &mut turn.event, patient);
         match taken {
             Ok(Some(taken)) => Began::Archived(turn, Box::new(taken)),
@@ -195,8 +195,8 @@ impl<'a> Run<'a> {
     pub(super) fn prepare(
         &self,
         turn: &mut Turn<'a>,
-        mut taken: Taken,
-    ) -> Result<(Archived, Vec<Unsynced>), Trouble> {
+        mut taken: Captured,
+    ) -> Result<(Archived, Vec<Unsynced>), EarlyEnd> {
         for note in weaker::accepted(turn.agent, turn.folder.as_ref())? {
             turn.note(&note);
         }
@@ -214,7 +214,7 @@ impl<'a> Run<'a> {
                 _ => durable::random_name()?,
             },
             inode: taken.inode,
-            known: before.filter_map(Standing::digest).collect(),
+            known: before.filter_map(FileState::digest).collect(),
             ledger: self.engine.ledger_head()?.0,
         };
         let (record, written) = self.write_transaction(turn.agent, &transaction)?;
@@ -237,7 +237,7 @@ impl<'a> Run<'a> {
         &self,
         turn: &mut Turn<'a>,
         mut archived: Archived,
-    ) -> Result<(Archived, Option<Identity>), Trouble> {
+    ) -> Result<(Archived, Option<Identity>), EarlyEnd> {
         turn.event.entry = archived.entry.take();
         let Archived { taken, staged, .. } = &archived;
         let Replacement::File(parts) = &taken.source.replacement else {
@@ -276,7 +276,7 @@ impl<'a> Run<'a> {
         turn: &mut Turn<'a>,
         archived: Archived,
         new: Option<Identity>,
-    ) -> Result<(Archived, Swapped), Trouble> {
+    ) -> Result<(Archived, Swapped), EarlyEnd> {
         self.at(&turn.agent.name, Stage::Swap);
         let swapped = match (new, &archived.taken.source.replacement) {
             (None, Replacement::Kept { name, id }) => turn.folder.put_back(name, *id)?,
@@ -328,7 +328,7 @@ impl<'a> Run<'a> {
 ///
 /// A transport never sets set-id bits or capabilities ([`Attributes::given`]).
 /// `docs/decisions/file-system-identity.md` says why the kernel cannot enforce this.
-fn given<'t>(step: &Step, taken: &'t Taken) -> Option<&'t Attributes> {
+fn given<'t>(step: &Step, taken: &'t Captured) -> Option<&'t Attributes> {
     if step.undo.is_none() {
         return taken.attributes.as_ref();
     }
@@ -341,7 +341,7 @@ fn given<'t>(step: &Step, taken: &'t Taken) -> Option<&'t Attributes> {
 }
 
 /// Whether the file that is displaced has the owner that `attributes` name.
-fn is_owner_of(taken: &Taken, attributes: &Attributes) -> bool {
+fn is_owner_of(taken: &Captured, attributes: &Attributes) -> bool {
     let displaced = taken.attributes.as_ref();
     displaced.is_some_and(|displaced| displaced.uid == attributes.uid)
 }

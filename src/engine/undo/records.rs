@@ -12,13 +12,15 @@ use crate::archive;
 use crate::config::Agent;
 use crate::engine::Engine;
 use crate::engine::address::{AddressFilter, RecordedAddress};
-use crate::engine::ledger::{Act, Backwards, Event, Place, Record, Scan, Standing};
+use crate::engine::ledger::{
+    Event, FileState, LedgerPosition, Operation, Record, ReverseScan, Scan,
+};
 use crate::error::Result;
 use crate::transport::ObjectId;
 
 /// Up to so many changes an agent's search is looked at after each, then whenever they
 /// have doubled.
-const FEW: usize = 16;
+const MAX_EAGER_CHANGES: usize = 16;
 
 /// The records that an undo of some agents goes by.
 pub struct UndoRecords {
@@ -26,7 +28,7 @@ pub struct UndoRecords {
     /// The entries of their records, each with its agent.
     entries: HashMap<PathBuf, String>,
     /// How far the ledger was read.
-    at: Place,
+    at: LedgerPosition,
 }
 
 /// The records that an undo of one agent goes by.
@@ -41,7 +43,7 @@ pub struct AgentRecords {
     /// The runs of these.
     runs: HashSet<String>,
     /// What the last change left, for each address that the agent had.
-    left: Vec<(RecordedAddress, Option<Standing>)>,
+    left: Vec<(RecordedAddress, Option<FileState>)>,
     /// The entries of these records that retention was about to delete: when, and in
     /// which run.
     retired: HashMap<PathBuf, (DateTime<FixedOffset>, String)>,
@@ -59,8 +61,8 @@ impl UndoRecords {
         let (mut back, end) = engine.ledger_back()?;
         let searches = agents
             .iter()
-            .map(|agent| (agent.name.as_str(), Search::new(agent)));
-        let mut searches: BTreeMap<&str, Search<'_>> = searches.collect();
+            .map(|agent| (agent.name.as_str(), RunSearch::new(agent)));
+        let mut searches: BTreeMap<&str, RunSearch<'_>> = searches.collect();
         let mut open = searches.len();
         while open > 0
             && let Some((place, record)) = back.next(|it| searches.contains_key(&*it.agent))?
@@ -110,14 +112,18 @@ impl UndoRecords {
     ///
     /// # Errors
     /// As [`UndoRecords::of_last`].
-    pub fn of_record(engine: &Engine, place: Place, record: Record) -> Result<UndoRecords> {
+    pub fn of_record(
+        engine: &Engine,
+        place: LedgerPosition,
+        record: Record,
+    ) -> Result<UndoRecords> {
         UndoRecords::new(engine, vec![(place, record, None)], place)
     }
 
     fn new(
         engine: &Engine,
-        found: Vec<(Place, Record, Option<String>)>,
-        end: Place,
+        found: Vec<(LedgerPosition, Record, Option<String>)>,
+        end: LedgerPosition,
     ) -> Result<UndoRecords> {
         let first = found.iter().map(|(place, ..)| *place);
         let first = first.min_by_key(|place| place.seq);
@@ -182,10 +188,10 @@ impl UndoRecords {
 
 /// The last change of each agent in a run that is wanted, of so many agents at most.
 fn last_of_runs(
-    mut back: Backwards,
+    mut back: ReverseScan,
     is_wanted: impl Fn(&str, &str) -> bool,
     most: usize,
-) -> Result<Vec<(Place, Record, Option<String>)>> {
+) -> Result<Vec<(LedgerPosition, Record, Option<String>)>> {
     let mut found = Vec::new();
     let mut agents = HashSet::new();
     while found.len() < most
@@ -249,12 +255,12 @@ impl AgentRecords {
 
     /// Whether something else stands there now than what the last run that changed
     /// this agent's memory left. Without `now` it is something that no run leaves.
-    pub fn written_since(&self, agent: &Agent, now: Option<&Standing>) -> bool {
+    pub fn written_since(&self, agent: &Agent, now: Option<&FileState>) -> bool {
         let mut left = self.left.iter().rev();
         let left = left.find(|(address, _)| address.fits(agent));
         match (left.and_then(|(_, left)| left.as_ref()), now) {
-            (Some(Standing::Absent), Some(Standing::Absent)) => false,
-            (Some(Standing::Odd(left)), Some(Standing::Odd(now))) => left != now,
+            (Some(FileState::Absent), Some(FileState::Absent)) => false,
+            (Some(FileState::Odd(left)), Some(FileState::Odd(now))) => left != now,
             (Some(left), Some(now)) => left.digest().is_none() || left.digest() != now.digest(),
             _ => true,
         }
@@ -267,7 +273,7 @@ impl AgentRecords {
     ) -> impl DoubleEndedIterator<Item = &'a Event> {
         let related = self.related.iter().map(|record| &record.what);
         let repairs = related.filter(|repair| {
-            repair.act == Act::Repair
+            repair.act == Operation::Repair
                 && repair.run == event.run
                 && (&repair.before, &repair.after) == (&event.before, &event.after)
         });
@@ -297,26 +303,26 @@ impl AgentRecords {
 }
 
 /// The search for the run of an agent that is to be undone.
-struct Search<'a> {
+struct RunSearch<'a> {
     filter: AddressFilter<'a>,
     /// The last one first.
-    changes: Vec<Change>,
+    changes: Vec<MemoryChange>,
     /// No older change matters.
     is_over: bool,
 }
 
-struct Change {
-    place: Place,
+struct MemoryChange {
+    place: LedgerPosition,
     run: String,
     undoes: Option<String>,
-    act: Act,
+    act: Operation,
     /// About the agent's own memory.
     is_own: bool,
 }
 
-impl<'a> Search<'a> {
-    fn new(agent: &'a Agent) -> Search<'a> {
-        Search {
+impl<'a> RunSearch<'a> {
+    fn new(agent: &'a Agent) -> RunSearch<'a> {
+        RunSearch {
             filter: AddressFilter::new(agent),
             changes: Vec::new(),
             is_over: false,
@@ -324,8 +330,8 @@ impl<'a> Search<'a> {
     }
 
     /// Takes the next older change.
-    fn take(&mut self, place: Place, event: &Event, redo: bool) {
-        self.changes.push(Change {
+    fn take(&mut self, place: LedgerPosition, event: &Event, redo: bool) {
+        self.changes.push(MemoryChange {
             place,
             run: event.run.clone(),
             undoes: event.undoes.clone(),
@@ -333,20 +339,20 @@ impl<'a> Search<'a> {
             is_own: self.filter.accepts(event),
         });
         let count = self.changes.len();
-        if count <= FEW || count.is_power_of_two() {
+        if count <= MAX_EAGER_CHANGES || count.is_power_of_two() {
             self.is_over = match self.own_choice(redo, false) {
-                Choice::Change(_) => true,
-                Choice::Nothing => !matches!(self.any_choice(redo, false), Choice::Open),
-                Choice::Open => false,
+                UndoChoice::Change(_) => true,
+                UndoChoice::Nothing => !matches!(self.any_choice(redo, false), UndoChoice::Open),
+                UndoChoice::Open => false,
             };
         }
     }
 
-    fn own_choice(&self, redo: bool, is_complete: bool) -> Choice {
+    fn own_choice(&self, redo: bool, is_complete: bool) -> UndoChoice {
         choose(&self.changes, |change| change.is_own, redo, is_complete)
     }
 
-    fn any_choice(&self, redo: bool, is_complete: bool) -> Choice {
+    fn any_choice(&self, redo: bool, is_complete: bool) -> UndoChoice {
         choose(&self.changes, |_| true, redo, is_complete)
     }
 
@@ -354,8 +360,8 @@ impl<'a> Search<'a> {
     fn choice(&self, redo: bool) -> Option<usize> {
         let choices = [self.own_choice(redo, true), self.any_choice(redo, true)];
         choices.into_iter().find_map(|choice| match choice {
-            Choice::Change(change) => Some(change),
-            Choice::Nothing | Choice::Open => None,
+            UndoChoice::Change(change) => Some(change),
+            UndoChoice::Nothing | UndoChoice::Open => None,
         })
     }
 
@@ -367,7 +373,7 @@ impl<'a> Search<'a> {
     }
 }
 
-enum Choice {
+enum UndoChoice {
     Change(usize),
     Nothing,
     /// Older changes decide.
@@ -376,11 +382,11 @@ enum Choice {
 
 /// Which of some changes, the last one first, is to be undone.
 fn choose(
-    changes: &[Change],
-    counts: impl Fn(&Change) -> bool,
+    changes: &[MemoryChange],
+    counts: impl Fn(&MemoryChange) -> bool,
     redo: bool,
     is_complete: bool,
-) -> Choice {
+) -> UndoChoice {
     let mut undone: HashSet<&str> = HashSet::new();
     for (number, change) in changes.iter().enumerate() {
         if !counts(change) || undone.contains(change.run.as_str()) {
@@ -393,20 +399,20 @@ fn choose(
             (Some(run), true) => {
                 let act = changes.iter().find(|it| it.run == *run).map(|it| it.act);
                 match act {
-                    None if !is_complete => return Choice::Open,
+                    None if !is_complete => return UndoChoice::Open,
                     // An undo of a reset can be taken back; one of an undo is a redo.
-                    Some(Act::Undo) => {
+                    Some(Operation::Undo) => {
                         undone.insert(run);
                     }
-                    _ => return Choice::Change(number),
+                    _ => return UndoChoice::Change(number),
                 }
             }
-            (None, true) => return Choice::Nothing,
-            (None, false) => return Choice::Change(number),
+            (None, true) => return UndoChoice::Nothing,
+            (None, false) => return UndoChoice::Change(number),
         }
     }
     match is_complete {
-        true => Choice::Nothing,
-        false => Choice::Open,
+        true => UndoChoice::Nothing,
+        false => UndoChoice::Open,
     }
 }

@@ -12,11 +12,11 @@ use crate::transport::{Attributes, Xattr};
 
 /// The longest value, and the longest list of names, that the kernel hands out
 /// (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
-const LONGEST: usize = 64 * 1024;
+const MAX_XATTR_BYTES: usize = 64 * 1024;
 
 /// What is asked for by name where the list of names is longer than that: who
 /// may use a file must survive whatever else an agent hangs on it.
-const ESSENTIAL: [&str; 7] = [
+const ESSENTIAL_XATTRS: [&str; 7] = [
     "security.capability",
     "security.evm",
     "security.ima",
@@ -27,51 +27,51 @@ const ESSENTIAL: [&str; 7] = [
 ];
 
 /// How a file's extended attributes are reached.
-pub(super) enum Way<'a> {
+pub(super) enum XattrAccess<'a> {
     /// It is open.
     File(&'a StdFile),
     /// By the path of a descriptor that was opened for nothing but to name it.
     Path(&'a str),
 }
 
-impl Way<'_> {
+impl XattrAccess<'_> {
     fn list_size(&self) -> rustix::io::Result<usize> {
         match self {
-            Way::File(file) => fs::flistxattr_query(file),
-            Way::Path(path) => fs::listxattr_query(*path),
+            XattrAccess::File(file) => fs::flistxattr_query(file),
+            XattrAccess::Path(path) => fs::listxattr_query(*path),
         }
     }
 
     fn list(&self, list: &mut Vec<u8>) -> rustix::io::Result<usize> {
         match self {
-            Way::File(file) => fs::flistxattr(file, list),
-            Way::Path(path) => fs::listxattr(*path, list),
+            XattrAccess::File(file) => fs::flistxattr(file, list),
+            XattrAccess::Path(path) => fs::listxattr(*path, list),
         }
     }
 
     fn size(&self, name: &[u8]) -> rustix::io::Result<usize> {
         match self {
-            Way::File(file) => fs::fgetxattr_query(file, name),
-            Way::Path(path) => fs::getxattr_query(*path, name),
+            XattrAccess::File(file) => fs::fgetxattr_query(file, name),
+            XattrAccess::Path(path) => fs::getxattr_query(*path, name),
         }
     }
 
     fn value(&self, name: &[u8], value: &mut [u8]) -> rustix::io::Result<usize> {
         match self {
-            Way::File(file) => fs::fgetxattr(file, name, value),
-            Way::Path(path) => fs::getxattr(*path, name, value),
+            XattrAccess::File(file) => fs::fgetxattr(file, name, value),
+            XattrAccess::Path(path) => fs::getxattr(*path, name, value),
         }
     }
 }
 
 /// The extended attributes that this process may see, as far as they are
 /// [`affordable`], and how many were left out, at least.
-pub(super) fn xattrs(way: &Way<'_>) -> rustix::io::Result<(Vec<Xattr>, u64)> {
+pub(super) fn xattrs(way: &XattrAccess<'_>) -> rustix::io::Result<(Vec<Xattr>, u64)> {
     // Most files have none.
     if let Ok(0) = way.list_size() {
         return Ok((Vec::new(), 0));
     }
-    let mut list = vec![0; LONGEST];
+    let mut list = vec![0; MAX_XATTR_BYTES];
     let (names, mut dropped) = match way.list(&mut list) {
         Ok(length) => {
             list.truncate(length);
@@ -79,7 +79,7 @@ pub(super) fn xattrs(way: &Way<'_>) -> rustix::io::Result<(Vec<Xattr>, u64)> {
             (names.filter(|name| !name.is_empty()).collect(), 0)
         }
         Err(Errno::NOTSUP) => (Vec::new(), 0),
-        Err(Errno::TOOBIG | Errno::RANGE) => (ESSENTIAL.map(str::as_bytes).to_vec(), 1),
+        Err(Errno::TOOBIG | Errno::RANGE) => (ESSENTIAL_XATTRS.map(str::as_bytes).to_vec(), 1),
         Err(errno) => return Err(errno),
     };
     let mut sizes = Vec::new();
@@ -93,7 +93,7 @@ pub(super) fn xattrs(way: &Way<'_>) -> rustix::io::Result<(Vec<Xattr>, u64)> {
     let (kept, over) = affordable(sizes);
     dropped += over;
     let mut found = Vec::new();
-    let mut value = vec![0; LONGEST];
+    let mut value = vec![0; MAX_XATTR_BYTES];
     for (name, size) in kept {
         match way.value(name, &mut value[..]) {
             // One that grew is not what could be afforded.
@@ -112,7 +112,11 @@ fn absent(errno: Errno) -> bool {
 }
 
 /// Gives a new file its owner, mode and extended attributes.
-pub(super) fn dress(file: &StdFile, attributes: &Attributes, memory: &Path) -> Result<(), Error> {
+pub(super) fn apply_attributes(
+    file: &StdFile,
+    attributes: &Attributes,
+    memory: &Path,
+) -> Result<(), Error> {
     let attributes = attributes.given();
     let stat = fs::fstat(file).path("look at", memory)?;
     if (stat.st_uid, stat.st_gid) != (attributes.uid, attributes.gid) {
@@ -129,7 +133,7 @@ pub(super) fn dress(file: &StdFile, attributes: &Attributes, memory: &Path) -> R
     }
     fs::fchmod(file, Mode::from_raw_mode(attributes.mode)).path("keep the mode of", memory)?;
     // The label that a security module gave the new file may be right already.
-    let (have, _) = xattrs(&Way::File(file)).path("read the attributes of", memory)?;
+    let (have, _) = xattrs(&XattrAccess::File(file)).path("read the attributes of", memory)?;
     // The folder's default access control list is not the old file's; what
     // security modules add is theirs.
     let wanted = |name: &[u8]| attributes.xattrs.iter().any(|(wanted, _)| wanted == name);

@@ -24,7 +24,7 @@ use crate::clock::Clock;
 use crate::durable::{self, NewFile};
 use crate::error::{Error, Kind, PathContext};
 use crate::sys::{self, Lease};
-use crate::transport::{Cause, Folder, Identity, Method, Object, Swapped, TransportError};
+use crate::transport::{Cause, Folder, Identity, MemoryObject, Method, Swapped, TransportError};
 
 /// The largest memory that is written in place: so much is written, but not
 /// synced, in a moment.
@@ -242,7 +242,7 @@ impl LocalFolder {
         let stat = self.stat(&file, &path)?;
         let object = self.classify(&self.name, &stat).path("look at", &path);
         match object.map_err(refused)? {
-            Object::File(_) => Ok(file),
+            MemoryObject::File(_) => Ok(file),
             _ => Err(moved(&path)),
         }
     }

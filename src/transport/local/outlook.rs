@@ -9,10 +9,10 @@ use rustix::fs::{self, AtFlags, FileType, Statx, StatxAttributes, StatxFlags};
 
 use super::{LocalFolder, refused};
 use crate::error::{Error, Kind};
-use crate::transport::{Outlook, TransportError};
+use crate::transport::{SwapForecast, TransportError};
 
 impl LocalFolder {
-    pub(super) fn look_ahead(&self) -> Outlook {
+    pub(super) fn look_ahead(&self) -> SwapForecast {
         let path = self.memory();
         let memory = self.flags(&self.name);
         let folder = self.flags(OsStr::new(""));
@@ -35,16 +35,16 @@ impl LocalFolder {
             commands.push(format!("umount {}", path.display()));
         }
         match (causes.is_empty(), mounted) {
-            (true, None) => Outlook::Clear,
-            (true, Some(_)) => Outlook::InPlace,
-            (false, _) => Outlook::Refused(cannot(&path, &causes, &commands)),
+            (true, None) => SwapForecast::Clear,
+            (true, Some(_)) => SwapForecast::InPlace,
+            (false, _) => SwapForecast::Refused(cannot(&path, &causes, &commands)),
         }
     }
 
     /// The reason for an error, where it can be told, in its place.
     pub(super) fn explained(&self, error: Error) -> TransportError {
         refused(match self.look_ahead() {
-            Outlook::Refused(reason) => reason,
+            SwapForecast::Refused(reason) => reason,
             _ => error,
         })
     }

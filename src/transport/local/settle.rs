@@ -9,13 +9,13 @@ use std::time::Duration;
 use super::{LocalFolder, Opened, describe, identify};
 use crate::error::{Error, Kind};
 use crate::sys::{self, Lease};
-use crate::transport::{Folder, Object, Odd, Reader, Settled, Sink, TransportError};
+use crate::transport::{Folder, MemoryObject, Reader, Settled, Sink, SpecialFile, TransportError};
 
 /// How long a file must keep its size and times where writers cannot be seen.
-pub(super) const QUIET: Duration = Duration::from_millis(250);
+pub(super) const QUIET_PERIOD: Duration = Duration::from_millis(250);
 
 /// How long to wait for an opener that came while a file was being removed.
-const OPENER: Duration = Duration::from_secs(2);
+const OPENER_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl LocalFolder {
     pub(super) fn settle_file(
@@ -29,20 +29,22 @@ impl LocalFolder {
         let file = match self.open_any(name)? {
             Opened::File(file) => file,
             // A second name of the memory itself, left by a crash between link and unlink.
-            Opened::Other(Object::Odd(Odd::ForeignLink(_)))
+            Opened::Other(MemoryObject::Odd(SpecialFile::ForeignLink(_)))
                 if self.identity(name)? == self.identity(&self.name)? =>
             {
                 self.remove(displaced)?;
                 return Ok(Settled::Removed { watched: true });
             }
             // No entry holds their content.
-            Opened::Other(Object::Odd(odd @ (Odd::Directory | Odd::ForeignLink(_)))) => {
+            Opened::Other(MemoryObject::Odd(
+                odd @ (SpecialFile::Directory | SpecialFile::ForeignLink(_)),
+            )) => {
                 return Ok(Settled::Kept(odd));
             }
-            Opened::Other(Object::Odd(odd)) => return Ok(Settled::Odd(odd)),
-            Opened::Other(Object::Absent) => return Ok(Settled::Removed { watched: true }),
+            Opened::Other(MemoryObject::Odd(odd)) => return Ok(Settled::Odd(odd)),
+            Opened::Other(MemoryObject::Absent) => return Ok(Settled::Removed { watched: true }),
             // It was put there after the look that found something else.
-            Opened::Other(Object::File(_)) | Opened::Leased => return Ok(Settled::Open),
+            Opened::Other(MemoryObject::File(_)) | Opened::Leased => return Ok(Settled::Open),
         };
         let before = self.stat(&file, &path)?;
         let watched = match self.take_lease(&file) {
@@ -53,7 +55,7 @@ impl LocalFolder {
                 let (file, since) = seen
                     .filter(|(file, _)| *file == describe(&before))
                     .unwrap_or_else(|| (describe(&before), now));
-                if now < since + QUIET {
+                if now < since + QUIET_PERIOD {
                     let mut unwatched = self.unwatched.borrow_mut();
                     unwatched.insert(displaced.to_string(), (file, since));
                     return Ok(Settled::Open);
@@ -112,7 +114,7 @@ impl LocalFolder {
         };
         // Lets whoever waits open it, and waits until it is closed again.
         sys::release_lease(file.as_fd());
-        let end = self.clock.instant() + OPENER;
+        let end = self.clock.instant() + OPENER_TIMEOUT;
         let mut lease = self.take_lease(file);
         while lease == Lease::Held && self.clock.instant() < end {
             self.clock.sleep(Duration::from_millis(5));

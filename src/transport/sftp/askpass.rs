@@ -2,13 +2,13 @@
 //! of hosts that are not known.
 //!
 //! ssh asks by starting a program, which is this one again: the [`messenger`]. It
-//! hands the question over a socket to the [`Desk`] of the console, which passes
+//! hands the question over a socket to the [`PromptBroker`] of the console, which passes
 //! it on as an [`Event`] and takes the operator's answer. Only processes of the
 //! same user get in, with the token of a connection that is being made, and the
 //! socket is in a folder that nobody else may enter.
 //!
 //! A host that is not answered, or does not let us in with what it was given, is
-//! barred: nobody connects to it any more until [`Desk::let_ask`]. So a host that
+//! barred: nobody connects to it any more until [`PromptBroker::let_ask`]. So a host that
 //! the watch looks at every few seconds asks once, not every few seconds.
 //!
 //! The command line has no desk: its ssh never asks.
@@ -59,7 +59,7 @@ const LATE: Duration = Duration::from_secs(20);
 /// How long a messenger may take to say what it wants.
 const SAYING: Duration = Duration::from_secs(60);
 
-/// How long [`Desk::close`] waits for what was still asking.
+/// How long [`PromptBroker::close`] waits for what was still asking.
 const CLOSING: Duration = Duration::from_secs(10);
 
 /// The most questions of one attempt to connect.
@@ -82,12 +82,12 @@ pub enum Event {
     /// anew, and asks again.
     Late(String),
     /// No question can be asked, and why.
-    Deaf(String),
+    Unavailable(String),
 }
 
 /// Where questions come to be answered.
 #[derive(Clone)]
-pub struct Desk(Arc<Shared>);
+pub struct PromptBroker(Arc<Shared>);
 
 struct Shared {
     program: PathBuf,
@@ -189,11 +189,11 @@ impl Open {
     }
 }
 
-impl Desk {
+impl PromptBroker {
     /// A desk. `program` is this program, by its path; the socket is made in the
     /// first of `folders` where it can be, once a host is connected to.
-    pub fn new(program: PathBuf, folders: Vec<PathBuf>, events: Sender<Event>) -> Desk {
-        Desk(Arc::new(Shared {
+    pub fn new(program: PathBuf, folders: Vec<PathBuf>, events: Sender<Event>) -> PromptBroker {
+        PromptBroker(Arc::new(Shared {
             program,
             folders,
             events,
@@ -265,13 +265,13 @@ impl Desk {
             Ok(call) => Ok(Some(call)),
             Err(error) => {
                 state.deaf = true;
-                let _ = self.0.events.send(Event::Deaf(error.to_string()));
+                let _ = self.0.events.send(Event::Unavailable(error.to_string()));
                 Ok(None)
             }
         }
     }
 
-    /// Whether a host waits for [`Desk::let_ask`].
+    /// Whether a host waits for [`PromptBroker::let_ask`].
     pub(super) fn bars(&self, host: &Host) -> bool {
         self.0.state().barred.contains_key(host)
     }

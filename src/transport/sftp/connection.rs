@@ -4,12 +4,12 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use super::session::{Failure, Session};
-use super::ssh::{Carrier, explain};
+use super::session::{RequestError, Session};
+use super::ssh::{SshChild, explain};
 use super::wire::{Attrs, Extensions, Limits, Reply, Request, status};
 use crate::config::Host;
 use crate::error::{Error, Kind};
-use crate::transport::{Attributes, Cause, File, Object, Odd, Stamp, TransportError};
+use crate::transport::{Attributes, Cause, File, MemoryObject, SpecialFile, Stamp, TransportError};
 
 /// A session with what was learnt when it began.
 pub(super) struct Connection {
@@ -20,7 +20,7 @@ pub(super) struct Connection {
     /// Where paths begin that are not absolute.
     pub(super) home: PathBuf,
     /// After the session: it ends when its input does.
-    pub(super) _child: Option<Carrier>,
+    pub(super) _child: Option<SshChild>,
 }
 
 /// The requests of a look at a memory: where its folder really is, the folder
@@ -49,10 +49,10 @@ pub(super) fn lstat(path: &Path) -> Request {
 }
 
 /// What stands at a name, or why that is not known.
-pub(super) type Found = Result<Object, TransportError>;
+pub(super) type Found = Result<MemoryObject, TransportError>;
 
 /// The answer to one request of a batch: the server's, or why that one has none.
-pub(super) type Answer = Result<Reply, Failure>;
+pub(super) type Answer = Result<Reply, RequestError>;
 
 impl Connection {
     /// The host's name, for messages.
@@ -93,14 +93,14 @@ impl Connection {
 
     fn whole(&self, answers: Vec<Answer>) -> Result<Vec<Answer>, TransportError> {
         let broken = answers.iter().find_map(|answer| match answer {
-            Err(Failure::Broken(broken)) => Some(explain(&self.host, broken)),
+            Err(RequestError::Broken(broken)) => Some(explain(&self.host, broken)),
             _ => None,
         });
         if let Some(broken) = broken {
             return Err(broken);
         }
         match answers.first() {
-            Some(Err(unsent @ Failure::Unsent(_))) => {
+            Some(Err(unsent @ RequestError::Unsent(_))) => {
                 let message = format!("{}: {unsent}", self.host());
                 let error = Error::new(Kind::Host, message);
                 Err(TransportError::new(Cause::Refused, error))
@@ -133,7 +133,7 @@ impl Connection {
         &self,
         memory: &Path,
         answers: &[Answer],
-    ) -> Result<Object, TransportError> {
+    ) -> Result<MemoryObject, TransportError> {
         let [real, outside, inside, file] = answers else {
             return Err(self.odd_answer("look at", memory));
         };
@@ -162,7 +162,7 @@ impl Connection {
         match (code(file), attrs(file)) {
             // Only a folder that can be searched proves that it lacks the name.
             (Some(status::NO_SUCH_FILE), _) => match (code(inside), attrs(inside)) {
-                (_, Some(found)) if kind(found) == Some(DIRECTORY) => Ok(Object::Absent),
+                (_, Some(found)) if kind(found) == Some(DIRECTORY) => Ok(MemoryObject::Absent),
                 (Some(other), _) => Err(self.failed("search", folder, other)),
                 _ => Err(self.odd_answer("search", folder)),
             },
@@ -189,19 +189,21 @@ impl Connection {
         memories: &[&Path],
         mut found: Vec<Found>,
     ) -> Result<Vec<Found>, TransportError> {
-        let places = |found: &[Found], wanted: fn(&Object) -> bool| -> Vec<usize> {
+        let places = |found: &[Found], wanted: fn(&MemoryObject) -> bool| -> Vec<usize> {
             let all = found.iter().enumerate();
             let some = all.filter(|(_, found)| found.as_ref().is_ok_and(wanted));
             some.map(|(place, _)| place).collect()
         };
-        let absent = places(&found, |object| *object == Object::Absent);
+        let absent = places(&found, |object| *object == MemoryObject::Absent);
         if !absent.is_empty() {
             let memories: Vec<&Path> = absent.iter().map(|place| memories[*place]).collect();
             for (place, object) in absent.into_iter().zip(self.look(&memories)?) {
                 found[place] = object;
             }
         }
-        let links = places(&found, |it| matches!(it, Object::Odd(Odd::Symlink(_))));
+        let links = places(&found, |it| {
+            matches!(it, MemoryObject::Odd(SpecialFile::Symlink(_)))
+        });
         if !links.is_empty() {
             let paths = links.iter().map(|place| bytes(memories[*place]));
             let ask = paths.map(|path| Request::ReadLink { path });
@@ -210,7 +212,9 @@ impl Connection {
                     Ok(Reply::Names(mut names)) => names.pop().map(|name| name.name),
                     _ => None,
                 };
-                found[*place] = Ok(Object::Odd(Odd::Symlink(target.unwrap_or_default())));
+                found[*place] = Ok(MemoryObject::Odd(SpecialFile::Symlink(
+                    target.unwrap_or_default(),
+                )));
             }
         }
         Ok(found)
@@ -220,8 +224,8 @@ impl Connection {
     pub(super) fn with_target(
         &self,
         memory: &Path,
-        object: Object,
-    ) -> Result<Object, TransportError> {
+        object: MemoryObject,
+    ) -> Result<MemoryObject, TransportError> {
         let found = self.complete(&[memory], vec![Ok(object)])?.pop();
         found.unwrap_or_else(|| Err(self.odd_answer("look at", memory)))
     }
@@ -232,7 +236,7 @@ impl Connection {
         memory: &Path,
         found: &Attrs,
         folder: Option<&Attrs>,
-    ) -> Result<Object, TransportError> {
+    ) -> Result<MemoryObject, TransportError> {
         let odd = match kind(found) {
             Some(REGULAR) => {
                 // Links cannot be counted here, so a file of somebody else's may
@@ -246,7 +250,7 @@ impl Connection {
                     );
                     return Err(self.refused("read", memory, &why));
                 }
-                return Ok(Object::File(file(found).ok_or_else(|| {
+                return Ok(MemoryObject::File(file(found).ok_or_else(|| {
                     self.refused(
                         "read",
                         memory,
@@ -254,14 +258,14 @@ impl Connection {
                     )
                 })?));
             }
-            Some(SYMLINK) => Odd::Symlink(Vec::new()),
-            Some(DIRECTORY) => Odd::Directory,
-            Some(FIFO) => Odd::Fifo,
-            Some(SOCKET) => Odd::Socket,
-            Some(BLOCK | CHARACTER) => Odd::Device,
+            Some(SYMLINK) => SpecialFile::Symlink(Vec::new()),
+            Some(DIRECTORY) => SpecialFile::Directory,
+            Some(FIFO) => SpecialFile::Fifo,
+            Some(SOCKET) => SpecialFile::Socket,
+            Some(BLOCK | CHARACTER) => SpecialFile::Device,
             _ => return Err(self.refused("read", memory, "the server does not tell what it is")),
         };
-        Ok(Object::Odd(odd))
+        Ok(MemoryObject::Odd(odd))
     }
 
     pub(super) fn through_a_link(&self, folder: &Path, real: Option<&Path>) -> TransportError {

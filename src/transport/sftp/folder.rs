@@ -16,15 +16,15 @@ use super::connection::{
 };
 use super::pump::{Held, LARGEST, Pump, too_large};
 use super::run_folder::TakenOver;
-use super::settle::{Displaced, QUIET};
+use super::settle::{OpenDisplacedFile, QUIET_PERIOD};
 use super::wire::{Attrs, Reply, Request, flags, status};
 use crate::clock::Clock;
 use crate::config::Extension;
 use crate::digest::{Digest, Hasher};
 use crate::error::{Error, Kind};
 use crate::transport::{
-    Attributes, Cause, File, Folder, Identity, Object, Odd, Reader, Settled, Sink, Stamp, Swapped,
-    TransportError, Unsynced, created_mode, read_begins_with,
+    Attributes, Cause, File, Folder, Identity, MemoryObject, Reader, Settled, Sink, SpecialFile,
+    Stamp, Swapped, TransportError, Unsynced, created_mode, read_begins_with,
 };
 
 /// How long one file, or one folder's list, may take.
@@ -47,7 +47,7 @@ pub(super) struct SftpFolder {
     /// Who owns it, and its mode.
     pub(super) owner: Attrs,
     /// What the look of its opening found, for whoever asks first.
-    pub(super) looked: RefCell<Option<Object>>,
+    pub(super) looked: RefCell<Option<MemoryObject>>,
     /// What the last look found, for a read that follows it at once.
     pub(super) size: Cell<Option<u64>>,
     /// What was staged.
@@ -61,7 +61,7 @@ pub(super) struct SftpFolder {
     /// That of another run, under another name.
     pub(super) taken_over: RefCell<Option<TakenOver>>,
     /// Displaced files, as they were looked at.
-    pub(super) displaced: RefCell<HashMap<String, Displaced>>,
+    pub(super) displaced: RefCell<HashMap<String, OpenDisplacedFile>>,
     /// What the memory was when it was read after a swap.
     pub(super) installed: Cell<Option<(Digest, Stamp)>>,
 }
@@ -364,7 +364,7 @@ impl Folder for SftpFolder {
         Ok(None)
     }
 
-    fn look(&self) -> Result<Object, TransportError> {
+    fn look(&self) -> Result<MemoryObject, TransportError> {
         if let Some(object) = self.looked.take() {
             return Ok(object);
         }
@@ -380,7 +380,7 @@ impl Folder for SftpFolder {
         let size = match self.size.take() {
             Some(size) => size,
             None => match self.look()? {
-                Object::File(file) => file.stamp.size,
+                MemoryObject::File(file) => file.stamp.size,
                 _ => return Err(moved(&self.host, &self.memory)),
             },
         };
@@ -403,14 +403,14 @@ impl Folder for SftpFolder {
             .host
             .described(&self.memory, &after, Some(&self.owner))?
         {
-            Object::File(file) => Ok(file),
+            MemoryObject::File(file) => Ok(file),
             _ => Err(moved(&self.host, &self.memory)),
         }
     }
 
     fn begins_with(&self, content: Digest, size: u64) -> Result<bool, TransportError> {
         let object = self.look()?;
-        if let (Some((known, stamp)), Object::File(file)) = (self.installed.get(), &object)
+        if let (Some((known, stamp)), MemoryObject::File(file)) = (self.installed.get(), &object)
             && known == content
             && file.stamp == stamp
         {
@@ -506,13 +506,13 @@ impl Folder for SftpFolder {
         self.settle_file(displaced, inspect)
     }
 
-    fn remove_odd(&self, name: &str, odd: &Odd) -> Result<bool, TransportError> {
+    fn remove_odd(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError> {
         self.remove_same(name, odd)
     }
 
     fn due(&self) -> Option<Instant> {
         let displaced = self.displaced.borrow();
-        displaced.values().map(|it| it.at + QUIET).max()
+        displaced.values().map(|it| it.at + QUIET_PERIOD).max()
     }
 
     fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
@@ -617,9 +617,9 @@ impl SftpFolder {
 }
 
 /// The size of a file that may be read.
-fn size_of(object: &Object) -> Option<u64> {
+fn size_of(object: &MemoryObject) -> Option<u64> {
     match object {
-        Object::File(file) => Some(file.stamp.size),
+        MemoryObject::File(file) => Some(file.stamp.size),
         _ => None,
     }
 }

@@ -12,15 +12,15 @@ use super::askpass::Call;
 use super::connection::Connection;
 use super::folder::SftpFolder;
 use super::session::{Deadline, Session};
-use super::ssh::{Carrier, Dial, Dialed, Leash, explain};
+use super::ssh::{ChildGuard, Connector, SftpStream, SshChild, explain};
 use super::together;
 use super::wire::{Extensions, Limits};
 use crate::clock::{Clock, System};
 use crate::config::{Extension, Host};
 use crate::error::{Error, Kind};
 use crate::transport::{
-    Ability, Cause, Contact, File, Folder, Object, Pieces, Reach, Setting, Transport,
-    TransportError,
+    Cause, ConnectionSetting, ConnectionStatus, File, Folder, MemoryObject, Pieces, Reachability,
+    ServerFeature, Transport, TransportError,
 };
 
 /// How long a host that did not answer is left alone, at first; it doubles.
@@ -36,12 +36,12 @@ const LONGEST: Duration = Duration::from_secs(120);
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// A host as a transport.
-pub struct Sftp(Arc<Line>);
+pub struct Sftp(Arc<HostConnection>);
 
 /// The way to a host.
-struct Line {
+struct HostConnection {
     host: Host,
-    dial: Arc<dyn Dial>,
+    dial: Arc<dyn Connector>,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
     changed: Condvar,
@@ -52,7 +52,7 @@ struct Line {
 struct State {
     phase: Phase,
     /// What the last try came to; while one is under way, the one before.
-    reach: Reach,
+    reach: Reachability,
     /// Since when that is so.
     since: Option<DateTime<FixedOffset>>,
     /// Tries in a row that failed.
@@ -65,7 +65,7 @@ struct State {
     /// Nobody connects any more.
     left: bool,
     /// The process of the session, or of the one that is to be.
-    leash: Option<Leash>,
+    leash: Option<ChildGuard>,
     /// A session that ended, until the next begins.
     lost: Option<Arc<Connection>>,
     /// When the session began.
@@ -93,8 +93,8 @@ enum Phase {
 
 impl Sftp {
     /// A host, not connected to yet.
-    pub fn new(host: Host, dial: Arc<dyn Dial>, clock: Arc<dyn Clock>) -> Sftp {
-        Sftp(Arc::new(Line {
+    pub fn new(host: Host, dial: Arc<dyn Connector>, clock: Arc<dyn Clock>) -> Sftp {
+        Sftp(Arc::new(HostConnection {
             host,
             dial,
             clock,
@@ -118,7 +118,7 @@ impl Sftp {
     pub(super) fn has_left(&self) -> bool {
         let state = self.0.state();
         let connecting = matches!(state.phase, Phase::Connecting(_));
-        !connecting && state.leash.as_ref().is_none_or(Leash::has_ended)
+        !connecting && state.leash.as_ref().is_none_or(ChildGuard::has_ended)
     }
 
     /// Ends its process in any case.
@@ -138,7 +138,7 @@ impl Drop for Sftp {
     }
 }
 
-impl Line {
+impl HostConnection {
     /// As it stands now: a session that ended meanwhile is none.
     fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -149,8 +149,8 @@ impl Line {
             // To let go of it takes as long as its process takes to end.
             state.lost = Some(Arc::clone(connection));
             state.phase = Phase::Idle;
-            state.leash.iter().for_each(Leash::terminate);
-            state.turn(Reach::of(why.cause), &*self.clock);
+            state.leash.iter().for_each(ChildGuard::terminate);
+            state.turn(Reachability::of(why.cause), &*self.clock);
             state.error = Some(why);
             let now = self.clock.instant();
             let short = |begun: Instant| now.duration_since(begun) < LASTING;
@@ -170,7 +170,10 @@ impl Line {
     /// The session, connecting if there is none. Whoever comes while somebody
     /// connects waits for the same outcome. A host that somebody watches and that
     /// did not answer is left to them.
-    fn connection(self: &Arc<Line>, watching: bool) -> Result<Arc<Connection>, TransportError> {
+    fn connection(
+        self: &Arc<HostConnection>,
+        watching: bool,
+    ) -> Result<Arc<Connection>, TransportError> {
         let mut state = self.state();
         state.watched |= watching;
         loop {
@@ -198,7 +201,7 @@ impl Line {
         drop(lost);
         let dialed = self.dial.dial(&self.host);
         let child = dialed.as_ref().ok().and_then(|it| it.child.as_ref());
-        let Some(call) = child.and_then(Carrier::call).cloned() else {
+        let Some(call) = child.and_then(SshChild::call).cloned() else {
             let until = System.instant() + self.limit();
             return self.settle(dialed.and_then(|dialed| self.connect(dialed, until)));
         };
@@ -260,7 +263,7 @@ impl Line {
         match &connected {
             Ok(connection) => {
                 state.phase = Phase::Connected(Arc::clone(connection));
-                state.turn(Reach::Up, &*self.clock);
+                state.turn(Reachability::Up, &*self.clock);
                 state.failures = 0;
                 state.error = None;
                 state.begun = Some(self.clock.instant());
@@ -274,7 +277,7 @@ impl Line {
                         self.paused(state.failures)
                     }
                 };
-                state.turn(Reach::of(why.cause), &*self.clock);
+                state.turn(Reachability::of(why.cause), &*self.clock);
                 state.error = Some(why.clone());
                 state.leash = None;
             }
@@ -331,15 +334,15 @@ impl Line {
 
     fn connect(
         &self,
-        dialed: Dialed,
+        dialed: SftpStream,
         until: impl Deadline + 'static,
     ) -> Result<Connection, TransportError> {
-        let Dialed { link, child } = dialed;
+        let SftpStream { link, child } = dialed;
         {
             let mut state = self.state();
-            state.leash = child.as_ref().map(Carrier::leash);
+            state.leash = child.as_ref().map(SshChild::leash);
             if state.left {
-                state.leash.iter().for_each(Leash::terminate);
+                state.leash.iter().for_each(ChildGuard::terminate);
                 return Err(self.gone());
             }
         }
@@ -347,7 +350,7 @@ impl Line {
         // time, which the session waits by, whatever clock we have.
         let session = Session::start_with(link, until, self.limit())
             .map_err(|broken| explain(&self.host, &broken));
-        let session = match child.as_ref().and_then(Carrier::call) {
+        let session = match child.as_ref().and_then(SshChild::call) {
             Some(call) => call.judge(session)?,
             None => session?,
         };
@@ -371,7 +374,7 @@ impl Line {
         if let Phase::Connected(connection) = &state.phase {
             connection.session.close();
         }
-        state.leash.iter().for_each(Leash::terminate);
+        state.leash.iter().for_each(ChildGuard::terminate);
         drop(state);
         self.changed.notify_all();
     }
@@ -379,7 +382,7 @@ impl Line {
 
 impl State {
     /// Something was found out; since when it is so is known if it was so before.
-    fn turn(&mut self, reach: Reach, clock: &dyn Clock) {
+    fn turn(&mut self, reach: Reachability, clock: &dyn Clock) {
         if self.reach != reach {
             self.reach = reach;
             self.since = Some(clock.now());
@@ -388,7 +391,7 @@ impl State {
 }
 
 impl Transport for Sftp {
-    fn probe(&self, memories: &[&Path]) -> Vec<Result<Object, TransportError>> {
+    fn probe(&self, memories: &[&Path]) -> Vec<Result<MemoryObject, TransportError>> {
         let connection = match self.0.connection(false) {
             Ok(connection) => connection,
             Err(error) => return memories.iter().map(|_| Err(error.clone())).collect(),
@@ -413,21 +416,21 @@ impl Transport for Sftp {
         sink: Pieces<'_>,
     ) -> Vec<Result<File, TransportError>> {
         let read = self.0.connection(false).and_then(|connection| {
-            let end = self.0.clock.instant() + together::LONGEST;
+            let end = self.0.clock.instant() + together::BATCH_READ_TIMEOUT;
             together::read(&connection, files, sink, || self.0.clock.instant() < end)
         });
         read.unwrap_or_else(|error| files.iter().map(|_| Err(error.clone())).collect())
     }
 
-    fn contact(&self) -> Option<Contact> {
+    fn contact(&self) -> Option<ConnectionStatus> {
         let state = self.0.state();
-        let mut contact = Contact {
+        let mut contact = ConnectionStatus {
             reach: state.reach,
             trying: matches!(state.phase, Phase::Connecting(_)),
             since: state.since,
             failures: state.failures,
             error: state.error.clone(),
-            ..Contact::default()
+            ..ConnectionStatus::default()
         };
         match &state.phase {
             Phase::Connected(connection) => {
@@ -453,24 +456,24 @@ impl Transport for Sftp {
         }
     }
 
-    fn approach(&self) -> Result<(), TransportError> {
+    fn ensure_connected(&self) -> Result<(), TransportError> {
         self.0.connection(true).map(drop)
     }
 
-    fn hurry(&self) {
+    fn retry_now(&self) {
         let mut state = self.0.state();
         if let Phase::Paused { .. } = state.phase {
             state.phase = Phase::Idle;
         }
     }
 
-    fn settings(&self) -> Result<Vec<Setting>, TransportError> {
+    fn settings(&self) -> Result<Vec<ConnectionSetting>, TransportError> {
         self.0.dial.settings(&self.0.host)
     }
 }
 
 /// What the server announced, and what is weaker where it did not.
-fn abilities(has: &Extensions) -> Vec<Ability> {
+fn abilities(has: &Extensions) -> Vec<ServerFeature> {
     let all = [
         (
             "posix-rename@openssh.com",
@@ -494,7 +497,7 @@ fn abilities(has: &Extensions) -> Vec<Ability> {
             "it does not tell its limits; the protocol's smallest are kept to",
         ),
     ];
-    let ability = |(name, there, without): (&'static str, bool, &'static str)| Ability {
+    let ability = |(name, there, without): (&'static str, bool, &'static str)| ServerFeature {
         name,
         there,
         without,

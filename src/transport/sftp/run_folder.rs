@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use super::connection::{Answer, DIRECTORY, attrs, bytes, code, kind, lstat};
 use super::folder::{Handle, SftpFolder, handle, moved};
-use super::settle::Displaced;
+use super::settle::OpenDisplacedFile;
 use super::wire::{Request, flags, status};
 use crate::durable;
 use crate::error::Error;
@@ -388,7 +388,7 @@ impl SftpFolder {
 
     /// Notes what was displaced, as it was read before.
     pub(super) fn was_displaced(&self, name: &str, handle: Handle, at: Instant) {
-        let displaced = Displaced {
+        let displaced = OpenDisplacedFile {
             handle,
             held: self.read_before.get(),
             at,

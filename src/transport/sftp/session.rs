@@ -13,14 +13,14 @@
 //! | requests that wait to be written | 1 MiB; then [`Session::ask`] blocks |
 //! | requests without a reply | 1,024 |
 //! | bytes that these carry or ask for | 2 MiB |
-//! | a reply | 257 KiB, see [`LONGEST_FRAME`](super::wire::LONGEST_FRAME) |
+//! | a reply | 257 KiB, see [`LONGEST_FRAME`](super::wire::MAX_FRAME_BYTES) |
 //! | what is kept of the error output | 8 KiB before VERSION, 8 KiB after it |
-//! | time from one reply to the next | `remote_timeout`; 15 s, see [`PATIENCE`] |
+//! | time from one reply to the next | `remote_timeout`; 15 s, see [`REPLY_TIMEOUT`] |
 //! | time from a request to its reply | four times that, and what is under way at 4 KiB/s |
 //!
 //! Servers do one thing after the other. So one that owes a reply for too long
 //! owes all the others as well, and the session is over, as it is when bytes come
-//! that are no reply to anything: everybody who waits gets the same [`Broken`].
+//! that are no reply to anything: everybody who waits gets the same [`SessionError`].
 //!
 //! Time is the machine's here: it ends a wait in poll(2), which knows no other.
 
@@ -36,28 +36,28 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use self::owner::Owner;
+use self::owner::PipeOwner;
 use super::wire::{Extensions, Limits, Malformed, Reply, Request, Wants};
 use crate::clock::{Clock, System};
 
 /// How long a host may take for a reply.
-pub const PATIENCE: Duration = Duration::from_secs(15);
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Bytes that may wait to be written.
-const MOST_QUEUED: usize = 1024 * 1024;
+const MAX_QUEUED_BYTES: usize = 1024 * 1024;
 
 /// Bytes that requests without a reply may carry or ask for.
-const MOST_EXPECTED: usize = 2 * 1024 * 1024;
+const MAX_EXPECTED_BYTES: usize = 2 * 1024 * 1024;
 
 /// Requests that may be without a reply.
-const MOST_IN_FLIGHT: usize = 1024;
+const MAX_REQUESTS_IN_FLIGHT: usize = 1024;
 
 /// ssh and OpenSSH's server read so much at once: what is not longer, and has
 /// nothing before it, they read in one piece.
-const BURST: usize = 16 * 1024;
+const WRITE_BURST_BYTES: usize = 16 * 1024;
 
 /// What one reply to a READDIR is taken to be.
-const FOLDER: usize = 256 * 1024;
+const READDIR_REPLY_BYTES: usize = 256 * 1024;
 
 /// The ways to the other side: the pipes of a child, or both ends of a socket.
 /// They are made non-blocking, which others who share them would notice.
@@ -90,7 +90,7 @@ impl Deadline for Instant {
 
 /// Why a session ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum CloseReason {
     /// The other side closed it.
     EndOfFile,
     /// Bytes came that are not SFTP, or not from a server that is in its senses;
@@ -107,21 +107,21 @@ pub enum Why {
 /// A session that ended: what everybody who waits for a reply gets. Which of the
 /// requests without a reply were carried out is not known.
 #[derive(Clone, Debug)]
-pub struct Broken {
+pub struct SessionError {
     /// Why it ended.
-    pub why: Why,
+    pub why: CloseReason,
     /// Whether the server had said VERSION. Before that ssh was still connecting,
     /// or failed to.
     pub greeted: bool,
     /// What came on [`Link::errors`].
-    pub heard: Arc<Heard>,
+    pub heard: Arc<StderrTail>,
 }
 
 /// Foreign text from the error output: ssh's own words, and later also what the
 /// host says. Of each half the first and the last 4 KiB are kept; where something
 /// was left out, both have whole lines only, and a line between them says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct StderrTail {
     /// Before VERSION. A host that has not authenticated itself yet has no part in
     /// it unless ssh passes its words on.
     pub before: Vec<u8>,
@@ -130,73 +130,77 @@ pub struct Heard {
 }
 
 /// What was wrong; none of the words are foreign.
-impl fmt::Display for Broken {
+impl fmt::Display for SessionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.why, self.greeted) {
-            (Why::EndOfFile, true) => f.write_str("the connection was lost"),
-            (Why::EndOfFile, false) => f.write_str("the connection ended before SFTP began"),
-            (Why::Garbage(what), true) => write!(f, "the host does not keep to SFTP: {what}"),
+            (CloseReason::EndOfFile, true) => f.write_str("the connection was lost"),
+            (CloseReason::EndOfFile, false) => {
+                f.write_str("the connection ended before SFTP began")
+            }
+            (CloseReason::Garbage(what), true) => {
+                write!(f, "the host does not keep to SFTP: {what}")
+            }
             // The text of a login shell is the usual cause.
-            (Why::Garbage(what), false) => write!(
+            (CloseReason::Garbage(what), false) => write!(
                 f,
                 "what the host says first is not SFTP ({what}); \
                  perhaps its login shell prints something"
             ),
-            (Why::NoAnswer(time), _) => {
+            (CloseReason::NoAnswer(time), _) => {
                 let seconds = (time.as_secs_f64() * 10.0).round() / 10.0;
                 write!(f, "no answer for {seconds} s")
             }
-            (Why::Io(cause), _) => f.write_str(cause),
-            (Why::Closed, _) => f.write_str("the session was closed"),
+            (CloseReason::Io(cause), _) => f.write_str(cause),
+            (CloseReason::Closed, _) => f.write_str("the session was closed"),
         }
     }
 }
 
-impl std::error::Error for Broken {}
+impl std::error::Error for SessionError {}
 
 /// Why a request has no reply.
 #[derive(Clone, Debug)]
-pub enum Failure {
+pub enum RequestError {
     /// The session ended. It is not known whether the request was carried out.
-    Broken(Broken),
+    Broken(SessionError),
     /// This reply alone cannot be understood; in our words.
     Malformed(String),
     /// A request of the batch cannot be sent, and none of it was; in our words.
     Unsent(String),
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Broken(broken) => fmt::Display::fmt(broken, f),
-            Failure::Malformed(what) => f.write_str(what),
-            Failure::Unsent(why) => write!(f, "this cannot be asked: {why}"),
+            RequestError::Broken(broken) => fmt::Display::fmt(broken, f),
+            RequestError::Malformed(what) => f.write_str(what),
+            RequestError::Unsent(why) => write!(f, "this cannot be asked: {why}"),
         }
     }
 }
 
-impl std::error::Error for Failure {}
+impl std::error::Error for RequestError {}
 
-impl From<Malformed> for Failure {
-    fn from(malformed: Malformed) -> Failure {
-        Failure::Malformed(malformed.to_string())
+impl From<Malformed> for RequestError {
+    fn from(malformed: Malformed) -> RequestError {
+        RequestError::Malformed(malformed.to_string())
     }
 }
 
 /// A session. Clones are the same one; it is closed when the last one goes.
 #[derive(Clone)]
-pub struct Session(Arc<Held>);
+pub struct Session(Arc<SessionHandle>);
 
 /// What all clones of a session hold.
-struct Held {
-    shared: Arc<Shared>,
+struct SessionHandle {
+    shared: Arc<SessionShared>,
     thread: Option<JoinHandle<()>>,
     extensions: Extensions,
     /// The request as long as nobody wanted its answer, and the answer.
-    limits: Mutex<(Option<Pending>, Option<Limits>)>,
+    limits: Mutex<(Option<PendingReplies>, Option<Limits>)>,
 }
 
-impl Drop for Held {
+impl Drop for SessionHandle {
     fn drop(&mut self) {
         self.shared.close();
         if let Some(thread) = self.thread.take() {
@@ -218,8 +222,8 @@ impl Session {
     ///
     /// # Errors
     /// Why there is none, by `deadline` at the latest.
-    pub fn start(link: Link, deadline: impl Deadline + 'static) -> Result<Session, Broken> {
-        Session::start_with(link, deadline, PATIENCE)
+    pub fn start(link: Link, deadline: impl Deadline + 'static) -> Result<Session, SessionError> {
+        Session::start_with(link, deadline, REPLY_TIMEOUT)
     }
 
     /// The same, with another time that a reply may take.
@@ -230,24 +234,24 @@ impl Session {
         link: Link,
         deadline: impl Deadline + 'static,
         patience: Duration,
-    ) -> Result<Session, Broken> {
-        let failed = |cause: std::io::Error| Broken {
-            why: Why::Io(crate::error::cause(&cause)),
+    ) -> Result<Session, SessionError> {
+        let failed = |cause: std::io::Error| SessionError {
+            why: CloseReason::Io(crate::error::cause(&cause)),
             greeted: false,
             heard: Arc::default(),
         };
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SessionShared {
             state: Mutex::default(),
             changed: Condvar::new(),
             wake: wake.map_err(|errno| failed(errno.into()))?,
             patience,
         });
-        let owner = Owner::new(link, Arc::clone(&shared), Box::new(deadline))
+        let owner = PipeOwner::new(link, Arc::clone(&shared), Box::new(deadline))
             .map_err(|errno| failed(errno.into()))?;
         let builder = thread::Builder::new().name("sftp".into());
         let thread = builder.spawn(move || owner.run()).map_err(failed)?;
-        let mut held = Held {
+        let mut held = SessionHandle {
             shared,
             thread: Some(thread),
             extensions: Extensions::default(),
@@ -286,7 +290,7 @@ impl Session {
     ///
     /// Blocks as long as too much is queued. A request that is refused by
     /// [`Request::check`] keeps the whole batch from being sent.
-    pub fn ask(&self, batch: Vec<Request>) -> Pending {
+    pub fn ask(&self, batch: Vec<Request>) -> PendingReplies {
         self.0.shared.ask(&batch, None)
     }
 
@@ -301,7 +305,7 @@ impl Session {
     /// write waits for all replies to the one before. What was asked for earlier
     /// goes first, what is asked for later does not get ahead. A batch that is
     /// longer than that goes alone, in one write.
-    pub fn ask_apart(&self, mut first: Vec<Request>, behind: Vec<Request>) -> Pending {
+    pub fn ask_apart(&self, mut first: Vec<Request>, behind: Vec<Request>) -> PendingReplies {
         let together = first.len();
         first.extend(behind);
         self.0.shared.ask(&first, Some(together))
@@ -313,7 +317,7 @@ impl Session {
     }
 
     /// Why the session is over, if it is.
-    pub fn ended(&self) -> Option<Broken> {
+    pub fn ended(&self) -> Option<SessionError> {
         lock(&self.0.shared.state).ended.clone()
     }
 
@@ -327,21 +331,21 @@ impl Session {
 /// Replies to come. To drop it is to abandon them: what was asked is done all the
 /// same, and handles that come are given back.
 #[must_use = "to drop it is to abandon the replies"]
-pub struct Pending {
+pub struct PendingReplies {
     ticket: Arc<Ticket>,
-    shared: Arc<Shared>,
+    shared: Arc<SessionShared>,
 }
 
-impl fmt::Debug for Pending {
+impl fmt::Debug for PendingReplies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pending").finish_non_exhaustive()
     }
 }
 
-impl Pending {
+impl PendingReplies {
     /// Waits for the replies, one for each request and in their order. That takes
     /// bounded time: the session ends when a reply is owed for too long.
-    pub fn wait(self) -> Vec<Result<Reply, Failure>> {
+    pub fn wait(self) -> Vec<Result<Reply, RequestError>> {
         let mut answers = lock(&self.ticket.answers);
         while answers.missing > 0 {
             answers = self
@@ -354,7 +358,7 @@ impl Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingReplies {
     fn drop(&mut self) {
         let mut answers = lock(&self.ticket.answers);
         answers.abandoned = true;
@@ -377,12 +381,12 @@ struct Ticket {
 struct Answers {
     missing: usize,
     abandoned: bool,
-    list: Vec<Result<Reply, Failure>>,
+    list: Vec<Result<Reply, RequestError>>,
 }
 
 impl Ticket {
     fn new(count: usize, abandoned: bool) -> Arc<Ticket> {
-        let none = || Err(Failure::Malformed("no reply yet".into()));
+        let none = || Err(RequestError::Malformed("no reply yet".into()));
         let answers = Answers {
             missing: count,
             abandoned,
@@ -395,7 +399,7 @@ impl Ticket {
     }
 
     /// Takes a reply. The answer is a handle that nobody is there for.
-    fn answer(&self, number: usize, answer: Result<Reply, Failure>) -> Option<Vec<u8>> {
+    fn answer(&self, number: usize, answer: Result<Reply, RequestError>) -> Option<Vec<u8>> {
         let mut answers = lock(&self.answers);
         answers.missing = answers.missing.saturating_sub(1);
         if answers.abandoned {
@@ -415,8 +419,8 @@ impl Ticket {
 }
 
 /// What callers and the owner of the pipes share.
-struct Shared {
-    state: Mutex<State>,
+struct SessionShared {
+    state: Mutex<SessionState>,
     /// The server spoke, there is more room, or it is over.
     changed: Condvar,
     /// Ends the owner's wait.
@@ -425,7 +429,7 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct State {
+struct SessionState {
     /// Batches in the order of their turns.
     queue: VecDeque<Batch>,
     /// Those that are to leave by themselves, likewise.
@@ -437,14 +441,14 @@ struct State {
     /// A turn, or a place among those who wait.
     next: u64,
     /// What has no reply yet, whether it was written or not.
-    slots: HashMap<u32, Slot>,
+    slots: HashMap<u32, RequestSlot>,
     id: u32,
     extensions: Option<Extensions>,
     latency: Option<Duration>,
     closing: bool,
     /// Somebody waited too long for room.
     stuck: bool,
-    ended: Option<Broken>,
+    ended: Option<SessionError>,
 }
 
 /// Requests that were asked for together, or what is left of them.
@@ -453,11 +457,11 @@ struct Batch {
     /// How many of them nothing may come between.
     together: usize,
     bytes: Vec<u8>,
-    parts: VecDeque<Part>,
+    parts: VecDeque<BatchRequest>,
 }
 
 /// One request of a batch.
-struct Part {
+struct BatchRequest {
     id: u32,
     /// Where its bytes begin and end.
     bytes: (usize, usize),
@@ -468,7 +472,7 @@ struct Part {
 }
 
 /// A request without a reply.
-struct Slot {
+struct RequestSlot {
     ticket: Arc<Ticket>,
     number: usize,
     wants: Wants,
@@ -482,12 +486,12 @@ fn weight(request: &Request) -> usize {
     match request {
         Request::Read { length, .. } => *length as usize,
         Request::Write { bytes, .. } => bytes.len(),
-        Request::ReadDir { .. } => FOLDER,
+        Request::ReadDir { .. } => READDIR_REPLY_BYTES,
         _ => 0,
     }
 }
 
-impl State {
+impl SessionState {
     /// An id that nothing without a reply has.
     fn free_id(&mut self) -> u32 {
         loop {
@@ -510,7 +514,7 @@ impl State {
             // Behind the length and the type.
             let at = part.bytes.0 + 5;
             batch.bytes[at..at + 4].copy_from_slice(&part.id.to_be_bytes());
-            let slot = Slot {
+            let slot = RequestSlot {
                 ticket: Arc::clone(ticket),
                 number: part.number,
                 wants: part.wants,
@@ -552,7 +556,7 @@ impl Batch {
                 batch.bytes.truncate(start);
                 break;
             }
-            batch.parts.push_back(Part {
+            batch.parts.push_back(BatchRequest {
                 id: 0,
                 bytes: (start, batch.bytes.len()),
                 weight: weight(request),
@@ -565,9 +569,9 @@ impl Batch {
     }
 }
 
-impl Shared {
+impl SessionShared {
     /// Waits for VERSION.
-    fn greeting(&self) -> Result<Extensions, Broken> {
+    fn greeting(&self) -> Result<Extensions, SessionError> {
         let mut state = lock(&self.state);
         loop {
             match (&state.ended, state.extensions) {
@@ -580,18 +584,22 @@ impl Shared {
         }
     }
 
-    fn ask(self: &Arc<Shared>, requests: &[Request], together: Option<usize>) -> Pending {
+    fn ask(
+        self: &Arc<SessionShared>,
+        requests: &[Request],
+        together: Option<usize>,
+    ) -> PendingReplies {
         let apart = together.is_some();
-        let pending = Pending {
+        let pending = PendingReplies {
             ticket: Ticket::new(requests.len(), false),
             shared: Arc::clone(self),
         };
-        let refused = match apart && requests.len() > MOST_IN_FLIGHT {
+        let refused = match apart && requests.len() > MAX_REQUESTS_IN_FLIGHT {
             true => Some(Malformed::new("too many requests for one write")),
             false => requests.iter().find_map(|it| it.check().err()),
         };
         if let Some(why) = refused {
-            let failure = Failure::Unsent(why.to_string());
+            let failure = RequestError::Unsent(why.to_string());
             for number in 0..requests.len() {
                 pending.ticket.answer(number, Err(failure.clone()));
             }
@@ -600,12 +608,12 @@ impl Shared {
         let mut rest = requests;
         while !rest.is_empty() {
             let first = requests.len() - rest.len();
-            let most = if apart { usize::MAX } else { MOST_QUEUED };
+            let most = if apart { usize::MAX } else { MAX_QUEUED_BYTES };
             let mut batch = Batch::cut(&mut rest, first, most);
             batch.together = together.unwrap_or_default();
             if let Err(broken) = self.put(batch, &pending.ticket, apart) {
                 for number in first..requests.len() {
-                    let failure = Failure::Broken(broken.clone());
+                    let failure = RequestError::Broken(broken.clone());
                     pending.ticket.answer(number, Err(failure));
                 }
                 break;
@@ -615,7 +623,7 @@ impl Shared {
     }
 
     /// Queues a batch as soon as there is room, after those who came before.
-    fn put(&self, batch: Batch, ticket: &Arc<Ticket>, apart: bool) -> Result<(), Broken> {
+    fn put(&self, batch: Batch, ticket: &Arc<Ticket>, apart: bool) -> Result<(), SessionError> {
         let mut state = lock(&self.state);
         let place = state.number();
         state.waiting.push_back(place);
@@ -624,7 +632,7 @@ impl Shared {
             if let Some(broken) = &state.ended {
                 return Err(broken.clone());
             }
-            let fits = state.queued == 0 || state.queued + batch.bytes.len() <= MOST_QUEUED;
+            let fits = state.queued == 0 || state.queued + batch.bytes.len() <= MAX_QUEUED_BYTES;
             if fits && state.waiting.front() == Some(&place) {
                 break;
             }
@@ -653,7 +661,7 @@ impl Shared {
     /// at most for each request that was let in, so it needs no room.
     fn give_back(&self, handle: Vec<u8>) {
         let close = [Request::Close { handle }];
-        let batch = Batch::cut(&mut &close[..], 0, MOST_QUEUED);
+        let batch = Batch::cut(&mut &close[..], 0, MAX_QUEUED_BYTES);
         let mut state = lock(&self.state);
         if state.ended.is_none() {
             state.put(batch, &Ticket::new(1, true), false);

@@ -13,15 +13,15 @@ use super::run_folder::UNLINK;
 use super::wire::{Attrs, status};
 use crate::digest::{Digest, Hasher};
 use crate::error::{Error, Kind};
-use crate::transport::{Folder, Object, Odd, Reader, Settled, Sink, TransportError};
+use crate::transport::{Folder, MemoryObject, Reader, Settled, Sink, SpecialFile, TransportError};
 
 /// How long a displaced file must stay as it is before it goes: nobody can see
 /// who has it open. It counts from its displacement, before which it was read for
 /// its entry.
-pub(super) const QUIET: Duration = Duration::from_millis(250);
+pub(super) const QUIET_PERIOD: Duration = Duration::from_millis(250);
 
 /// A displaced file, open.
-pub(super) struct Displaced {
+pub(super) struct OpenDisplacedFile {
     pub(super) handle: Handle,
     /// What it held when it was read last, if it was.
     pub(super) held: Option<(Digest, u64)>,
@@ -106,7 +106,7 @@ impl SftpFolder {
         let seen = self.displaced.borrow_mut().remove(displaced);
         match seen {
             None => self.look_first(displaced),
-            Some(seen) if self.clock.instant().duration_since(seen.at) < QUIET => {
+            Some(seen) if self.clock.instant().duration_since(seen.at) < QUIET_PERIOD => {
                 self.keep(displaced, seen);
                 Ok(Settled::Open)
             }
@@ -115,18 +115,24 @@ impl SftpFolder {
     }
 
     /// What attributes say that a file is, with the target of a link.
-    fn object_of(&self, path: &Path, found: &Attrs) -> Result<Object, TransportError> {
+    fn object_of(&self, path: &Path, found: &Attrs) -> Result<MemoryObject, TransportError> {
         let object = self.host.described(path, found, None)?;
         self.host.with_target(path, object)
     }
 
     /// Removes an object that is neither a file nor a directory, if it is still the same.
-    pub(super) fn remove_same(&self, name: &str, odd: &Odd) -> Result<bool, TransportError> {
+    pub(super) fn remove_same(
+        &self,
+        name: &str,
+        odd: &SpecialFile,
+    ) -> Result<bool, TransportError> {
         let path = self.at(name);
         let found = self.ask_one(lstat(&path))?;
         match (code(&found), attrs(&found)) {
             (Some(status::NO_SUCH_FILE), _) => Ok(true),
-            (None, Some(found)) if self.object_of(&path, found)? == Object::Odd(odd.clone()) => {
+            (None, Some(found))
+                if self.object_of(&path, found)? == MemoryObject::Odd(odd.clone()) =>
+            {
                 self.remove(name).map(|()| true)
             }
             (None, Some(_)) => Ok(false),
@@ -142,7 +148,7 @@ impl SftpFolder {
         (uid != owner).then_some(uid)
     }
 
-    fn keep(&self, name: &str, displaced: Displaced) {
+    fn keep(&self, name: &str, displaced: OpenDisplacedFile) {
         let mut all = self.displaced.borrow_mut();
         all.insert(name.to_string(), displaced);
     }
@@ -157,27 +163,27 @@ impl SftpFolder {
                 return Ok(Settled::Removed { watched: true });
             }
             (Some(code), _) => return Err(self.host.failed("look at", &path, code)),
-            (None, Some(DIRECTORY)) => return Ok(Settled::Kept(Odd::Directory)),
+            (None, Some(DIRECTORY)) => return Ok(Settled::Kept(SpecialFile::Directory)),
             (None, Some(REGULAR)) => {}
             (None, _) => {
                 let Some(found) = attrs(&found) else {
                     return Err(self.host.odd_answer("look at", &path));
                 };
                 return match self.object_of(&path, found)? {
-                    Object::Odd(odd) => Ok(Settled::Odd(odd)),
+                    MemoryObject::Odd(odd) => Ok(Settled::Odd(odd)),
                     _ => Err(self.host.odd_answer("look at", &path)),
                 };
             }
         }
         if let Some(uid) = attrs(&found).and_then(|found| self.foreign_owner(found)) {
-            return Ok(Settled::Kept(Odd::ForeignLink(uid)));
+            return Ok(Settled::Kept(SpecialFile::ForeignLink(uid)));
         }
         if let Some((handle, found)) = self.open_regular(&path)? {
             match self.digest_of(&handle, &path, found.size.unwrap_or(0)) {
                 Ok(held) => {
                     let at = self.clock.instant();
                     let held = Some((held.content, held.size));
-                    self.keep(displaced, Displaced { handle, held, at });
+                    self.keep(displaced, OpenDisplacedFile { handle, held, at });
                 }
                 Err(error) => {
                     self.close(handle);
@@ -193,11 +199,11 @@ impl SftpFolder {
     fn look_again(
         &self,
         displaced: &str,
-        seen: Displaced,
+        seen: OpenDisplacedFile,
         inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
     ) -> Result<Settled, TransportError> {
         let path = self.at(displaced);
-        let Displaced { handle, held, .. } = seen;
+        let OpenDisplacedFile { handle, held, .. } = seen;
         let last = Cell::new(held);
         let foreign = Cell::new(None);
         let read = |sink: Sink<'_>| {
@@ -215,7 +221,7 @@ impl SftpFolder {
             }
             file(&after).ok_or_else(|| self.host.odd_answer("look at", &path))
         };
-        let again = |held| Displaced {
+        let again = |held| OpenDisplacedFile {
             handle: handle.clone(),
             held,
             at: self.clock.instant(),
@@ -223,7 +229,7 @@ impl SftpFolder {
         let inspected = inspect(&read);
         if let Some(uid) = foreign.get() {
             self.close(handle);
-            return Ok(Settled::Kept(Odd::ForeignLink(uid)));
+            return Ok(Settled::Kept(SpecialFile::ForeignLink(uid)));
         }
         if let Err(error) = inspected {
             // Not kept: a file that the caller gives up has no due time.

@@ -4,7 +4,7 @@
 //! `Match` and `Include`, jump hosts, agents, certificates, hardware keys,
 //! known_hosts with all its rules. The options below keep it from doing more than
 //! carry bytes, and from asking anybody who is not there: it asks only where there
-//! is a [`Desk`].
+//! is a [`PromptBroker`].
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -18,23 +18,23 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use super::askpass::{Call, Desk};
-use super::session::{Broken, Link, Why};
+use super::askpass::{Call, PromptBroker};
+use super::session::{CloseReason, Link, SessionError};
 use crate::clock::Clock;
 use crate::config::Host;
 use crate::error::{Error, Kind};
 use crate::sys;
-use crate::transport::{Cause, Setting, TransportError};
+use crate::transport::{Cause, ConnectionSetting, TransportError};
 
 /// How long `ssh -G` may take; a `Match exec` of the operator's may run anything.
-const LOOKUP: Duration = Duration::from_secs(5);
+const SETTINGS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The most that is taken of what it prints.
-const LOOKUP_MAX: u64 = 64 * 1024;
+const MAX_SETTINGS_BYTES: u64 = 64 * 1024;
 
 /// The settings that say how a host is reached, in the order in which they are
 /// told; of the hundred that `ssh -G` prints.
-const TOLD: &[&str] = &[
+const SHOWN_SETTINGS: &[&str] = &[
     "hostname",
     "user",
     "port",
@@ -54,21 +54,21 @@ const TOLD: &[&str] = &[
 ];
 
 /// How long a child may take to end by itself, and again when asked to.
-const ENDING: Duration = Duration::from_secs(1);
+const CHILD_EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Opens a stream of bytes to the SFTP server of a host.
-pub trait Dial: Send + Sync {
+pub trait Connector: Send + Sync {
     /// Begins to connect; what comes of it shows in the session.
     ///
     /// # Errors
     /// What keeps it from beginning.
-    fn dial(&self, host: &Host) -> Result<Dialed, TransportError>;
+    fn dial(&self, host: &Host) -> Result<SftpStream, TransportError>;
 
     /// What the setup for a host comes to.
     ///
     /// # Errors
     /// Why that is not known.
-    fn settings(&self, _: &Host) -> Result<Vec<Setting>, TransportError> {
+    fn settings(&self, _: &Host) -> Result<Vec<ConnectionSetting>, TransportError> {
         Ok(Vec::new())
     }
 
@@ -80,26 +80,26 @@ pub trait Dial: Send + Sync {
 }
 
 /// A stream to a server, and the process that carries it, if there is one.
-pub struct Dialed {
+pub struct SftpStream {
     /// The stream.
     pub link: Link,
     /// The process, ended when this is dropped.
-    pub child: Option<Carrier>,
+    pub child: Option<SshChild>,
 }
 
 /// The process behind a session. Dropping it ends it: it sees the end of its
 /// input first, because the session is gone by then.
-pub struct Carrier {
+pub struct SshChild {
     child: Arc<Mutex<Child>>,
     clock: Arc<dyn Clock>,
     call: Option<Call>,
 }
 
-impl Carrier {
+impl SshChild {
     /// Takes charge of a process.
-    pub fn new(child: Child, clock: Arc<dyn Clock>) -> Carrier {
+    pub fn new(child: Child, clock: Arc<dyn Clock>) -> SshChild {
         let child = Arc::new(Mutex::new(child));
-        Carrier {
+        SshChild {
             child,
             clock,
             call: None,
@@ -112,8 +112,8 @@ impl Carrier {
     }
 
     /// Ends the process for whoever cannot wait until this is dropped.
-    pub(super) fn leash(&self) -> Leash {
-        Leash(Arc::clone(&self.child))
+    pub(super) fn leash(&self) -> ChildGuard {
+        ChildGuard(Arc::clone(&self.child))
     }
 
     /// Waits a moment for its end; whether it came.
@@ -129,16 +129,16 @@ impl Carrier {
     }
 }
 
-impl Drop for Carrier {
+impl Drop for SshChild {
     fn drop(&mut self) {
         // One that may still ask is ended at once, and what it has started as well: a
         // jump host's ssh must not go on without an answer, either.
         if self.call.as_ref().is_some_and(|call| !call.is_through()) {
             self.leash().terminate();
         }
-        if !self.ends_within(ENDING) {
+        if !self.ends_within(CHILD_EXIT_TIMEOUT) {
             self.leash().terminate();
-            if !self.ends_within(ENDING) {
+            if !self.ends_within(CHILD_EXIT_TIMEOUT) {
                 self.leash().kill();
             }
         }
@@ -148,10 +148,10 @@ impl Drop for Carrier {
     }
 }
 
-/// A hold on the process of a [`Carrier`], wherever that is.
-pub(super) struct Leash(Arc<Mutex<Child>>);
+/// A hold on the process of a [`SshChild`], wherever that is.
+pub(super) struct ChildGuard(Arc<Mutex<Child>>);
 
-impl Leash {
+impl ChildGuard {
     fn child(&self) -> MutexGuard<'_, Child> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -192,7 +192,7 @@ pub struct Ssh {
     clock: Arc<dyn Clock>,
     /// Goes before everything else, for instance `-F` and a file.
     arguments: Vec<OsString>,
-    desk: Option<Desk>,
+    desk: Option<PromptBroker>,
 }
 
 impl Ssh {
@@ -208,7 +208,7 @@ impl Ssh {
 
     /// It asks, and its questions come to a desk.
     #[must_use]
-    pub fn asking(mut self, desk: Desk) -> Ssh {
+    pub fn asking(mut self, desk: PromptBroker) -> Ssh {
         self.desk = Some(desk);
         self
     }
@@ -279,8 +279,8 @@ impl Ssh {
     }
 }
 
-impl Dial for Ssh {
-    fn dial(&self, host: &Host) -> Result<Dialed, TransportError> {
+impl Connector for Ssh {
+    fn dial(&self, host: &Host) -> Result<SftpStream, TransportError> {
         let call = match &self.desk {
             Some(desk) => desk.call(host)?,
             None => None,
@@ -291,13 +291,13 @@ impl Dial for Ssh {
         command.stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| self.not_started(&error))?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let mut carrier = Carrier::new(child, self.clock.clone());
+        let mut carrier = SshChild::new(child, self.clock.clone());
         carrier.call = call;
         let (Some(input), Some(output), Some(errors)) = pipes else {
             let error = Error::new(Kind::Internal, "ssh was started without pipes");
             return Err(TransportError::new(Cause::Refused, error));
         };
-        Ok(Dialed {
+        Ok(SftpStream {
             link: Link {
                 input: OwnedFd::from(input),
                 output: OwnedFd::from(output),
@@ -307,7 +307,7 @@ impl Dial for Ssh {
         })
     }
 
-    fn settings(&self, host: &Host) -> Result<Vec<Setting>, TransportError> {
+    fn settings(&self, host: &Host) -> Result<Vec<ConnectionSetting>, TransportError> {
         let mut command = self.command(host, None);
         command.args(["-G", "--", &host.name]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
@@ -317,14 +317,14 @@ impl Dial for Ssh {
         let (sender, printed) = channel();
         let read = move || {
             let mut text = Vec::new();
-            let read = output.map(|it| it.take(LOOKUP_MAX).read_to_end(&mut text));
+            let read = output.map(|it| it.take(MAX_SETTINGS_BYTES).read_to_end(&mut text));
             // Whoever asked may have stopped waiting.
             drop(sender.send(read.is_some_and(|read| read.is_ok()).then_some(text)));
         };
         let reader = thread::Builder::new().spawn(read);
-        let text = printed.recv_timeout(LOOKUP);
+        let text = printed.recv_timeout(SETTINGS_TIMEOUT);
         // A program that it started may still have its output.
-        let carrier = Carrier::new(child, self.clock.clone());
+        let carrier = SshChild::new(child, self.clock.clone());
         carrier.leash().terminate();
         drop(carrier);
         let failed = |why: &str| {
@@ -352,14 +352,14 @@ impl Dial for Ssh {
 }
 
 /// What `ssh -G` printed, as far as it is told.
-fn settings_of(text: &[u8]) -> Vec<Setting> {
+fn settings_of(text: &[u8]) -> Vec<ConnectionSetting> {
     let text = String::from_utf8_lossy(text);
     let lines: Vec<(&str, &str)> = text.lines().filter_map(|it| it.split_once(' ')).collect();
-    let told = TOLD.iter().flat_map(|name| {
+    let told = SHOWN_SETTINGS.iter().flat_map(|name| {
         let mine = lines.iter().filter(move |(key, _)| key == name);
         mine.filter(|(_, value)| !matches!(*value, "" | "none"))
     });
-    let setting = |(name, value): &(&str, &str)| Setting {
+    let setting = |(name, value): &(&str, &str)| ConnectionSetting {
         name: (*name).to_string(),
         value: cut(value).to_string(),
     };
@@ -382,28 +382,28 @@ impl Ssh {
 
 /// Why a session ended or never began, from what ssh said before the server
 /// answered.
-pub(super) fn explain(host: &Host, broken: &Broken) -> TransportError {
+pub(super) fn explain(host: &Host, broken: &SessionError) -> TransportError {
     let said = String::from_utf8_lossy(&broken.heard.before);
     let lines: Vec<&str> = said.lines().map(str::trim_end).collect();
     if !broken.greeted
-        && let Some(found) = lines.iter().rev().find_map(|line| Reason::of(line))
+        && let Some(found) = lines.iter().rev().find_map(|line| SshFailure::of(line))
     {
         // The last line tells how it ended, but a key that is not the known one
         // is the reason of whatever came after.
         let key = lines
             .iter()
-            .find_map(|line| Reason::of(line).filter(Reason::is_key));
+            .find_map(|line| SshFailure::of(line).filter(SshFailure::is_key));
         // Of a wrong configuration the first line says what is wrong with it.
         let setup = lines
             .iter()
-            .find_map(|line| Reason::of(line).filter(Reason::is_setup));
+            .find_map(|line| SshFailure::of(line).filter(SshFailure::is_setup));
         let found = match found.is_setup() {
             true => setup.unwrap_or(found),
             false => found,
         };
         return key.unwrap_or(found).tell(host);
     }
-    if let (false, Why::Garbage(_)) = (broken.greeted, &broken.why) {
+    if let (false, CloseReason::Garbage(_)) = (broken.greeted, &broken.why) {
         // It did answer.
         let message = format!("{}: {broken}", host.name);
         let error = Error::new(Kind::Host, message).hint(format!(
@@ -432,7 +432,7 @@ pub(super) fn explain(host: &Host, broken: &Broken) -> TransportError {
 /// What a line of ssh's means. The texts are those of OpenSSH 7.6 to 10
 /// (sshconnect.c, sshconnect2.c, ssh.c, kex.c, packet.c, clientloop.c), which
 /// are not translated.
-enum Reason<'l> {
+enum SshFailure<'l> {
     /// Another key than the known one, or a revoked one.
     Changed,
     /// No key is known.
@@ -447,8 +447,8 @@ enum Reason<'l> {
     Away(&'l str),
 }
 
-impl<'l> Reason<'l> {
-    fn of(line: &'l str) -> Option<Reason<'l>> {
+impl<'l> SshFailure<'l> {
+    fn of(line: &'l str) -> Option<SshFailure<'l>> {
         let has = |text: &str| line.contains(text);
         Some(
             if has("REMOTE HOST IDENTIFICATION HAS CHANGED")
@@ -457,16 +457,16 @@ impl<'l> Reason<'l> {
                 || has("was revoked and you have requested strict checking")
                 || has("differs from the key for the IP address")
             {
-                Reason::Changed
+                SshFailure::Changed
             } else if (has("host key is known for") && has("strict checking"))
                 || line == "Host key verification failed."
             {
-                Reason::Unknown
+                SshFailure::Unknown
             } else if has("Permission denied (")
                 || has("Too many authentication failures")
                 || line == "Authentication failed."
             {
-                Reason::Refused(line)
+                SshFailure::Refused(line)
             } else if has("Bad configuration option")
                 || has("terminating, ")
                 || has("Bad owner or permissions on")
@@ -475,9 +475,9 @@ impl<'l> Reason<'l> {
                 || has("Bad port")
                 || line.starts_with("command-line: line")
             {
-                Reason::Setup(line)
+                SshFailure::Setup(line)
             } else if has("subsystem request failed") {
-                Reason::NoServer
+                SshFailure::NoServer
             } else if line.starts_with("ssh: ")
                 || has("timed out")
                 || has("Connection closed by")
@@ -485,7 +485,7 @@ impl<'l> Reason<'l> {
                 || has("Unable to negotiate with")
                 || line.starts_with("kex_exchange_identification:")
             {
-                Reason::Away(line)
+                SshFailure::Away(line)
             } else {
                 return None;
             },
@@ -493,18 +493,18 @@ impl<'l> Reason<'l> {
     }
 
     fn is_setup(&self) -> bool {
-        matches!(self, Reason::Setup(_))
+        matches!(self, SshFailure::Setup(_))
     }
 
     fn is_key(&self) -> bool {
-        matches!(self, Reason::Changed | Reason::Unknown)
+        matches!(self, SshFailure::Changed | SshFailure::Unknown)
     }
 
     fn tell(&self, host: &Host) -> TransportError {
         let name = &host.name;
         let ssh = format!("ssh {}", by_hand(host));
         let (cause, message, hint) = match self {
-            Reason::Changed => (
+            SshFailure::Changed => (
                 Cause::HostKey,
                 format!(
                     "{name} shows another host key than the one that is known, or a revoked one; nothing was read or sent"
@@ -513,29 +513,29 @@ impl<'l> Reason<'l> {
                     "find out why before anything else; if the host was really set up anew, `{ssh}` says how to forget the old key"
                 ),
             ),
-            Reason::Unknown => (
+            SshFailure::Unknown => (
                 Cause::Refused,
                 format!("{name} shows a host key that is not known here"),
                 format!("connect once by hand and compare the fingerprint: `{ssh}`"),
             ),
-            Reason::Refused(line) => (
+            SshFailure::Refused(line) => (
                 Cause::Refused,
                 format!("{name} does not let us in: {}", cut(line)),
                 format!(
                     "`{ssh}` has to work without asking anything; see `ssh-add -l` and identity_file"
                 ),
             ),
-            Reason::Setup(line) => (
+            SshFailure::Setup(line) => (
                 Cause::Refused,
                 format!("ssh does not accept its configuration: {}", cut(line)),
                 format!("`ssh -G {}` shows what it makes of it", by_hand(host)),
             ),
-            Reason::NoServer => (
+            SshFailure::NoServer => (
                 Cause::Refused,
                 format!("{name} has no SFTP server"),
                 "the host's sshd_config needs a line `Subsystem sftp internal-sftp`".to_string(),
             ),
-            Reason::Away(line) => (
+            SshFailure::Away(line) => (
                 Cause::Unreachable,
                 format!("{name} cannot be reached: {}", cut(line)),
                 format!("try `{ssh}`"),

@@ -9,21 +9,21 @@ use super::connection::{Answer, Connection, bytes, code};
 use super::folder::{Handle, handle, moved};
 use super::pump::{LARGEST, Pump, too_large};
 use super::wire::{Attrs, Request, flags, status};
-use crate::transport::{File, Object, Pieces, TransportError};
+use crate::transport::{File, MemoryObject, Pieces, TransportError};
 
 /// How long all of it may take: a server may answer each question in time, and
 /// take for ever all the same.
-pub(super) const LONGEST: Duration = Duration::from_secs(60);
+pub(super) const BATCH_READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Bytes that are asked for in one round. More than a probe's sizes come to is only
 /// asked for where memories have grown since, or a host makes up sizes as it goes.
-const ROUND: u64 = 16 << 20;
+const BYTES_PER_ROUND_TRIP: u64 = 16 << 20;
 
 /// How a memory was found to be: what it is now, or why it was not read.
-type Read = Result<File, TransportError>;
+type BatchRead = Result<File, TransportError>;
 
 /// A memory on its way here.
-struct Pumped<'p> {
+struct MemoryTransfer<'p> {
     number: usize,
     pump: Pump<'p>,
 }
@@ -38,7 +38,7 @@ pub(super) fn read(
     files: &[(&Path, &File)],
     sink: Pieces<'_>,
     in_time: impl Fn() -> bool,
-) -> Result<Vec<Read>, TransportError> {
+) -> Result<Vec<BatchRead>, TransportError> {
     let paths: Vec<PathBuf> = files.iter().map(|(path, _)| host.absolute(path)).collect();
     let open = |path: &PathBuf| Request::Open {
         path: bytes(path),
@@ -50,7 +50,7 @@ pub(super) fn read(
         .filter(|number| files[*number].1.stamp.size <= LARGEST)
         .collect();
     let answers = host.ask(small.iter().map(|number| open(&paths[*number])).collect())?;
-    let mut done: Vec<Option<Read>> = files.iter().map(|_| None).collect();
+    let mut done: Vec<Option<BatchRead>> = files.iter().map(|_| None).collect();
     let mut handles: Vec<(usize, Handle)> = Vec::new();
     for (number, answer) in small.into_iter().zip(answers) {
         match opened(host, &paths[number], answer) {
@@ -78,18 +78,18 @@ fn pump_all(
     handles: &[(usize, Handle)],
     sink: Pieces<'_>,
     in_time: impl Fn() -> bool,
-    done: &mut [Option<Read>],
+    done: &mut [Option<BatchRead>],
 ) -> Result<(), TransportError> {
-    let pumped = handles.iter().map(|(number, handle)| Pumped {
+    let pumped = handles.iter().map(|(number, handle)| MemoryTransfer {
         number: *number,
         pump: Pump::new(handle, &paths[*number], files[*number].1.stamp.size),
     });
-    let mut waiting: VecDeque<Pumped<'_>> = pumped.collect();
+    let mut waiting: VecDeque<MemoryTransfer<'_>> = pumped.collect();
     while !waiting.is_empty() {
-        let mut pumped: Vec<Pumped<'_>> = Vec::new();
+        let mut pumped: Vec<MemoryTransfer<'_>> = Vec::new();
         let mut batches: Vec<Vec<Request>> = Vec::new();
         let mut asked = 0;
-        while asked < ROUND
+        while asked < BYTES_PER_ROUND_TRIP
             && let Some(mut next) = waiting.pop_front()
         {
             batches.push(next.pump.next());
@@ -123,9 +123,9 @@ fn pump_all(
 }
 
 /// What was opened may be something else than what was looked at.
-fn found(host: &Connection, path: &Path, probed: &File, after: &Attrs) -> Read {
+fn found(host: &Connection, path: &Path, probed: &File, after: &Attrs) -> BatchRead {
     match host.described(path, after, None)? {
-        Object::File(file) if file.attributes.uid == probed.attributes.uid => Ok(file),
+        MemoryObject::File(file) if file.attributes.uid == probed.attributes.uid => Ok(file),
         _ => Err(moved(host, path)),
     }
 }

@@ -20,23 +20,23 @@ pub const VERSION: u32 = 3;
 
 /// The longest frame that is taken, or sent: OpenSSH sends and takes 256 KiB, and
 /// ends when it gets more.
-pub const LONGEST_FRAME: usize = 256 * 1024 + 1024;
+pub const MAX_FRAME_BYTES: usize = 256 * 1024 + 1024;
 
 /// The most that one READ or WRITE carries: with its head it stays below 256 KiB.
 /// Every server takes 32 KiB; more only where its [`Limits`] say so.
-pub const LONGEST_DATA: u32 = 255 * 1024;
+pub const MAX_DATA_BYTES: u32 = 255 * 1024;
 
 /// The longest handle of the draft.
-const LONGEST_HANDLE: usize = 256;
+const MAX_HANDLE_BYTES: usize = 256;
 
 /// What is kept of the text of a status; OpenSSH's are a few words.
-const LONGEST_MESSAGE: usize = 1024;
+const MAX_STATUS_MESSAGE_BYTES: usize = 1024;
 
 /// Far beyond `PATH_MAX`.
-const LONGEST_PATH: usize = 32 * 1024;
+const MAX_PATH_BYTES: usize = 32 * 1024;
 
 /// The most extensions that a server may announce.
-const MOST_EXTENSIONS: usize = 64;
+const MAX_EXTENSIONS: usize = 64;
 
 const LIMITS: &[u8] = b"limits@openssh.com";
 const POSIX_RENAME: &[u8] = b"posix-rename@openssh.com";
@@ -244,7 +244,7 @@ impl Reply {
 /// that the frame is no reply at all: who sends such a thing is not understood,
 /// and the session cannot go on.
 pub fn decode(frame: &[u8]) -> Result<(u32, Result<Reply, Malformed>), Malformed> {
-    let mut rest = Rest(frame);
+    let mut rest = FrameReader(frame);
     let kind = rest.byte()?;
     if !matches!(
         kind,
@@ -256,7 +256,7 @@ pub fn decode(frame: &[u8]) -> Result<(u32, Result<Reply, Malformed>), Malformed
     Ok((id, body(kind, rest)))
 }
 
-fn body(kind: u8, mut rest: Rest<'_>) -> Result<Reply, Malformed> {
+fn body(kind: u8, mut rest: FrameReader<'_>) -> Result<Reply, Malformed> {
     let reply = match kind {
         STATUS => {
             let code = rest.u32()?;
@@ -268,7 +268,7 @@ fn body(kind: u8, mut rest: Rest<'_>) -> Result<Reply, Malformed> {
             if !rest.0.is_empty() {
                 rest.string()?;
             }
-            message = &message[..message.len().min(LONGEST_MESSAGE)];
+            message = &message[..message.len().min(MAX_STATUS_MESSAGE_BYTES)];
             Reply::Status {
                 code,
                 message: message.to_vec(),
@@ -276,7 +276,7 @@ fn body(kind: u8, mut rest: Rest<'_>) -> Result<Reply, Malformed> {
         }
         HANDLE => {
             let handle = rest.string()?;
-            if handle.len() > LONGEST_HANDLE {
+            if handle.len() > MAX_HANDLE_BYTES {
                 return Err(Malformed::new("a handle is too long"));
             }
             Reply::Handle(handle.to_vec())
@@ -291,7 +291,7 @@ fn body(kind: u8, mut rest: Rest<'_>) -> Result<Reply, Malformed> {
     Ok(reply)
 }
 
-fn names(rest: &mut Rest<'_>) -> Result<Vec<Name>, Malformed> {
+fn names(rest: &mut FrameReader<'_>) -> Result<Vec<Name>, Malformed> {
     // Two lengths and the flags of its attributes.
     const SHORTEST: usize = 12;
     let count = rest.u32()? as usize;
@@ -338,7 +338,7 @@ impl Attrs {
         }
     }
 
-    fn decode(rest: &mut Rest<'_>) -> Result<Attrs, Malformed> {
+    fn decode(rest: &mut FrameReader<'_>) -> Result<Attrs, Malformed> {
         let flags = rest.u32()?;
         if flags & !(SIZE | OWNER | MODE | TIMES | MORE) != 0 {
             // What stands where cannot be told any more.
@@ -374,7 +374,7 @@ impl Extensions {
     /// # Errors
     /// It is something else, another version, or announces too much.
     pub fn decode(frame: &[u8]) -> Result<Extensions, Malformed> {
-        let mut rest = Rest(frame);
+        let mut rest = FrameReader(frame);
         let kind = rest.byte()?;
         if kind != ANNOUNCED {
             return Err(Malformed(format!("a packet of type {kind} before VERSION")));
@@ -384,7 +384,7 @@ impl Extensions {
             return Err(Malformed(format!("version {version} of SFTP, not 3")));
         }
         let mut extensions = Extensions::default();
-        for _ in 0..MOST_EXTENSIONS {
+        for _ in 0..MAX_EXTENSIONS {
             if rest.0.is_empty() {
                 return Ok(extensions);
             }
@@ -411,7 +411,7 @@ impl Statvfs {
     /// # Errors
     /// It has not exactly eleven numbers.
     pub fn decode(body: &[u8]) -> Result<Statvfs, Malformed> {
-        let mut rest = Rest(body);
+        let mut rest = FrameReader(body);
         let statvfs = Statvfs {
             block_size: rest.u64()?,
             fragment_size: rest.u64()?,
@@ -436,7 +436,7 @@ impl Limits {
     /// # Errors
     /// It has not exactly four numbers.
     pub fn decode(body: &[u8]) -> Result<Limits, Malformed> {
-        let mut rest = Rest(body);
+        let mut rest = FrameReader(body);
         let limits = Limits {
             packet: rest.u64()?,
             read: rest.u64()?,
@@ -470,7 +470,7 @@ impl Frames {
             return Ok(None);
         };
         let length = u32::from_be_bytes(*head) as usize;
-        if length == 0 || length > LONGEST_FRAME {
+        if length == 0 || length > MAX_FRAME_BYTES {
             return Err(Malformed(format!("a packet of {length} bytes")));
         }
         take(&mut self.partial, bytes, HEAD + length);
@@ -493,9 +493,9 @@ fn take(partial: &mut Vec<u8>, bytes: &mut &[u8], length: usize) {
 }
 
 /// What is left of a frame.
-struct Rest<'a>(&'a [u8]);
+struct FrameReader<'a>(&'a [u8]);
 
-impl<'a> Rest<'a> {
+impl<'a> FrameReader<'a> {
     fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
         let short = || Malformed::new("a reply ends before its end");
         let (taken, rest) = self.0.split_at_checked(length).ok_or_else(short)?;

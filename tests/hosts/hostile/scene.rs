@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use memory_shepherd::engine::{Engine, Outcome, Plan, Report, UndoMode, UndoTarget};
-use memory_shepherd::transport::sftp::ssh::Dial;
+use memory_shepherd::transport::sftp::ssh::Connector;
 
 use super::frames::{INIT, called};
 
@@ -193,7 +193,7 @@ impl Scene {
     }
 
     /// The run, by this way.
-    pub fn run(&self, dial: impl Dial + 'static) -> Report {
+    pub fn run(&self, dial: impl Connector + 'static) -> Report {
         let by = engine(&self.world, dial);
         run(&by, &self.plan)
     }
@@ -262,7 +262,7 @@ impl Scene {
     }
 
     /// A run by this way, and all that must hold afterwards.
-    pub fn survives(&self, dial: impl Dial + 'static, fault: &str) -> Report {
+    pub fn survives(&self, dial: impl Connector + 'static, fault: &str) -> Report {
         let report = self.run(dial);
         let said = format!("{fault}: {report:?}");
         self.holds(&said);

@@ -3,7 +3,7 @@
 use memory_shepherd::console::model::{Screen, Tab};
 use memory_shepherd::console::text::{self, Prepared};
 use memory_shepherd::console::update::{Effect, Msg};
-use memory_shepherd::engine::{Outcome, Passed, Side, State};
+use memory_shepherd::engine::{Outcome, Passed, RunDiffSide, State};
 
 use super::{BASELINE, MEMORY, reading};
 use crate::console_fleet::{Console, four, history, past, plan, report, seen};
@@ -318,8 +318,8 @@ fn a_history_opens_what_a_run_changed_and_comes_back_to_its_row() {
         );
         let text = text::passed(
             &Passed {
-                before: Side::Text(MEMORY.to_vec(), 0),
-                after: Side::Text(BASELINE.to_vec(), 0),
+                before: RunDiffSide::Text(MEMORY.to_vec(), 0),
+                after: RunDiffSide::Text(BASELINE.to_vec(), 0),
             },
             None,
         );

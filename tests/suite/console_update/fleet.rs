@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use memory_shepherd::console::model::{Prompt, Screen, Sort};
-use memory_shepherd::console::update::{Effect, SETTLED};
+use memory_shepherd::console::update::{CURSOR_SETTLE_TIME, Effect};
 use memory_shepherd::engine::State;
 
 use super::{cursor, marks, order};
@@ -39,13 +39,13 @@ fn any_key_makes_the_cursor_the_operators_and_so_does_a_moment_of_rest() {
         assert_eq!(cursor(&console), "charlie", "{key}");
     }
     let mut console = four();
-    console.pass(SETTLED);
+    console.pass(CURSOR_SETTLE_TIME);
     console.observe(vec![seen("alpha", State::Tampered)]);
     assert_eq!(cursor(&console), "charlie");
     // While some are still being read the worst is not known.
     let mut console = unread(&["alpha", "bravo"], (120, 36));
     console.observe(vec![seen("alpha", State::Scratch)]);
-    console.pass(SETTLED * 60);
+    console.pass(CURSOR_SETTLE_TIME * 60);
     console.observe(vec![seen("bravo", State::Drifted)]);
     assert_eq!(cursor(&console), "bravo");
 }

@@ -4,10 +4,12 @@ use std::path::Path;
 
 use memory_shepherd::archive::{EntryKind, Written};
 use memory_shepherd::baseline::Inspected;
-use memory_shepherd::console::model::{Clip, Edit, Handed, Level, Overlay, Page, Stage};
+use memory_shepherd::console::model::{
+    ClipboardText, CopyOutcome, Edit, MessageLevel, Overlay, PagerText, ResetStage,
+};
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{Outcome, Protection, Reach, State, UndoMode};
+use memory_shepherd::engine::{Outcome, Protection, Reachability, State, UndoMode};
 use memory_shepherd::error::{Error, Kind};
 use memory_shepherd::invocation::Invocation;
 
@@ -16,7 +18,7 @@ use crate::console_fleet::{Console, four, host, keys, past, plan, report, run, s
 
 /// What is copied by these keys.
 #[track_caller]
-fn copied(console: &mut Console, keys: &str) -> Clip {
+fn copied(console: &mut Console, keys: &str) -> ClipboardText {
     match console.press(keys).as_slice() {
         [Effect::Copy(clip)] => clip.clone(),
         effects => panic!("{keys}: {effects:?}, {}", console.said()),
@@ -52,7 +54,7 @@ fn copied_command_line_names_the_config() {
     console.model.fleet.invocation = Invocation::with_config(Path::new("/srv/my fleet.conf"));
     let wanted = |verb: &str| format!("memory-shepherd {verb} --config '/srv/my fleet.conf'");
     let hash = |console: &Console| match &console.model.reset.stage {
-        Stage::Plan(view) => view.plan.hash.clone(),
+        ResetStage::Plan(view) => view.plan.hash.clone(),
         _ => panic!("no plan"),
     };
     for (keys, verb) in [("j z", "undo bravo"), ("Z", "undo --redo bravo")] {
@@ -107,11 +109,11 @@ fn lines_and_texts_are_copied_as_they_stand() {
 #[test]
 fn of_a_line_that_is_not_shown_to_its_end_that_is_said() {
     let mut console = reading();
-    let part = Clip {
+    let part = ClipboardText {
         cut: true,
-        ..Clip::new("line 66", b"xxxx")
+        ..ClipboardText::new("line 66", b"xxxx")
     };
-    console.send(Msg::Copied(part, Handed::Program("xclip")));
+    console.send(Msg::Copied(part, CopyOutcome::Program("xclip")));
     assert_eq!(
         console.said(),
         "xclip has line 66, 4 B, which is not all of it"
@@ -131,7 +133,7 @@ fn of_a_line_that_is_not_shown_to_its_end_that_is_said() {
 #[test]
 fn what_is_copied_holds_nothing_that_cannot_be_seen() {
     let plain = "tabs\tare, lines\r\nare, ‹marks› are, 日本 is\n";
-    let clip = Clip::new("it", plain.as_bytes());
+    let clip = ClipboardText::new("it", plain.as_bytes());
     assert_eq!((clip.text.as_str(), clip.revealed), (plain, false));
     for hidden in [
         &b"\x1b[201~rm -rf ~\r"[..],
@@ -141,7 +143,7 @@ fn what_is_copied_holds_nothing_that_cannot_be_seen() {
         "a\u{e0041}b".as_bytes(),
         b"a\rb",
     ] {
-        let clip = Clip::new("it", hidden);
+        let clip = ClipboardText::new("it", hidden);
         assert!(clip.revealed, "{hidden:?}");
         let odd =
             |c: char| c.is_control() || ('\u{e0000}'..='\u{e007f}').contains(&c) || c == '\u{202e}';
@@ -153,17 +155,17 @@ fn what_is_copied_holds_nothing_that_cannot_be_seen() {
 fn what_became_of_a_text_is_said() {
     let mut console = four();
     let clip = copied(&mut console, "c");
-    console.send(Msg::Copied(clip.clone(), Handed::Terminal));
+    console.send(Msg::Copied(clip.clone(), CopyOutcome::Terminal));
     assert_eq!(
         console.said(),
         "the name charlie: sent to terminal (unverified), 7 B"
     );
-    console.send(Msg::Copied(clip.clone(), Handed::Program("wl-copy")));
+    console.send(Msg::Copied(clip.clone(), CopyOutcome::Program("wl-copy")));
     assert_eq!(console.said(), "wl-copy has the name charlie, 7 B");
-    let again = console.send(Msg::Copied(clip.clone(), Handed::Nobody("why".into())));
+    let again = console.send(Msg::Copied(clip.clone(), CopyOutcome::Nobody("why".into())));
     assert_eq!(again, [Effect::CopyByTerminal(clip.clone())]);
     assert_eq!(console.said(), "why; the terminal is asked instead");
-    console.send(Msg::Copied(clip, Handed::TooLong(3)));
+    console.send(Msg::Copied(clip, CopyOutcome::TooLong(3)));
     assert!(
         console.said().ends_with("nothing was copied"),
         "{}",
@@ -226,7 +228,7 @@ fn a_baseline_is_looked_at_edited_and_looked_at_again() {
 fn that_the_editor_failed_is_what_stays_in_sight() {
     let mut console = four();
     let failed = "the editor: it ended with exit status 3";
-    console.send(Msg::Note(Level::Warn, failed.to_string()));
+    console.send(Msg::Note(MessageLevel::Warn, failed.to_string()));
     console.send(Msg::Edited(edit(false), Ok(edit(false).before), (0, 0)));
     assert_eq!(console.said(), failed);
 }
@@ -283,8 +285,8 @@ fn nothing_takes_the_terminal_once_something_else_is_done() {
     assert_eq!(console.send(came(written)), [Effect::Page(page())]);
 }
 
-fn page() -> Page {
-    Page::new("charlie", b"text")
+fn page() -> PagerText {
+    PagerText::new("charlie", b"text")
 }
 
 #[test]
@@ -384,7 +386,10 @@ fn the_text_on_the_screen_is_read_in_the_pager() {
     let effects = console.press("o");
     assert_eq!(
         effects,
-        [Effect::Page(Page::new("charlie", b"note one\nnote two\n"))]
+        [Effect::Page(PagerText::new(
+            "charlie",
+            b"note one\nnote two\n"
+        ))]
     );
 }
 
@@ -492,7 +497,7 @@ fn a_run_is_a_job_too() {
 #[test]
 fn a_host_that_hangs_shows_since_when() {
     let mut console = four();
-    let mut status = host("harbour", Reach::Unknown, &["charlie"]);
+    let mut status = host("harbour", Reachability::Unknown, &["charlie"]);
     status.contact.trying = true;
     console.press("7");
     console.send(Msg::Hosts(vec![status.clone()]));

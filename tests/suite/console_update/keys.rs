@@ -3,7 +3,7 @@
 use memory_shepherd::console::chooser;
 use memory_shepherd::console::command::{self, Command, TABLE};
 use memory_shepherd::console::keymap::{self, Code, Key, Keymap};
-use memory_shepherd::console::model::{Overlay, Screen, Sort, Stage, Tab};
+use memory_shepherd::console::model::{Overlay, ResetStage, Screen, Sort, Tab};
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::State;
 
@@ -238,7 +238,7 @@ fn help_of_a_plan_offers_nothing_it_does_not_ask() {
         offered.filter(|id| id.ends_with("-hidden")).count()
     };
     assert_eq!(asks(&console), 0);
-    if let Stage::Plan(view) = &mut console.model.reset.stage {
+    if let ResetStage::Plan(view) = &mut console.model.reset.stage {
         view.hidden = vec!["bravo".to_string()];
     }
     assert_eq!(asks(&console), 2);
@@ -358,7 +358,7 @@ fn every_prefix_of_a_key_sequence_is_known_as_one() {
             for length in 1..sequence.len() {
                 for context in spec.contexts {
                     let meaning = keymap.meaning(*context, &sequence[..length]);
-                    assert_eq!(meaning, keymap::Meaning::Prefix, "{text}");
+                    assert_eq!(meaning, keymap::KeyMeaning::Prefix, "{text}");
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! The log, and what was said.
 
-use memory_shepherd::console::model::{Level, LogRow, RunSummary, Stage};
+use memory_shepherd::console::model::{LogRow, MessageLevel, ResetStage, RunSummary};
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::Outcome;
 
@@ -53,7 +53,7 @@ fn the_log_is_searched_and_a_run_of_it_opens_as_a_result() {
     console.press("Enter");
     assert_eq!(console.said(), "1 hit");
     console.press("Enter");
-    let Stage::Result(view) = &console.model.reset.stage else {
+    let ResetStage::Result(view) = &console.model.reset.stage else {
         panic!("{:?}", console.model.reset.stage);
     };
     assert_eq!(
@@ -90,7 +90,7 @@ fn run_of_this_session_stands_in_the_log_once() {
 fn search_in_the_log_writes_no_row() {
     let mut console = four();
     for text in ["one note", "another note"] {
-        console.send(Msg::Note(Level::Warn, text.to_string()));
+        console.send(Msg::Note(MessageLevel::Warn, text.to_string()));
     }
     console.press("7 / n o t e Enter");
     assert!(console.said().starts_with("2 hits"), "{}", console.said());
@@ -112,12 +112,12 @@ fn the_log_keeps_its_row_when_something_is_said() {
     let opens = |console: &mut Console| {
         console.press("Enter");
         match &console.model.reset.stage {
-            Stage::Result(view) => view.run.clone(),
+            ResetStage::Result(view) => view.run.clone(),
             stage => panic!("{stage:?}"),
         }
     };
-    console.send(Msg::Note(Level::Warn, "something".to_string()));
-    console.send(Msg::Note(Level::Warn, "something else".to_string()));
+    console.send(Msg::Note(MessageLevel::Warn, "something".to_string()));
+    console.send(Msg::Note(MessageLevel::Warn, "something else".to_string()));
     assert_eq!(opens(&mut console), "aaaa");
     console.press("7");
     runs.insert(0, run("bbbb", 10, &[("delta", Outcome::Ok)]));
@@ -130,11 +130,11 @@ fn the_log_keeps_its_message_when_more_is_said() {
     let mut console = four();
     let texts = ["one", "two", "three"];
     for text in texts {
-        console.send(Msg::Note(Level::Warn, text.to_string()));
+        console.send(Msg::Note(MessageLevel::Warn, text.to_string()));
     }
     console.press("7 j");
     for more in ["four", "five", "five"] {
-        console.send(Msg::Note(Level::Warn, more.to_string()));
+        console.send(Msg::Note(MessageLevel::Warn, more.to_string()));
         let rows = console.model.log.rows();
         assert_eq!(rows[console.model.log.cursor].text(), "two");
     }
@@ -144,7 +144,7 @@ fn the_log_keeps_its_message_when_more_is_said() {
 fn what_is_said_twice_is_counted() {
     let mut console = four();
     for _ in 0..3 {
-        console.send(Msg::Note(Level::Warn, "again".to_string()));
+        console.send(Msg::Note(MessageLevel::Warn, "again".to_string()));
     }
     assert_eq!(console.model.message.as_ref().unwrap().count, 3);
     assert_eq!(console.model.log.messages[0].count, 3);

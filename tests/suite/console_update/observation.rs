@@ -1,6 +1,6 @@
 //! What was seen of agents, and what the configuration became.
 
-use memory_shepherd::console::model::{Fleet, Screen, Stage};
+use memory_shepherd::console::model::{FleetModel, ResetStage, Screen};
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::{Address, Observation, State};
 
@@ -132,7 +132,7 @@ fn a_config_error_and_a_mended_config_show() {
         ]
     );
     assert_eq!(console.model.rows.len(), 4, "the old one stays");
-    let info = Fleet {
+    let info = FleetModel {
         name: "prod-east".to_string(),
         ..console.model.fleet.clone()
     };
@@ -159,7 +159,7 @@ fn a_config_that_changes_takes_a_plan_with_it_but_not_a_run() {
     console.plan("X", plan(&[("charlie", State::Drifted)]));
     let (info, names) = (console.model.fleet.clone(), agents(&["charlie"]));
     console.send(Msg::ConfigLoaded(info.clone(), names.clone(), true));
-    assert!(matches!(console.model.reset.stage, Stage::Empty));
+    assert!(matches!(console.model.reset.stage, ResetStage::Empty));
     assert_eq!(console.model.screen, Screen::Fleet);
     assert!(console.model.read_only.on, "the new one protects the fleet");
     let mut console = running();

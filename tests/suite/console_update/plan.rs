@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use memory_shepherd::console::model::{Form, GUARD_TIME, Screen, Stage};
-use memory_shepherd::console::update::{Effect, Msg, VALID};
+use memory_shepherd::console::model::{Confirmation, GUARD_TIME, ResetStage, Screen};
+use memory_shepherd::console::update::{Effect, Msg, PLAN_LIFETIME};
 use memory_shepherd::engine::{Plan, Protection, State, UndoMode};
 use memory_shepherd::error::{Error, Kind};
 
@@ -19,7 +19,7 @@ fn a_plan_changes_nothing_and_its_key_held_does_nothing() {
     let effects = console.press("X");
     let request = reset_of(&["charlie"]);
     assert_eq!(effects, [Effect::Plan(1, request, false)]);
-    assert!(matches!(console.model.reset.stage, Stage::Planning(_)));
+    assert!(matches!(console.model.reset.stage, ResetStage::Planning(_)));
     for _ in 0..50 {
         console.now += Duration::from_millis(30);
         assert_eq!(console.send(keys("X")), [], "while it is being made");
@@ -38,7 +38,7 @@ fn one_intact_agent_takes_y_and_nothing_else() {
     for never in NEVER {
         let mut console = four();
         console.plan("j X", plan(&[("bravo", State::Scratch)]));
-        assert_eq!(*console.form(), Form::Key);
+        assert_eq!(*console.form(), Confirmation::Key);
         console.press(never);
         assert_eq!(console.applied(), [] as [&str; 0], "{never}");
     }
@@ -55,7 +55,7 @@ fn one_intact_agent_takes_y_and_nothing_else() {
 fn a_missing_agent_is_created_on_y() {
     let mut console = four();
     console.plan("j X", plan(&[("bravo", State::Missing)]));
-    assert_eq!(*console.form(), Form::Key);
+    assert_eq!(*console.form(), Confirmation::Key);
 }
 
 #[test]
@@ -77,7 +77,11 @@ fn what_has_to_be_typed_goes_by_the_weight_of_the_plan() {
     for (what, plan, word) in table {
         let mut console = four();
         console.plan("X", plan.clone());
-        assert_eq!(*console.form(), Form::Typed(word.to_string()), "{what}");
+        assert_eq!(
+            *console.form(),
+            Confirmation::Typed(word.to_string()),
+            "{what}"
+        );
         for never in NEVER {
             console.press(never);
             console.press("Backspace");
@@ -136,7 +140,7 @@ fn in_a_fleet_of_one_y_suffices() {
     for state in [State::Scratch, State::Drifted, State::NoSep] {
         let mut console = fleet(&[("solo", state)]);
         console.plan("X", plan(&[("solo", state)]));
-        assert_eq!(*console.form(), Form::Key, "{state}");
+        assert_eq!(*console.form(), Confirmation::Key, "{state}");
     }
 }
 
@@ -146,7 +150,7 @@ fn marks_that_the_filter_hides_are_asked_about_before_anything_else() {
         let mut console = four();
         console.press("a / ! c h a r l i e Enter");
         console.plan(keys, answer(&["alpha", "bravo", "charlie", "delta"]));
-        let Stage::Plan(view) = &console.model.reset.stage else {
+        let ResetStage::Plan(view) = &console.model.reset.stage else {
             panic!("no plan");
         };
         assert_eq!(view.hidden, ["charlie"], "{keys}");
@@ -190,7 +194,7 @@ fn hidden_marks_are_no_matter_of_a_plan_without_them() {
     let mut console = four();
     console.press("a / ! c h a r l i e Enter d");
     console.plan("X", plan(&[("bravo", State::Scratch)]));
-    let Stage::Plan(view) = &console.model.reset.stage else {
+    let ResetStage::Plan(view) = &console.model.reset.stage else {
         panic!("no plan");
     };
     assert_eq!(view.hidden, [] as [&str; 0], "bravo alone was asked for");
@@ -296,7 +300,7 @@ fn wrong_word_at_a_plan_of_one_key_is_ignored() {
     console.plan("j X", plan(&[("bravo", State::Scratch)]));
     console.type_line("reset 1y");
     assert_eq!(console.applied(), [] as [&str; 0]);
-    assert_eq!(*console.form(), Form::Key);
+    assert_eq!(*console.form(), Confirmation::Key);
     console.press("y");
     assert_eq!(console.applied(), ["bravo"]);
 }
@@ -399,13 +403,13 @@ fn what_changes_while_a_first_plan_is_made_makes_another() {
 fn a_plan_that_is_protected_meanwhile_has_to_be_typed() {
     let mut console = four();
     console.plan("j X", plan(&[("bravo", State::Scratch)]));
-    assert_eq!(*console.form(), Form::Key);
+    assert_eq!(*console.form(), Confirmation::Key);
     // Of the same agents, by the same hash.
     let mut protected = plan(&[("bravo", State::Scratch)]);
     protected.steps[0].protect = Protection::Typed;
     console.observe(vec![seen("bravo", State::Drifted)]);
     console.answer(protected);
-    assert_eq!(*console.form(), Form::Typed("reset 1".to_string()));
+    assert_eq!(*console.form(), Confirmation::Typed("reset 1".to_string()));
     console.pass(GUARD_TIME);
     console.press("y");
     assert_eq!(console.applied(), [] as [&str; 0]);
@@ -450,7 +454,7 @@ fn a_plan_leads_back_to_where_it_was_asked_for() {
         Screen::Reset,
         "the plan is still there"
     );
-    assert_eq!(*console.form(), Form::Key);
+    assert_eq!(*console.form(), Confirmation::Key);
     console.press("q");
     assert_eq!(console.model.screen, Screen::Fleet);
     console.press("d X q");
@@ -466,7 +470,7 @@ fn a_plan_that_is_slow_is_given_up_before_anything_is_left() {
     assert_eq!(console.press("^c"), []);
     assert_eq!(console.model.screen, Screen::Fleet);
     assert_eq!(console.answer(plan(&[("charlie", State::Drifted)])), []);
-    assert!(matches!(console.model.reset.stage, Stage::Empty));
+    assert!(matches!(console.model.reset.stage, ResetStage::Empty));
     assert!(console.press("^c").contains(&Effect::Quit));
 }
 
@@ -491,7 +495,7 @@ fn a_plan_is_void_after_a_minute() {
     let mut console = four();
     console.plan("X", plan(&[("charlie", State::Drifted)]));
     console.type_line("reset 1");
-    let effects = console.pass(VALID);
+    let effects = console.pass(PLAN_LIFETIME);
     assert_eq!(
         effects,
         [Effect::Plan(2, reset_of(&["charlie"]), false)],
@@ -514,7 +518,7 @@ fn a_plan_is_void_after_a_minute() {
 fn a_plan_whose_minute_has_passed_without_a_tick_does_not_run() {
     let mut console = four();
     console.plan("j X", plan(&[("bravo", State::Scratch)]));
-    console.now += VALID;
+    console.now += PLAN_LIFETIME;
     let effects = console.send(keys("y"));
     assert_eq!(effects, [Effect::Plan(2, reset_of(&["bravo"]), false)]);
     assert_eq!(console.applied(), [] as [&str; 0]);
@@ -590,19 +594,19 @@ fn answers_to_an_older_request_are_ignored() {
         1,
         Ok(Box::new(plan(&[("charlie", State::Drifted)]))),
     ));
-    assert!(matches!(console.model.reset.stage, Stage::Planning(_)));
+    assert!(matches!(console.model.reset.stage, ResetStage::Planning(_)));
     console.send(Msg::Planned(
         2,
         Ok(Box::new(plan(&[("bravo", State::Scratch)]))),
     ));
-    assert_eq!(*console.form(), Form::Key);
+    assert_eq!(*console.form(), Confirmation::Key);
     console.press("Esc");
     console.send(Msg::Planned(
         2,
         Ok(Box::new(plan(&[("bravo", State::Scratch)]))),
     ));
     assert!(
-        matches!(console.model.reset.stage, Stage::Empty),
+        matches!(console.model.reset.stage, ResetStage::Empty),
         "it was left"
     );
 }
@@ -632,7 +636,7 @@ fn a_plan_without_steps_has_nothing_to_run() {
     let mut empty = plan(&[]);
     empty.skipped = vec![skipped("charlie", State::Tampered, "blocked")];
     console.plan("X", empty);
-    assert_eq!(*console.form(), Form::Nothing);
+    assert_eq!(*console.form(), Confirmation::Nothing);
     console.press("y Enter");
     assert_eq!(console.applied(), [] as [&str; 0]);
 }

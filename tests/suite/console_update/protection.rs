@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memory_shepherd::console::model::{Form, Overlay, Screen};
+use memory_shepherd::console::model::{Confirmation, Overlay, Screen};
 use memory_shepherd::console::update::Effect;
 use memory_shepherd::engine::{Plan, Protection, State, UndoMode};
 
@@ -26,15 +26,15 @@ fn a_protected_agent_needs_typing_whatever_it_is_in() {
     };
     let mut console = four();
     console.plan("j X", typed(plan(&[("bravo", State::Scratch)])));
-    assert_eq!(*console.form(), Form::Typed("reset 1".to_string()));
+    assert_eq!(*console.form(), Confirmation::Typed("reset 1".to_string()));
     let mut console = four();
     console.plan("j z", typed(undo(&["bravo"], false, UndoMode::Refuse)));
-    assert_eq!(*console.form(), Form::Typed("undo 1".to_string()));
+    assert_eq!(*console.form(), Confirmation::Typed("undo 1".to_string()));
     let mut solo = fleet(&[("solo", State::Scratch)]);
     solo.plan("X", typed(plan(&[("solo", State::Scratch)])));
     assert_eq!(
         *solo.form(),
-        Form::Typed("reset 1".to_string()),
+        Confirmation::Typed("reset 1".to_string()),
         "also alone"
     );
 }

@@ -376,6 +376,6 @@ fn rows_do_not_move_behind_a_question() {
 #[test]
 fn where_nobody_can_listen_it_is_said() {
     let mut console = four();
-    console.send(Msg::Desk(Event::Deaf("cannot listen".to_string())));
+    console.send(Msg::Desk(Event::Unavailable("cannot listen".to_string())));
     assert!(console.said().ends_with("cannot be reached: cannot listen"));
 }

@@ -1,6 +1,6 @@
 //! A run and its result.
 
-use memory_shepherd::console::model::{Request, Screen, Stage};
+use memory_shepherd::console::model::{PlanRequest, ResetStage, Screen};
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::{Outcome, Progress, Stage as Step, State, UndoMode, UndoTarget};
 
@@ -47,7 +47,7 @@ fn a_run_can_be_left_and_comes_back_and_nothing_else_is_planned_meanwhile() {
         effects,
         [Effect::Read(vec!["bravo".to_string()]), Effect::LoadLog]
     );
-    assert!(matches!(console.model.reset.stage, Stage::Result(_)));
+    assert!(matches!(console.model.reset.stage, ResetStage::Result(_)));
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn a_result_stays_until_another_run_whatever_is_planned_and_left() {
     ]))));
     let is_there = |console: &Console| {
         console.model.screen == Screen::Reset
-            && matches!(&console.model.reset.stage, Stage::Result(view) if view.run == "7f3c0a11")
+            && matches!(&console.model.reset.stage, ResetStage::Result(view) if view.run == "7f3c0a11")
     };
     console.press("5");
     for plan_and_back in ["z q", "r Esc", "q 5", "q X q 5"] {
@@ -80,7 +80,7 @@ fn a_result_stays_until_another_run_whatever_is_planned_and_left() {
         console.press("z"),
         [Effect::Plan(
             console.model.request,
-            Request::Undo(UndoTarget::Run("7f3c0a11".to_string()), UndoMode::Refuse),
+            PlanRequest::Undo(UndoTarget::Run("7f3c0a11".to_string()), UndoMode::Refuse),
             false
         )]
     );
@@ -112,7 +112,7 @@ fn run_clears_its_marks_and_failures_can_be_retried() {
         console.press("z"),
         [Effect::Plan(
             2,
-            Request::Undo(UndoTarget::Run("7f3c0a11".to_string()), UndoMode::Refuse),
+            PlanRequest::Undo(UndoTarget::Run("7f3c0a11".to_string()), UndoMode::Refuse),
             false
         )],
         "of this very run"

@@ -1,8 +1,8 @@
 //! Undos are planned like resets, and ask about what was written since.
 
-use memory_shepherd::console::model::{Form, GUARD_TIME, Request, Stage};
+use memory_shepherd::console::model::{Confirmation, GUARD_TIME, PlanRequest, ResetStage};
 use memory_shepherd::console::update::{Effect, Msg};
-use memory_shepherd::engine::{Act, Observation, Outcome, State, UndoMode, UndoTarget};
+use memory_shepherd::engine::{Observation, Operation, Outcome, State, UndoMode, UndoTarget};
 
 use crate::console_fleet::{Console, fleet, four, plan, report, run, seen, skipped, undo, undo_of};
 
@@ -18,13 +18,13 @@ fn an_undo_takes_y_for_one_and_typing_for_more() {
         )]
     );
     console.answer(undo(&["charlie"], false, UndoMode::Refuse));
-    assert_eq!(*console.form(), Form::Key);
+    assert_eq!(*console.form(), Confirmation::Key);
     console.pass(GUARD_TIME);
     console.press("y");
     assert_eq!(console.applied(), ["charlie"]);
     let mut console = four();
     console.plan("a u", undo(&["charlie", "bravo"], false, UndoMode::Refuse));
-    assert_eq!(*console.form(), Form::Typed("undo 2".to_string()));
+    assert_eq!(*console.form(), Confirmation::Typed("undo 2".to_string()));
     console.type_line("undo 3");
     console.press("Enter");
     assert_eq!(console.applied(), [] as [&str; 0]);
@@ -37,7 +37,7 @@ fn an_undo_takes_y_for_one_and_typing_for_more() {
 fn a_redo_asks_for_the_last_undo() {
     let mut console = four();
     let target = UndoTarget::Redo(vec!["charlie".to_string()]);
-    let request = Request::Undo(target, UndoMode::Refuse);
+    let request = PlanRequest::Undo(target, UndoMode::Refuse);
     assert_eq!(console.press("Z"), [Effect::Plan(1, request, false)]);
 }
 
@@ -45,7 +45,7 @@ fn a_redo_asks_for_the_last_undo() {
 fn redo_without_an_undo_here_offers_the_last_one() {
     let undo = |id: &str, minutes: i64, agent: &str| {
         let mut run = run(id, minutes, &[(agent, Outcome::Ok)]);
-        run.events[0].act = Act::Undo;
+        run.events[0].act = Operation::Undo;
         run
     };
     let mut console = four();
@@ -65,7 +65,7 @@ fn redo_without_an_undo_here_offers_the_last_one() {
     for keys in ["Z", "/ alpha Enter Z", "Esc a Z"] {
         let redo = |names: &[&str]| {
             let names = names.iter().map(ToString::to_string).collect();
-            Request::Undo(UndoTarget::Redo(names), UndoMode::Refuse)
+            PlanRequest::Undo(UndoTarget::Redo(names), UndoMode::Refuse)
         };
         let effects = console.press(keys);
         let Some(Effect::Plan(_, request, _)) = effects.last() else {
@@ -85,7 +85,7 @@ fn redo_without_an_undo_here_offers_the_last_one() {
     console.open("charlie", b"", None);
     let effects = console.press("Z");
     let target = UndoTarget::Redo(vec!["charlie".to_string()]);
-    let request = Request::Undo(target, UndoMode::Refuse);
+    let request = PlanRequest::Undo(target, UndoMode::Refuse);
     assert!(matches!(&effects[..], [Effect::Plan(_, it, _)] if *it == request));
 }
 
@@ -93,7 +93,7 @@ fn redo_without_an_undo_here_offers_the_last_one() {
 fn an_undo_of_an_agent_that_has_written_since_asks_what_to_do_with_it() {
     let mut console = four();
     console.plan("z", undo(&["charlie"], true, UndoMode::Refuse));
-    assert_eq!(*console.form(), Form::Choice);
+    assert_eq!(*console.form(), Confirmation::Choice);
     for never in ["y", "Enter", "Space"] {
         console.press(never);
         assert_eq!(console.applied(), [] as [&str; 0], "{never}");
@@ -108,7 +108,11 @@ fn an_undo_of_an_agent_that_has_written_since_asks_what_to_do_with_it() {
         )]
     );
     console.answer(undo(&["charlie"], true, UndoMode::Append));
-    assert_eq!(*console.form(), Form::Key, "appending loses nothing");
+    assert_eq!(
+        *console.form(),
+        Confirmation::Key,
+        "appending loses nothing"
+    );
     console.pass(GUARD_TIME);
     let asked = console.press("o");
     assert_eq!(
@@ -121,7 +125,7 @@ fn an_undo_of_an_agent_that_has_written_since_asks_what_to_do_with_it() {
     );
     console.answer(undo(&["charlie"], true, UndoMode::Overwrite));
     console.pass(GUARD_TIME);
-    assert_eq!(*console.form(), Form::Typed("undo 1".to_string()));
+    assert_eq!(*console.form(), Confirmation::Typed("undo 1".to_string()));
     console.press("y");
     assert_eq!(console.applied(), [] as [&str; 0]);
     console.press("Backspace");
@@ -148,12 +152,12 @@ fn append_and_overwrite_are_for_agents_that_have_written_since() {
 fn an_undo_is_no_reset_of_the_whole_fleet() {
     let mut console = fleet(&[("solo", State::Scratch)]);
     console.plan("z", undo(&["solo"], false, UndoMode::Refuse));
-    assert_eq!(*console.form(), Form::Key);
+    assert_eq!(*console.form(), Confirmation::Key);
     assert_eq!(console.model.reset.cursor, 0);
-    let Stage::Plan(view) = &console.model.reset.stage else {
+    let ResetStage::Plan(view) = &console.model.reset.stage else {
         panic!("no plan");
     };
-    assert_eq!((view.verb(), view.plan.act), ("undo", Act::Undo));
+    assert_eq!((view.verb(), view.plan.act), ("undo", Operation::Undo));
 }
 
 #[test]
@@ -186,7 +190,7 @@ fn untouched(name: &str) -> Observation {
 #[test]
 fn undo_of_marks_without_a_reset_offers_the_last_run() {
     let asked = |console: &mut Console, keys: &str| match &console.press(keys)[..] {
-        [Effect::Plan(_, Request::Undo(target, UndoMode::Refuse), false)] => target.clone(),
+        [Effect::Plan(_, PlanRequest::Undo(target, UndoMode::Refuse), false)] => target.clone(),
         other => panic!("{keys}: {other:?}"),
     };
     let of = |names: &[&str]| UndoTarget::Agents(names.iter().map(|it| it.to_string()).collect());
@@ -228,17 +232,17 @@ fn undo_of_marks_without_a_reset_offers_the_last_run() {
 fn redo_is_called_redo_until_its_end() {
     let mut console = four();
     console.plan("Z", undo(&["charlie", "bravo"], false, UndoMode::Refuse));
-    assert_eq!(*console.form(), Form::Typed("redo 2".to_string()));
+    assert_eq!(*console.form(), Confirmation::Typed("redo 2".to_string()));
     console.type_line("redo 2");
     console.press("Enter");
-    let Stage::Run(view) = &console.model.reset.stage else {
+    let ResetStage::Run(view) = &console.model.reset.stage else {
         panic!("no run");
     };
     assert_eq!(view.verb, "redo");
     let mut ended = report(&[("charlie", Outcome::Ok, None)]);
-    ended.act = Act::Undo;
+    ended.act = Operation::Undo;
     console.send(Msg::Ended(Box::new(ended)));
-    let Stage::Result(view) = &console.model.reset.stage else {
+    let ResetStage::Result(view) = &console.model.reset.stage else {
         panic!("no result");
     };
     assert_eq!(view.verb, "redo");

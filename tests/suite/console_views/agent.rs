@@ -7,7 +7,7 @@ use memory_shepherd::console::text;
 use memory_shepherd::console::theme::{MONO, Role, Theme};
 use memory_shepherd::console::update::Msg;
 use memory_shepherd::console::view;
-use memory_shepherd::engine::{Passed, Side, State};
+use memory_shepherd::engine::{Passed, RunDiffSide, State};
 use memory_shepherd::untrusted::Hidden;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -397,20 +397,22 @@ fn history_shows_the_scratch_that_was_counted() {
 
 #[test]
 fn agent_before_and_after_a_past_run() {
-    let open = |console: &mut Console, before: Side| {
+    let open = |console: &mut Console, before: RunDiffSide| {
         looking_back(console);
         console.press("j j Enter");
-        let after = Side::Text(BASELINE.to_vec(), 0);
+        let after = RunDiffSide::Text(BASELINE.to_vec(), 0);
         let text = text::passed(&Passed { before, after }, None);
         console.send(Msg::Passed("code-reviewer".to_string(), 7, Ok(text)));
     };
     picture("agent_past", |console| {
-        open(console, Side::Text(memory(edited, NOTES), 0));
+        open(console, RunDiffSide::Text(memory(edited, NOTES), 0));
     });
-    picture("agent_past_created", |console| open(console, Side::Absent));
+    picture("agent_past_created", |console| {
+        open(console, RunDiffSide::Absent)
+    });
     picture("agent_past_gone", |console| {
         let why = "run 00000007 cannot be undone: its entry was deleted by retention";
-        open(console, Side::Gone(why.to_string()));
+        open(console, RunDiffSide::Gone(why.to_string()));
     });
     pressed("agent_past_waiting", looking_back, "Enter");
 }

@@ -6,7 +6,7 @@ use memory_shepherd::console::model::{FleetView, Sort};
 use memory_shepherd::console::preferences;
 use memory_shepherd::console::update::Msg;
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{Act, Observation, Outcome, Standing, State};
+use memory_shepherd::engine::{FileState, Observation, Operation, Outcome, State};
 
 use super::{drawn, herd, picture, picture_of, prefer};
 use crate::console_fleet::{address, run, seen, unread, wrong};
@@ -53,11 +53,11 @@ fn undo_that_was_taken_back_is_redone() {
     let mut console = herd();
     let mut redone = seen("docs-writer", State::Clean);
     if let Some(last) = &mut redone.last {
-        (last.run, last.act) = ("0a0961c0".to_string(), Act::Undo);
+        (last.run, last.act) = ("0a0961c0".to_string(), Operation::Undo);
     }
     console.observe(vec![redone]);
     let mut redo = run("0a0961c0", 190, &[("docs-writer", Outcome::Ok)]);
-    redo.events[0].act = Act::Undo;
+    redo.events[0].act = Operation::Undo;
     for (is_redo, word) in [(false, " undone"), (true, " redone")] {
         redo.redo = is_redo;
         console.send(Msg::Log(Ok(vec![redo.clone()])));
@@ -152,7 +152,7 @@ fn fleet_with_other_columns_and_keys() {
         for (number, size) in [9_000, 500, 16_000, 24_000, 12_000].into_iter().enumerate() {
             let id = format!("0000000{number}");
             let mut run = run(&id, number as i64, &[("monitor-bot", Outcome::Ok)]);
-            run.events[0].before = Some(Standing::File {
+            run.events[0].before = Some(FileState::File {
                 sha256: Digest::of(b""),
                 size,
                 lines: 7,
@@ -182,7 +182,7 @@ fn fleet_with_wrong_preferences() {
 fn what_was_undone_is_called_so() {
     let mut console = herd();
     let mut undone = seen("docs-writer", State::Scratch);
-    undone.last.as_mut().unwrap().act = Act::Undo;
+    undone.last.as_mut().unwrap().act = Operation::Undo;
     console.observe(vec![undone]);
     assert!(drawn(&console, "terminal").contains("06:00 undone"));
 }

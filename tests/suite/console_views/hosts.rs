@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use memory_shepherd::console::command::NO_HOSTS;
 use memory_shepherd::console::update::Msg;
-use memory_shepherd::engine::{Reach, Setting, State};
+use memory_shepherd::engine::{ConnectionSetting, Reachability, State};
 
 use super::agent::{BASELINE, NOTES, drifted, edited, memory, reading};
 use super::{Console, SIZES, drawn, herd, picture, picture_of};
@@ -16,19 +16,29 @@ fn spread() -> Console {
     let of = [
         (
             "box",
-            Reach::Up,
+            Reachability::Up,
             State::Scratch,
             &["docs-writer", "monitor-bot"][..],
         ),
-        ("edge-7", Reach::HostKey, State::HostKey, &["android-17"]),
+        (
+            "edge-7",
+            Reachability::HostKey,
+            State::HostKey,
+            &["android-17"],
+        ),
         (
             "10.0.0.61",
-            Reach::Away,
+            Reachability::Away,
             State::Unreach,
             &["code-reviewer", "researcher"],
         ),
-        ("vault", Reach::Refused, State::Error, &["log-digger"]),
-        ("new", Reach::Unknown, State::Loading, &[]),
+        (
+            "vault",
+            Reachability::Refused,
+            State::Error,
+            &["log-digger"],
+        ),
+        ("new", Reachability::Unknown, State::Loading, &[]),
     ];
     for (name, reach, state, agents) in of {
         if !agents.is_empty() {
@@ -75,7 +85,7 @@ fn hosts_one_of_which_is_well_and_lacks_something() {
     picture_of("hosts_up", spread, |console| {
         console.press("8 G");
         let host = console.model.hosts.current().unwrap().host.clone();
-        let setting = |(name, value): (&str, &str)| Setting {
+        let setting = |(name, value): (&str, &str)| ConnectionSetting {
             name: name.to_string(),
             value: value.to_string(),
         };
@@ -126,9 +136,9 @@ fn the_reason_is_readable_on_every_screen() {
 #[test]
 fn hosts_that_ask_or_were_not_answered() {
     picture_of("hosts_asking", spread, |console| {
-        let mut asks = host("new", Reach::Unknown, &["test-runner"]);
+        let mut asks = host("new", Reachability::Unknown, &["test-runner"]);
         asks.contact.asks = Some("a password");
-        let mut barred = host("vault", Reach::Away, &["log-digger"]);
+        let mut barred = host("vault", Reachability::Away, &["log-digger"]);
         barred.contact.barred = true;
         console.send(Msg::Hosts(vec![asks, barred]));
         console.press("8");
@@ -140,7 +150,7 @@ fn hosts_of_one_name_are_told_apart() {
     let mut console = spread();
     let mut other = host(
         "box",
-        Reach::Up,
+        Reachability::Up,
         &["an-agent-with-a-name-that-is-very-long-indeed"],
     );
     other.host.user = Some("op".to_string());

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use memory_shepherd::baseline::Inspected;
-use memory_shepherd::console::model::{Edit, Level};
+use memory_shepherd::console::model::{Edit, MessageLevel};
 use memory_shepherd::console::update::Msg;
-use memory_shepherd::engine::{Outcome, Reach, State};
+use memory_shepherd::engine::{Outcome, Reachability, State};
 
 use super::agent::{BASELINE, reading};
 use super::{Console, SIZES, drawn, herd, picture, picture_of, prefer};
@@ -28,7 +28,7 @@ fn keys_that_can_follow() {
 fn what_goes_on_in_the_background() {
     picture("jobs", |console| {
         console.press("R d");
-        let mut hangs = host("10.0.0.61", Reach::Unknown, &["researcher"]);
+        let mut hangs = host("10.0.0.61", Reachability::Unknown, &["researcher"]);
         hangs.contact.trying = true;
         console.send(Msg::Hosts(vec![hangs]));
         console.press("7");
@@ -66,8 +66,14 @@ fn a_sealed_baseline_is_asked_about() {
 #[test]
 fn log() {
     picture("log", |console| {
-        console.send(Msg::Note(Level::Warn, "something was odd".to_string()));
-        console.send(Msg::Note(Level::Warn, "something was odd".to_string()));
+        console.send(Msg::Note(
+            MessageLevel::Warn,
+            "something was odd".to_string(),
+        ));
+        console.send(Msg::Note(
+            MessageLevel::Warn,
+            "something was odd".to_string(),
+        ));
         console.press("7 j");
     });
     picture("log_searched", |console| {
@@ -126,7 +132,10 @@ fn a_message_stays_until_the_next_key() {
     for size in SIZES {
         let mut console = herd();
         console.send(Msg::Resize(size.0, size.1));
-        console.send(Msg::Note(Level::Error, "something is wrong".to_string()));
+        console.send(Msg::Note(
+            MessageLevel::Error,
+            "something is wrong".to_string(),
+        ));
         console.pass(Duration::from_secs(70));
         let shows = |console: &Console| drawn(console, "terminal").contains("something is wrong");
         assert!(shows(&console), "{size:?}");
@@ -191,7 +200,7 @@ fn errors_that_differ_look_different_where_they_are_cut() {
     let mut console = herd();
     console.send(Msg::Resize(80, 24));
     for error in &errors {
-        console.send(Msg::Note(Level::Error, error.clone()));
+        console.send(Msg::Note(MessageLevel::Error, error.clone()));
     }
     console.press("7");
     let shown = drawn(&console, "terminal");

@@ -20,7 +20,7 @@ use chrono::{DateTime, FixedOffset, TimeZone};
 use memory_shepherd::clock::System;
 use memory_shepherd::config::{Config, Env, Problems};
 use memory_shepherd::engine::{Engine, Setup, Trigger};
-use memory_shepherd::transport::Only;
+use memory_shepherd::transport::SingleTransport;
 use memory_shepherd::transport::fake::Fake;
 use tempfile::TempDir;
 
@@ -92,7 +92,7 @@ fn engine_of(config: &str, transport: Fake) -> Engine {
     Engine::new(Setup {
         config: parse(config.as_bytes()).unwrap(),
         clock: Arc::new(System),
-        transports: Arc::new(Only(Arc::new(transport))),
+        transports: Arc::new(SingleTransport(Arc::new(transport))),
         user: "operator".to_string(),
         trigger: Trigger::Cli,
         archive_group: None,

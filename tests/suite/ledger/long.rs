@@ -102,7 +102,7 @@ fn what_the_index_covers_is_not_read_for_a_look_or_a_reset() {
     // Whoever reads all of it finds the break.
     let error = super::super::world::records(&world.engine()).unwrap_err();
     assert_eq!(error.kind(), Kind::Integrity);
-    finds(&world, About::Ledger, "line 2: ");
+    finds(&world, FindingSubject::Ledger, "line 2: ");
     // Without the index everybody does.
     fs::remove_file(index(&world)).unwrap();
     assert!(world.observe("scout").ledger_error.is_some());

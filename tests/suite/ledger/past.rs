@@ -3,23 +3,23 @@
 use super::super::world::BASELINE;
 use super::super::writers::write_late;
 use super::*;
-use memory_shepherd::console::text::{self, Kind};
-use memory_shepherd::engine::{Act, Outcome, Past, Side, UndoMode};
+use memory_shepherd::console::text::{self, LineKind};
+use memory_shepherd::engine::{Operation, Outcome, RunDiff, RunDiffSide, UndoMode};
 
-fn past(world: &World) -> Vec<Past> {
+fn past(world: &World) -> Vec<RunDiff> {
     world.engine().past("scout", 1000).unwrap()
 }
 
 /// Before and after of the run that is so many before the last one.
-fn passed(world: &World, back: usize) -> (Side, Side) {
+fn passed(world: &World, back: usize) -> (RunDiffSide, RunDiffSide) {
     let seq = past(world)[back].record.seq;
     let engine = world.engine();
     let passed = engine.passed(engine.agent("scout").unwrap(), seq).unwrap();
     (passed.before, passed.after)
 }
 
-fn whole(text: &str) -> Side {
-    Side::Text(text.as_bytes().to_vec(), 0)
+fn whole(text: &str) -> RunDiffSide {
+    RunDiffSide::Text(text.as_bytes().to_vec(), 0)
 }
 
 fn with(notes: &str) -> String {
@@ -40,18 +40,18 @@ fn every_act_has_what_stood_before_and_after_it() {
     let redo = world.redo("scout");
     redo.ok();
     let listed = past(&world);
-    let acts: Vec<(Act, bool)> = listed
+    let acts: Vec<(Operation, bool)> = listed
         .iter()
         .map(|it| (it.record.what.act, it.redo))
         .collect();
     assert_eq!(
         acts,
         [
-            (Act::Undo, true),
-            (Act::Undo, false),
-            (Act::Reset, false),
-            (Act::Reset, false),
-            (Act::Reset, false)
+            (Operation::Undo, true),
+            (Operation::Undo, false),
+            (Operation::Reset, false),
+            (Operation::Reset, false),
+            (Operation::Reset, false)
         ]
     );
     // The undo was taken back, so the reset holds.
@@ -65,7 +65,7 @@ fn every_act_has_what_stood_before_and_after_it() {
         (1, whole(BASELINE), whole(&drifted)),
         (2, whole(&drifted), whole(BASELINE)),
         (3, whole(&with("- one\n")), whole(BASELINE)),
-        (4, Side::Absent, whole(BASELINE)),
+        (4, RunDiffSide::Absent, whole(BASELINE)),
     ] {
         assert_eq!(passed(&world, back), (before, after), "{back} back");
     }
@@ -111,7 +111,7 @@ fn an_entry_that_is_gone_or_was_changed_is_told_and_the_other_side_shown() {
     world.reset().ok();
     let (before, after) = passed(&world, 2);
     assert_eq!(after, whole(BASELINE));
-    let Side::Gone(why) = before else {
+    let RunDiffSide::Gone(why) = before else {
         panic!("{before:?}")
     };
     assert!(why.contains("deleted by retention on 2026-04-24"), "{why}");
@@ -124,7 +124,7 @@ fn an_entry_that_is_gone_or_was_changed_is_told_and_the_other_side_shown() {
     fs::write(&path, changed).unwrap();
     let (before, _) = passed(&world, 0);
     assert!(
-        matches!(&before, Side::Gone(why) if why.contains("does not match the ledger")),
+        matches!(&before, RunDiffSide::Gone(why) if why.contains("does not match the ledger")),
         "{before:?}"
     );
 }
@@ -134,7 +134,10 @@ fn of_a_run_that_changed_nothing_nothing_is_looked_for() {
     let world = World::new(&["scout"]);
     world.write("scout", BASELINE);
     world.reset().ended(Outcome::Unchanged);
-    assert_eq!(passed(&world, 0), (Side::Untouched, Side::Untouched));
+    assert_eq!(
+        passed(&world, 0),
+        (RunDiffSide::Untouched, RunDiffSide::Untouched)
+    );
 }
 
 #[test]
@@ -176,15 +179,15 @@ fn a_reset_of_long_ago_reads_as_a_diff() {
     let passed = engine.passed(engine.agent("scout").unwrap(), seq).unwrap();
     let lines = text::passed(&passed, None).lines;
     let changed = lines.iter().filter(|line| line.kind.is_changed());
-    let shown: Vec<(Kind, &str)> = changed
+    let shown: Vec<(LineKind, &str)> = changed
         .map(|line| (line.kind, str::from_utf8(&line.raw).unwrap()))
         .collect();
     assert_eq!(
         shown,
         [
-            (Kind::Removed, "- be quick"),
-            (Kind::Added, "- be kind"),
-            (Kind::Removed, "- one")
+            (LineKind::Removed, "- be quick"),
+            (LineKind::Added, "- be kind"),
+            (LineKind::Removed, "- one")
         ]
     );
     // Looking changed nothing.
@@ -202,7 +205,7 @@ fn record_counts_scratch_as_the_screen_does() {
     let seen = world.observe("scout").content.unwrap().scratch_lines;
     assert_eq!(seen, 2);
     world.reset().ok();
-    let counted = |past: &Past| past.record.what.scratch_lines;
+    let counted = |past: &RunDiff| past.record.what.scratch_lines;
     let counted: Vec<_> = past(&world).iter().map(counted).collect();
     assert_eq!(counted, [Some(2), None], "nothing stood there at first");
 }

@@ -3,7 +3,7 @@
 use super::super::world::{BASELINE, Interposer, Moment};
 use super::retention::{DAY, age, aged, confirm_date};
 use super::*;
-use memory_shepherd::engine::Act;
+use memory_shepherd::engine::Operation;
 
 fn pins(world: &World) -> PathBuf {
     world.archive().join(".shepherd/pins")
@@ -96,16 +96,19 @@ fn pins_are_recorded_in_the_ledger() {
     engine.pin(&typed, true).unwrap();
     engine.pin(&typed, false).unwrap();
     let records = world.records();
-    let told: Vec<(Act, &[PathBuf])> = records[before..]
+    let told: Vec<(Operation, &[PathBuf])> = records[before..]
         .iter()
         .map(|record| (record.what.act, record.what.pins.as_slice()))
         .collect();
     let one = [entry];
-    assert_eq!(told, [(Act::Pin, &one[..]), (Act::Unpin, &one[..])]);
+    assert_eq!(
+        told,
+        [(Operation::Pin, &one[..]), (Operation::Unpin, &one[..])]
+    );
     assert_eq!(records[before].what.user, "tester");
     assert_eq!(findings(&world), []);
     // It is no run of the agent.
-    assert_eq!(world.observe("scout").last.unwrap().act, Act::Reset);
+    assert_eq!(world.observe("scout").last.unwrap().act, Operation::Reset);
 }
 
 #[test]

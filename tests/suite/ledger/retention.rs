@@ -2,7 +2,7 @@
 
 use super::*;
 use memory_shepherd::clock::Clock;
-use memory_shepherd::engine::{Act, Outcome, Progress, UndoMode, UndoTarget};
+use memory_shepherd::engine::{Operation, Outcome, Progress, UndoMode, UndoTarget};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -44,14 +44,14 @@ fn what_is_deleted_is_recorded_and_verifies() {
     assert_eq!(ran.report.retired, std::slice::from_ref(&entry));
     let records = world.records();
     let last = &records[records.len() - 1];
-    assert_eq!(last.what.act, Act::Retire);
+    assert_eq!(last.what.act, Operation::Retire);
     assert_eq!(last.what.retired, std::slice::from_ref(&entry));
     assert_eq!(last.what.run, ran.report.run);
     assert_eq!(ran.report.head.unwrap().0, last.seq);
     let found = verify(&world.engine(), None);
     assert_eq!((found.kind(), found.tally.retired), (None, 1));
     // It is no run of the agent.
-    assert_eq!(world.observe("scout").last.unwrap().act, Act::Reset);
+    assert_eq!(world.observe("scout").last.unwrap().act, Operation::Reset);
     // The same by hand is a loss.
     let path = world
         .archive()
@@ -59,7 +59,7 @@ fn what_is_deleted_is_recorded_and_verifies() {
         .join(world.entries("scout").pop().unwrap());
     let bytes = fs::read(&path).unwrap();
     fs::remove_file(&path).unwrap();
-    finds(&world, About::Entry, "is missing");
+    finds(&world, FindingSubject::Entry, "is missing");
     fs::write(&path, bytes).unwrap();
     // The old run cannot be undone, and says why.
     let plan = world

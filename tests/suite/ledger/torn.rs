@@ -1,7 +1,7 @@
 //! What a crash leaves at the end of a ledger, and what only somebody's hand does.
 
 use super::*;
-use memory_shepherd::engine::{Act, UndoMode};
+use memory_shepherd::engine::{Operation, UndoMode};
 
 fn log(world: &World) -> PathBuf {
     world.archive().join("reset.log")
@@ -62,7 +62,7 @@ fn torn_append_that_ends_with_a_line_feed_is_cut_off() {
         assert_eq!(world.reset().report.kind(), None, "tail {number}");
         let records = world.records();
         assert_eq!(records.len(), 7, "tail {number}");
-        assert_eq!(records[4].what.act, Act::Repair);
+        assert_eq!(records[4].what.act, Operation::Repair);
         let note = records[4].what.note.clone().unwrap();
         assert_eq!(
             note,
@@ -86,7 +86,7 @@ fn record_that_somebody_changed_is_no_torn_append() {
         fs::write(ledger(&world), lines.join("\n") + "\n").unwrap();
         let found = findings(&world);
         assert!(
-            found.iter().any(|it| it.0 == About::Ledger),
+            found.iter().any(|it| it.0 == FindingSubject::Ledger),
             "{what}: {found:?}"
         );
         assert!(world.observe("scout").ledger_error.is_some(), "{what}");
@@ -125,7 +125,7 @@ fn damage_to_what_the_log_tells_of_is_no_torn_append() {
         fs::write(ledger(&world), bytes).unwrap();
         let found = findings(&world);
         assert!(
-            found.iter().any(|it| it.0 == About::Ledger),
+            found.iter().any(|it| it.0 == FindingSubject::Ledger),
             "{what}: {found:?}"
         );
         world.write_scratch("scout", "- note\n");
@@ -148,14 +148,18 @@ fn verify_looks_for_the_heads_in_the_log() {
     fs::write(ledger(&world), lines[..4].join("\n") + "\n").unwrap();
     finds(
         &world,
-        About::Log,
+        FindingSubject::Log,
         "ends with record 4, but record 6 is in reset.log",
     );
     // The last record is another one.
     let changed = lines[5].replacen("tester", "hacker", 1);
     let all = [&lines[..5], &[changed.as_str()]].concat();
     fs::write(ledger(&world), all.join("\n") + "\n").unwrap();
-    finds(&world, About::Log, "does not have the logged digest");
+    finds(
+        &world,
+        FindingSubject::Log,
+        "does not have the logged digest",
+    );
     // What agents may have a run say is no head.
     fs::write(ledger(&world), &text).unwrap();
     let forged = format!("ran ended: 1 ok; ledger head 9:{}", Digest::ZERO);
@@ -181,5 +185,9 @@ fn runs_after_a_cut_ledger_do_not_hide_it() {
         world.write_scratch("scout", note);
         assert_eq!(world.reset().report.kind(), None);
     }
-    finds(&world, About::Log, "does not have the logged digest");
+    finds(
+        &world,
+        FindingSubject::Log,
+        "does not have the logged digest",
+    );
 }

@@ -26,7 +26,7 @@ fn every_line_that_was_changed_removed_or_moved_is_found() {
     let check = |lines: &[&str], at: usize, what: &str| {
         fs::write(&path, lines.join("\n") + "\n").unwrap();
         let found = findings(&world);
-        let mut about = found.iter().filter(|it| it.0 == About::Ledger);
+        let mut about = found.iter().filter(|it| it.0 == FindingSubject::Ledger);
         let first = about.next().unwrap_or_else(|| panic!("{what}: {found:?}"));
         assert_eq!(first.1, Kind::Integrity);
         assert!(
@@ -56,7 +56,11 @@ fn every_line_that_was_changed_removed_or_moved_is_found() {
     fs::write(&path, all.join("\n") + "\n").unwrap();
     let found = findings(&world);
     let about = |about| found.iter().filter(|it| it.0 == about).count();
-    assert_eq!((about(About::Ledger), found.len()), (2, 2), "{found:?}");
+    assert_eq!(
+        (about(FindingSubject::Ledger), found.len()),
+        (2, 2),
+        "{found:?}"
+    );
 }
 
 #[test]
@@ -86,7 +90,11 @@ fn a_noted_head_shows_what_a_chain_cannot() {
     // Cut off at the end.
     let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
     fs::write(ledger(&world), lines[..4].concat()).unwrap();
-    assert!(!findings(&world).iter().any(|it| it.0 == About::Ledger));
+    assert!(
+        !findings(&world)
+            .iter()
+            .any(|it| it.0 == FindingSubject::Ledger)
+    );
     bad(head, "ends with record 4, but record 6 was noted");
     // Written anew as a whole.
     let other = lived();
@@ -123,19 +131,19 @@ fn an_entry_that_was_changed_or_taken_away_is_found() {
     fs::write(&entry, text.replacen("- ", "+ ", 1)).unwrap();
     finds(
         &world,
-        About::Entry,
+        FindingSubject::Entry,
         "its digest is another (record in line ",
     );
     fs::write(&entry, &bytes[1..]).unwrap();
-    finds(&world, About::Entry, "bytes, ");
+    finds(&world, FindingSubject::Entry, "bytes, ");
     fs::remove_file(&entry).unwrap();
     finds(
         &world,
-        About::Entry,
+        FindingSubject::Entry,
         "is missing, and retention did not delete it",
     );
     std::os::unix::fs::symlink("/etc/passwd", &entry).unwrap();
-    finds(&world, About::Entry, "is no file any more");
+    finds(&world, FindingSubject::Entry, "is no file any more");
     fs::remove_file(&entry).unwrap();
     fs::write(&entry, &bytes).unwrap();
     assert_eq!(findings(&world), []);
@@ -157,7 +165,7 @@ fn an_entry_outside_the_archive_is_never_read() {
     ] {
         assert!(text.contains(&name));
         fs::write(ledger(&world), text.replacen(&name, path, 1)).unwrap();
-        finds(&world, About::Entry, "no path of an entry");
+        finds(&world, FindingSubject::Entry, "no path of an entry");
     }
 }
 
@@ -180,13 +188,13 @@ fn versions_and_baselines_are_checked() {
     let version = versions.join(name);
     let bytes = fs::read(&version).unwrap();
     fs::write(&version, b"other").unwrap();
-    finds(&world, About::Version, "was changed");
+    finds(&world, FindingSubject::Version, "was changed");
     fs::remove_file(&version).unwrap();
-    finds(&world, About::Version, "is missing");
+    finds(&world, FindingSubject::Version, "is missing");
     fs::write(&version, &bytes).unwrap();
     world.seal();
     world.set_baseline("scout", "# Other rules\n\n---\n");
-    finds(&world, About::Baseline, "differs from the seal");
+    finds(&world, FindingSubject::Baseline, "differs from the seal");
     fs::write(world.root.join("baselines/.checksums"), "nonsense\n").unwrap();
     assert_eq!(findings(&world).len(), 2);
     // Too small to be pushed is no tampering.

@@ -28,7 +28,7 @@ fn damaged_version_of_the_same_length_is_rewritten() {
         world.reset_by(&engine).ok();
         let path = kept_version(&world);
         let bytes = damage(&path);
-        finds(&world, About::Version, "was changed");
+        finds(&world, FindingSubject::Version, "was changed");
         world.write_scratch("scout", "- two\n");
         match is_engine_reused {
             true => world.reset_by(&engine),

@@ -6,7 +6,7 @@ use super::super::{Canvas, cut, fit, size, with_short_paths, wrap};
 use crate::console::command::Command;
 use crate::console::model::Model;
 use crate::console::theme::{Role, of_outcome};
-use crate::engine::{Act, Event, Past, Standing};
+use crate::engine::{Event, FileState, Operation, RunDiff};
 
 /// Heights of a chart's columns, the lowest first.
 const HEIGHTS: [&str; 7] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇"];
@@ -51,7 +51,8 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
 /// The memory's size at each run, and its drift, the oldest left.
 fn charts(model: &Model, canvas: &mut Canvas<'_>) {
     let runs = model.agent.history.rows().iter();
-    let runs = runs.filter(|past| matches!(past.record.what.act, Act::Reset | Act::Undo));
+    let runs =
+        runs.filter(|past| matches!(past.record.what.act, Operation::Reset | Operation::Undo));
     let runs: Vec<&Event> = runs.map(|past| &past.record.what).collect();
     let sizes: Vec<u64> = runs
         .iter()
@@ -157,17 +158,17 @@ fn put(canvas: &mut Canvas<'_>, (x, y): (u16, u16), text: &str, column: (usize, 
     }
 }
 
-fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, past: &Past, here: bool) {
+fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, past: &RunDiff, here: bool) {
     let event = &past.record.what;
-    let standing = |standing: &Option<Standing>| match standing {
-        Some(Standing::Absent) => "none".to_string(),
-        Some(Standing::Odd(_)) => "odd".to_string(),
+    let standing = |standing: &Option<FileState>| match standing {
+        Some(FileState::Absent) => "none".to_string(),
+        Some(FileState::Odd(_)) => "odd".to_string(),
         other => bytes(other).map_or("-".to_string(), size),
     };
     let scratch = match (&event.before, event.boundary) {
         _ if event.scratch_lines.is_some() => event.scratch_lines,
         // An older record. What the baseline has below its separator counts, too.
-        (Some(Standing::File { lines, .. }), boundary) => {
+        (Some(FileState::File { lines, .. }), boundary) => {
             let above = boundary.map_or(0, |boundary| boundary.line as u64);
             Some(lines.saturating_sub(above))
         }
@@ -206,7 +207,7 @@ fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, past: &Past, here: bool) 
 /// More about the run under the cursor, or the one that is open.
 pub(super) fn about(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let history = &model.agent.history;
-    let opened = |past: &&Past| Some(past.record.seq) == history.opened;
+    let opened = |past: &&RunDiff| Some(past.record.seq) == history.opened;
     let past = match history.opened {
         Some(_) => history.rows().iter().find(opened),
         None => history.current(),
@@ -244,7 +245,7 @@ pub(super) fn about(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
 /// What the two sides of an opened run are.
 pub(super) fn titles(model: &Model) -> [String; 2] {
     let history = &model.agent.history;
-    let opened = |past: &&Past| Some(past.record.seq) == history.opened;
+    let opened = |past: &&RunDiff| Some(past.record.seq) == history.opened;
     match history.rows().iter().find(opened) {
         Some(past) => {
             let word = word(past);
@@ -263,10 +264,10 @@ fn when(model: &Model, time: DateTime<FixedOffset>) -> String {
     local.format("%Y-%m-%d %H:%M").to_string()
 }
 
-fn word(past: &Past) -> &'static str {
+fn word(past: &RunDiff) -> &'static str {
     match past.record.what.act {
-        Act::Undo if past.redo => "redo",
-        Act::Repair if !past.record.what.late.is_empty() => "late",
+        Operation::Undo if past.redo => "redo",
+        Operation::Repair if !past.record.what.late.is_empty() => "late",
         act => act.word(),
     }
 }
@@ -279,14 +280,14 @@ fn by(event: &Event) -> String {
     }
 }
 
-fn note(past: &Past) -> String {
+fn note(past: &RunDiff) -> String {
     let mut parts = relations(past);
     parts.extend(past.record.what.note.clone());
     parts.join(", ")
 }
 
 /// The runs that a record is related to, and what came late.
-fn relations(past: &Past) -> Vec<String> {
+fn relations(past: &RunDiff) -> Vec<String> {
     let event = &past.record.what;
     let mut parts = Vec::new();
     parts.extend(
@@ -302,9 +303,9 @@ fn relations(past: &Past) -> Vec<String> {
 }
 
 /// Bytes of what stood there, if it was a file.
-fn bytes(standing: &Option<Standing>) -> Option<u64> {
+fn bytes(standing: &Option<FileState>) -> Option<u64> {
     match standing {
-        Some(Standing::File { size, .. }) => Some(*size),
+        Some(FileState::File { size, .. }) => Some(*size),
         _ => None,
     }
 }

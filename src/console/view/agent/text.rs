@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::super::Canvas;
 use crate::console::model::{GUTTER_SIDE, Model, Tab};
-use crate::console::text::{Item, Kind, Line, Row, Span};
+use crate::console::text::{LineKind, PaneItem, PaneRow, Span, TextLine};
 use crate::console::theme::{Role, of_tone};
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, mut y: u16) {
@@ -33,12 +33,14 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, mut y: u16) {
             }
             let first = number == 0;
             match pane.items[index] {
-                Item::Whole(at) => whole(model, canvas, y, (at, &pane.lines[at]), row, first, hit),
-                Item::Sides(old, new) => {
+                PaneItem::Whole(at) => {
+                    whole(model, canvas, y, (at, &pane.lines[at]), row, first, hit)
+                }
+                PaneItem::Sides(old, new) => {
                     let line = |at: Option<usize>| at.and_then(|at| pane.lines.get(at));
                     sides(model, canvas, y, [line(old), line(new)], row, first, hit);
                 }
-                Item::Fold(..) => {
+                PaneItem::Fold(..) => {
                     let x = if model.has_sides() {
                         1
                     } else {
@@ -68,10 +70,10 @@ fn number(canvas: &mut Canvas<'_>, x: u16, y: u16, width: usize, number: Option<
     }
 }
 
-fn sign(kind: Kind) -> (&'static str, Role) {
+fn sign(kind: LineKind) -> (&'static str, Role) {
     match kind {
-        Kind::Added => ("+", Role::Added),
-        Kind::Removed => ("-", Role::Removed),
+        LineKind::Added => ("+", Role::Added),
+        LineKind::Removed => ("-", Role::Removed),
         _ => (" ", Role::Number),
     }
 }
@@ -81,15 +83,15 @@ fn whole(
     model: &Model,
     canvas: &mut Canvas<'_>,
     y: u16,
-    (at, line): (usize, &Line),
-    row: &Row,
+    (at, line): (usize, &TextLine),
+    row: &PaneRow,
     first: bool,
     hit: Option<&str>,
 ) {
     let agent = &model.agent;
     let gutter = model.gutter() as u16;
     let (sign, role) = sign(line.kind);
-    if line.kind == Kind::Separator {
+    if line.kind == LineKind::Separator {
         let begin = if model.has_sides() { 1 } else { gutter };
         let x = canvas.put(begin, y, "═══ ", Role::Separator);
         let x = spans(canvas, x, y, Some(line), &row.spans, hit) + 1;
@@ -124,8 +126,8 @@ fn sides(
     model: &Model,
     canvas: &mut Canvas<'_>,
     y: u16,
-    lines: [Option<&Line>; 2],
-    row: &Row,
+    lines: [Option<&TextLine>; 2],
+    row: &PaneRow,
     first: bool,
     hit: Option<&str>,
 ) {
@@ -151,18 +153,18 @@ fn spans(
     canvas: &mut Canvas<'_>,
     begin: u16,
     y: u16,
-    line: Option<&Line>,
+    line: Option<&TextLine>,
     row: &[Span],
     hit: Option<&str>,
 ) -> u16 {
-    let kind = line.map_or(Kind::Note, |line| line.kind);
+    let kind = line.map_or(LineKind::Note, |line| line.kind);
     let worded = line.is_some_and(|line| !line.emphasis.is_empty());
     let (plain, word) = match kind {
-        Kind::Same => (Role::Text, Role::Text),
-        Kind::Added => (Role::Added, Role::AddedWord),
-        Kind::Removed => (Role::Removed, Role::RemovedWord),
-        Kind::Separator => (Role::Separator, Role::Separator),
-        Kind::Note => (Role::Dim, Role::Dim),
+        LineKind::Same => (Role::Text, Role::Text),
+        LineKind::Added => (Role::Added, Role::AddedWord),
+        LineKind::Removed => (Role::Removed, Role::RemovedWord),
+        LineKind::Separator => (Role::Separator, Role::Separator),
+        LineKind::Note => (Role::Dim, Role::Dim),
     };
     let mut x = begin;
     for span in row {
@@ -171,7 +173,7 @@ fn spans(
             (true, _) if worded && is_word_mark(&span.text) => word,
             (true, _) => Role::Revealed,
             (false, true) => word,
-            (false, false) if kind == Kind::Same => of_tone(span.tone),
+            (false, false) if kind == LineKind::Same => of_tone(span.tone),
             (false, false) => plain,
         };
         x = canvas.put(x, y, &span.text, role);

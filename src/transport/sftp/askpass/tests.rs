@@ -8,7 +8,7 @@ use crossbeam_channel::{Receiver, unbounded};
 use zeroize::Zeroizing;
 
 use super::*;
-use crate::transport::sftp::session::{Link, Session, Why};
+use crate::transport::sftp::session::{CloseReason, Link, Session};
 
 /// How long anything that surely happens may take.
 const BOUND: Duration = Duration::from_secs(60);
@@ -16,7 +16,7 @@ const BOUND: Duration = Duration::from_secs(60);
 const PASSPHRASE: &str = "Enter passphrase for key '/home/op/.ssh/id': ";
 
 struct Office {
-    desk: Desk,
+    desk: PromptBroker,
     events: Receiver<Event>,
     folder: TempDir,
 }
@@ -26,7 +26,7 @@ fn office() -> Office {
     let (sender, events) = unbounded();
     let folders = vec![folder.path().to_path_buf()];
     Office {
-        desk: Desk::new("memory-shepherd".into(), folders, sender),
+        desk: PromptBroker::new("memory-shepherd".into(), folders, sender),
         events,
         folder,
     }
@@ -186,11 +186,11 @@ fn the_socket_is_in_a_folder_of_its_own_and_goes_with_the_desk() {
 fn where_nobody_can_listen_ssh_does_not_ask_and_that_is_said_once() {
     let (sender, events) = unbounded();
     let folders = vec!["/nowhere/at/all".into()];
-    let desk = Desk::new("memory-shepherd".into(), folders, sender);
+    let desk = PromptBroker::new("memory-shepherd".into(), folders, sender);
     for _ in 0..2 {
         assert!(desk.call(&host("harbour")).unwrap().is_none());
     }
-    let Event::Deaf(why) = events.try_recv().unwrap() else {
+    let Event::Unavailable(why) = events.try_recv().unwrap() else {
         panic!("it says why");
     };
     assert!(why.contains("/nowhere/at/all"), "{why}");
@@ -202,7 +202,7 @@ fn a_folder_that_fails_is_followed_by_the_next() {
     let folder = TempDir::new().unwrap();
     let (sender, _events) = unbounded();
     let folders = vec!["/nowhere/at/all".into(), folder.path().to_path_buf()];
-    let desk = Desk::new("memory-shepherd".into(), folders, sender);
+    let desk = PromptBroker::new("memory-shepherd".into(), folders, sender);
     assert!(desk.call(&host("harbour")).unwrap().is_some());
 }
 
@@ -374,7 +374,7 @@ fn a_session_that_waits_ends_when_its_question_is_refused() {
     (&theirs).read_exact(&mut [0; 9]).unwrap();
     office.desk.refuse(asked.id);
     let broken = session.join().unwrap().unwrap();
-    assert!(matches!(broken.why, Why::NoAnswer(_)), "{broken}");
+    assert!(matches!(broken.why, CloseReason::NoAnswer(_)), "{broken}");
     call.end();
     assert_eq!(got(messenger), None);
 }

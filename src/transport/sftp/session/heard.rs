@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 /// How much is kept of the beginning, and of the end.
-const KEPT: usize = 4096;
+const EXCERPT_BYTES: usize = 4096;
 
 /// The beginning and the end of some text.
 #[derive(Debug, Default)]
@@ -15,12 +15,12 @@ pub(super) struct Excerpt {
 
 impl Excerpt {
     pub(super) fn add(&mut self, bytes: &[u8]) {
-        let (first, rest) = bytes.split_at(bytes.len().min(KEPT - self.first.len()));
+        let (first, rest) = bytes.split_at(bytes.len().min(EXCERPT_BYTES - self.first.len()));
         self.first.extend(first);
         // What is pushed out at once need not go in.
-        let late = rest.len().saturating_sub(KEPT);
+        let late = rest.len().saturating_sub(EXCERPT_BYTES);
         self.last.extend(&rest[late..]);
-        let excess = self.last.len().saturating_sub(KEPT);
+        let excess = self.last.len().saturating_sub(EXCERPT_BYTES);
         self.last.drain(..excess);
         self.left_out += late + excess;
     }

@@ -13,27 +13,27 @@ use rustix::io::{Errno, read, write};
 
 use super::heard::Excerpt;
 use super::{
-    BURST, Batch, Broken, Deadline, Failure, Heard, Link, MOST_EXPECTED, MOST_IN_FLIGHT, Shared,
-    State, Why, lock,
+    Batch, CloseReason, Deadline, Link, MAX_EXPECTED_BYTES, MAX_REQUESTS_IN_FLIGHT, RequestError,
+    SessionError, SessionShared, SessionState, StderrTail, WRITE_BURST_BYTES, lock,
 };
 use crate::clock::{Clock, System};
 use crate::transport::sftp::wire::{self, Extensions, Frames, Malformed};
 
 /// What is read at once.
-const CHUNK: usize = 64 * 1024;
+const READ_CHUNK_BYTES: usize = 64 * 1024;
 
 /// How often in a row, before it is looked what else there is to do.
-const CHUNKS: usize = 16;
+const MAX_CHUNKS_PER_TURN: usize = 16;
 
 /// A host may answer each time just before its time is up. So no reply may take
 /// longer than so many times that, whatever comes meanwhile,
-const IN_ALL: u32 = 4;
+const TOTAL_REPLY_TIMEOUT: u32 = 4;
 
 /// and than what is under way takes at so many bytes in a second.
-const SLOWEST: usize = 4096;
+const MIN_BYTES_PER_SECOND: usize = 4096;
 
-pub(super) struct Owner {
-    shared: Arc<Shared>,
+pub(super) struct PipeOwner {
+    shared: Arc<SessionShared>,
     /// Gone when the session is over.
     input: Option<OwnedFd>,
     output: Option<OwnedFd>,
@@ -46,7 +46,7 @@ pub(super) struct Owner {
     greeted: bool,
     /// What was written, in order. Those that are answered leave when they come to
     /// the front.
-    owed: VecDeque<Owed>,
+    owed: VecDeque<OutstandingRequest>,
     /// When the last reply came.
     answered: Option<Instant>,
     /// Requests that left the queue and have no reply.
@@ -55,11 +55,11 @@ pub(super) struct Owner {
     expected: usize,
     before: Excerpt,
     after: Excerpt,
-    why: Option<Why>,
+    why: Option<CloseReason>,
 }
 
 /// A request that was written, and until when the reply must come.
-struct Owed {
+struct OutstandingRequest {
     id: u32,
     /// If nothing else is answered meanwhile.
     until: Instant,
@@ -93,29 +93,29 @@ impl Burst {
     }
 }
 
-fn garbage(malformed: Malformed) -> Why {
-    Why::Garbage(malformed.to_string())
+fn garbage(malformed: Malformed) -> CloseReason {
+    CloseReason::Garbage(malformed.to_string())
 }
 
-fn io(errno: Errno) -> Why {
-    Why::Io(crate::error::cause(&errno.into()))
+fn io(errno: Errno) -> CloseReason {
+    CloseReason::Io(crate::error::cause(&errno.into()))
 }
 
 /// Nobody may wait for a thread that is gone, however it ended.
-impl Drop for Owner {
+impl Drop for PipeOwner {
     fn drop(&mut self) {
-        let fault = || Why::Io("the thread of the session failed".into());
+        let fault = || CloseReason::Io("the thread of the session failed".into());
         let why = self.why.take().unwrap_or_else(fault);
         self.end(why);
     }
 }
 
-impl Owner {
+impl PipeOwner {
     pub(super) fn new(
         link: Link,
-        shared: Arc<Shared>,
+        shared: Arc<SessionShared>,
         greeting: Box<dyn Deadline>,
-    ) -> Result<Owner, Errno> {
+    ) -> Result<PipeOwner, Errno> {
         let fds = [Some(&link.input), Some(&link.output), link.errors.as_ref()];
         for fd in fds.into_iter().flatten() {
             fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
@@ -125,7 +125,7 @@ impl Owner {
         lock(&shared.state).queued = bytes.len();
         let deadline = greeting.at();
         let time = deadline.saturating_duration_since(System.instant());
-        Ok(Owner {
+        Ok(PipeOwner {
             shared,
             input: Some(link.input),
             output: Some(link.output),
@@ -151,7 +151,7 @@ impl Owner {
 
     /// Runs until the session is over, and tells everybody.
     pub(super) fn run(mut self) {
-        let mut chunk = vec![0; CHUNK];
+        let mut chunk = vec![0; READ_CHUNK_BYTES];
         self.why = loop {
             if let Err(why) = self.turn(&mut chunk) {
                 break Some(why);
@@ -159,7 +159,7 @@ impl Owner {
         };
     }
 
-    fn turn(&mut self, chunk: &mut [u8]) -> Result<(), Why> {
+    fn turn(&mut self, chunk: &mut [u8]) -> Result<(), CloseReason> {
         self.load()?;
         let (readable, heard, writable) = self.wait()?;
         // Replies before the words that came with them: what is said behind
@@ -175,7 +175,7 @@ impl Owner {
         }
         let now = System.instant();
         match self.deadline() {
-            Some((until, time)) if until <= now => Err(Why::NoAnswer(time)),
+            Some((until, time)) if until <= now => Err(CloseReason::NoAnswer(time)),
             _ => Ok(()),
         }
     }
@@ -205,14 +205,14 @@ impl Owner {
     }
 
     /// Takes from the queue what may leave now, once the last of it is written.
-    fn load(&mut self) -> Result<(), Why> {
+    fn load(&mut self) -> Result<(), CloseReason> {
         let shared = Arc::clone(&self.shared);
         let mut state = lock(&shared.state);
         if state.closing {
-            return Err(Why::Closed);
+            return Err(CloseReason::Closed);
         }
         if state.stuck {
-            return Err(Why::NoAnswer(shared.patience));
+            return Err(CloseReason::NoAnswer(shared.patience));
         }
         if !self.greeted || !self.burst.is_sent() {
             return Ok(());
@@ -229,13 +229,13 @@ impl Owner {
         Ok(())
     }
 
-    fn load_queue(&mut self, state: &mut State) {
+    fn load_queue(&mut self, state: &mut SessionState) {
         while !state.apart_is_next()
             && let Some(batch) = state.queue.front_mut()
         {
             while let Some(part) = batch.parts.front() {
-                let heavy = self.expected > 0 && self.expected + part.weight > MOST_EXPECTED;
-                if heavy || self.in_flight == MOST_IN_FLIGHT {
+                let heavy = self.expected > 0 && self.expected + part.weight > MAX_EXPECTED_BYTES;
+                if heavy || self.in_flight == MAX_REQUESTS_IN_FLIGHT {
                     return;
                 }
                 self.in_flight += 1;
@@ -250,14 +250,14 @@ impl Owner {
         }
     }
 
-    fn load_apart(&mut self, state: &mut State) {
+    fn load_apart(&mut self, state: &mut SessionState) {
         let mut behind = Vec::new();
         while let Some(batch) = state.apart.front() {
             let start = self.burst.bytes.len();
             let mut first = batch.parts.iter().take(batch.together);
             let end = first.next_back().map_or(0, |part| part.bytes.1);
-            let long = start > 0 && start + end > BURST;
-            if long || self.in_flight + batch.parts.len() > MOST_IN_FLIGHT {
+            let long = start > 0 && start + end > WRITE_BURST_BYTES;
+            if long || self.in_flight + batch.parts.len() > MAX_REQUESTS_IN_FLIGHT {
                 break;
             }
             self.in_flight += batch.parts.len();
@@ -273,7 +273,7 @@ impl Owner {
 
     /// Waits for something to do: whether there are replies, whether there are
     /// words, whether more can be written.
-    fn wait(&mut self) -> Result<(bool, bool, bool), Why> {
+    fn wait(&mut self) -> Result<(bool, bool, bool), CloseReason> {
         let until = self.deadline();
         let timeout = until.map(|(until, _)| {
             let left = until.saturating_duration_since(System.instant());
@@ -312,13 +312,13 @@ impl Owner {
     }
 
     /// Reads what is there.
-    fn read(&mut self, chunk: &mut [u8]) -> Result<(), Why> {
-        for _ in 0..CHUNKS {
+    fn read(&mut self, chunk: &mut [u8]) -> Result<(), CloseReason> {
+        for _ in 0..MAX_CHUNKS_PER_TURN {
             let Some(output) = &self.output else {
                 return Ok(());
             };
             match read(output, &mut *chunk) {
-                Ok(0) | Err(Errno::CONNRESET) => return Err(Why::EndOfFile),
+                Ok(0) | Err(Errno::CONNRESET) => return Err(CloseReason::EndOfFile),
                 Ok(length) => self.take(&chunk[..length])?,
                 Err(Errno::AGAIN) => return Ok(()),
                 Err(Errno::INTR) => {}
@@ -328,7 +328,7 @@ impl Owner {
         Ok(())
     }
 
-    fn take(&mut self, mut bytes: &[u8]) -> Result<(), Why> {
+    fn take(&mut self, mut bytes: &[u8]) -> Result<(), CloseReason> {
         while let Some(frame) = self.frames.next(&mut bytes).map_err(garbage)? {
             match self.greeted {
                 true => self.reply(&frame)?,
@@ -344,12 +344,12 @@ impl Owner {
         Ok(())
     }
 
-    fn reply(&mut self, frame: &[u8]) -> Result<(), Why> {
+    fn reply(&mut self, frame: &[u8]) -> Result<(), CloseReason> {
         let (id, reply) = wire::decode(frame).map_err(garbage)?;
         let mut state = lock(&self.shared.state);
         let slot = match state.slots.entry(id) {
             Entry::Occupied(slot) if slot.get().written.is_some() => slot.remove(),
-            _ => return Err(Why::Garbage("a reply that nobody asked for".into())),
+            _ => return Err(CloseReason::Garbage("a reply that nobody asked for".into())),
         };
         let now = System.instant();
         // A server answers one after the other: as long as it does, it answers. A
@@ -360,7 +360,7 @@ impl Owner {
         self.in_flight -= 1;
         self.expected -= slot.weight;
         let answer = reply.and_then(|reply| slot.wants.check(reply));
-        let answer = answer.map_err(Failure::from);
+        let answer = answer.map_err(RequestError::from);
         if let Some(handle) = slot.ticket.answer(slot.number, answer) {
             self.shared.give_back(handle);
         }
@@ -382,7 +382,7 @@ impl Owner {
     }
 
     /// Writes what the other side takes at once.
-    fn write(&mut self, chunk: &mut [u8]) -> Result<(), Why> {
+    fn write(&mut self, chunk: &mut [u8]) -> Result<(), CloseReason> {
         let Some(input) = &self.input else {
             return Ok(());
         };
@@ -392,7 +392,7 @@ impl Owner {
             // It is gone, but what it answered before is there to be read.
             Err(Errno::PIPE | Errno::CONNRESET) => {
                 self.read(chunk)?;
-                return Err(Why::EndOfFile);
+                return Err(CloseReason::EndOfFile);
             }
             Err(errno) => return Err(io(errno)),
         };
@@ -406,11 +406,11 @@ impl Owner {
             self.burst.ends.pop_front();
             let until = now + self.shared.patience;
             // As much as is under way may have to come before it.
-            let carried = Duration::from_secs((self.expected / SLOWEST) as u64);
-            self.owed.push_back(Owed {
+            let carried = Duration::from_secs((self.expected / MIN_BYTES_PER_SECOND) as u64);
+            self.owed.push_back(OutstandingRequest {
                 id,
                 until,
-                at_most: now + self.shared.patience * IN_ALL + carried,
+                at_most: now + self.shared.patience * TOTAL_REPLY_TIMEOUT + carried,
             });
             if let Some(slot) = state.slots.get_mut(&id) {
                 slot.written = Some(now);
@@ -421,21 +421,21 @@ impl Owner {
         Ok(())
     }
 
-    fn end(&mut self, why: Why) {
+    fn end(&mut self, why: CloseReason) {
         // The input first: ssh ends by itself when it sees the end of it.
         self.input = None;
         self.output = None;
         // What was said last is often why. More than a pipe holds is not waited
         // for, and nor is its end: others may have it open.
         let mut chunk = [0; 4096];
-        for _ in 0..CHUNK / chunk.len() {
+        for _ in 0..READ_CHUNK_BYTES / chunk.len() {
             self.listen(&mut chunk);
         }
         self.errors = None;
-        let broken = Broken {
+        let broken = SessionError {
             why,
             greeted: self.greeted,
-            heard: Arc::new(Heard {
+            heard: Arc::new(StderrTail {
                 before: self.before.text(),
                 after: self.after.text(),
             }),
@@ -449,7 +449,7 @@ impl Owner {
         drop(state);
         self.shared.changed.notify_all();
         for slot in slots.into_values() {
-            let failure = Failure::Broken(broken.clone());
+            let failure = RequestError::Broken(broken.clone());
             slot.ticket.answer(slot.number, Err(failure));
         }
     }

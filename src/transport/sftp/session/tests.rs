@@ -232,22 +232,22 @@ fn pair(number: usize) -> Vec<Request> {
     ]
 }
 
-fn code(answer: &Result<Reply, Failure>) -> u32 {
+fn code(answer: &Result<Reply, RequestError>) -> u32 {
     match answer {
         Ok(Reply::Status { code, .. }) => *code,
         answer => panic!("{answer:?}"),
     }
 }
 
-fn broken(answer: &Result<Reply, Failure>) -> Broken {
+fn broken(answer: &Result<Reply, RequestError>) -> SessionError {
     match answer {
-        Err(Failure::Broken(broken)) => broken.clone(),
+        Err(RequestError::Broken(broken)) => broken.clone(),
         answer => panic!("{answer:?}"),
     }
 }
 
 /// Waits until it is so.
-fn until(session: &Session, so: impl Fn(&State) -> bool) {
+fn until(session: &Session, so: impl Fn(&SessionState) -> bool) {
     let end = soon(LONG);
     while !so(&lock(&session.0.shared.state)) {
         assert!(Instant::now() < end);
@@ -347,7 +347,7 @@ fn what_is_asked_while_the_other_side_is_busy_leaves_in_one_write() {
     // More than a pipe holds, so that the rest waits.
     let long = session.ask(vec![put(200_000)]);
     until(&session, |state| state.queued < 200_000);
-    let many: Vec<Pending> = (0..300)
+    let many: Vec<PendingReplies> = (0..300)
         .map(|n| session.ask(vec![lstat(&format!("{n}"))]))
         .collect();
     let asked = peer.next();
@@ -399,7 +399,10 @@ fn one_odd_reply_is_no_other_request_s_trouble() {
     peer.reply(105, asked[5].id, b"\0\0\0\x04\0\0\x81\xa4");
     let answers = pending.wait();
     for answer in &answers[..5] {
-        assert!(matches!(answer, Err(Failure::Malformed(_))), "{answer:?}");
+        assert!(
+            matches!(answer, Err(RequestError::Malformed(_))),
+            "{answer:?}"
+        );
     }
     let mode = Some(0o100_644);
     let found = Attrs {
@@ -416,7 +419,10 @@ fn what_cannot_be_sent_keeps_its_batch_from_being_sent() {
     let mut both = pair(1);
     both.push(lstat("a\0b"));
     for answer in session.ask_apart(both, Vec::new()).wait() {
-        assert!(matches!(&answer, Err(Failure::Unsent(_))), "{answer:?}");
+        assert!(
+            matches!(&answer, Err(RequestError::Unsent(_))),
+            "{answer:?}"
+        );
     }
     let pending = session.ask(vec![lstat("a")]);
     let asked = peer.next();

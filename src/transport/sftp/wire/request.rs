@@ -3,9 +3,9 @@
 #[cfg(doc)]
 use super::flags;
 use super::{
-    Attrs, EXTENDED, FSYNC, HARDLINK, LIMITS, LONGEST_DATA, LONGEST_HANDLE, LONGEST_PATH, Limits,
-    Malformed, POSIX_RENAME, Reply, STATVFS, Statvfs, packet, put_string, put_strings, put_u32,
-    put_u64, status,
+    Attrs, EXTENDED, FSYNC, HARDLINK, LIMITS, Limits, MAX_DATA_BYTES, MAX_HANDLE_BYTES,
+    MAX_PATH_BYTES, Malformed, POSIX_RENAME, Reply, STATVFS, Statvfs, packet, put_string,
+    put_strings, put_u32, put_u64, status,
 };
 
 /// What is asked of a server. Paths, names and handles are bytes: nothing says
@@ -35,7 +35,7 @@ pub enum Request {
         handle: Vec<u8>,
         /// From where.
         offset: u64,
-        /// At most how much, up to [`LONGEST_DATA`].
+        /// At most how much, up to [`MAX_DATA_BYTES`].
         length: u32,
     },
     /// Writes all of it.
@@ -44,7 +44,7 @@ pub enum Request {
         handle: Vec<u8>,
         /// From where on.
         offset: u64,
-        /// What, up to [`LONGEST_DATA`].
+        /// What, up to [`MAX_DATA_BYTES`].
         bytes: Vec<u8>,
     },
     /// Looks at a name; does not follow a link that stands there.
@@ -255,10 +255,10 @@ impl Request {
             Request::Rename { from, to }
             | Request::PosixRename { from, to }
             | Request::HardLink { from, to } => &[from, to],
-            Request::Write { bytes, .. } if bytes.len() > LONGEST_DATA as usize => {
+            Request::Write { bytes, .. } if bytes.len() > MAX_DATA_BYTES as usize => {
                 return Err(Malformed::new("too many bytes in one request"));
             }
-            Request::Read { length, .. } if !(1..=LONGEST_DATA).contains(length) => {
+            Request::Read { length, .. } if !(1..=MAX_DATA_BYTES).contains(length) => {
                 return Err(Malformed::new("none or too many bytes asked for at once"));
             }
             _ => &[],
@@ -266,7 +266,7 @@ impl Request {
         if paths.iter().any(|path| path.contains(&0)) {
             return Err(Malformed::new("a path has a NUL byte"));
         }
-        if paths.iter().any(|path| path.len() > LONGEST_PATH) {
+        if paths.iter().any(|path| path.len() > MAX_PATH_BYTES) {
             return Err(Malformed::new("a path is too long"));
         }
         let handle = match self {
@@ -280,7 +280,7 @@ impl Request {
             _ => return Ok(()),
         };
         match handle.len() {
-            0..=LONGEST_HANDLE => Ok(()),
+            0..=MAX_HANDLE_BYTES => Ok(()),
             _ => Err(Malformed::new("a handle is too long")),
         }
     }
@@ -352,7 +352,7 @@ impl Wants {
                 _ => Ok(reply),
             },
             (Wants::Path, Reply::Names(names)) => match names.as_slice() {
-                [one] if one.name.len() <= LONGEST_PATH => Ok(reply),
+                [one] if one.name.len() <= MAX_PATH_BYTES => Ok(reply),
                 [_] => wrong("a path is too long".into()),
                 names => wrong(format!("{} names instead of one", names.len())),
             },

@@ -66,7 +66,7 @@ fn reply() -> impl Strategy<Value = Reply> {
     let name = (bytes(40), attrs()).prop_map(|(name, attrs)| Name { name, attrs });
     prop_oneof![
         (any::<u32>(), bytes(40)).prop_map(|(code, message)| Reply::Status { code, message }),
-        bytes(LONGEST_HANDLE).prop_map(Reply::Handle),
+        bytes(MAX_HANDLE_BYTES).prop_map(Reply::Handle),
         bytes(600).prop_map(Reply::Data),
         vec(name, 0..5).prop_map(Reply::Names),
         attrs().prop_map(Reply::Attrs),
@@ -283,7 +283,7 @@ fn hostile_numbers_are_refused_and_cost_nothing() {
     }
     let refused = [
         body(HANDLE, four_gib),
-        body(HANDLE, &string(&[0; LONGEST_HANDLE + 1])),
+        body(HANDLE, &string(&[0; MAX_HANDLE_BYTES + 1])),
         body(DATA, four_gib),
         body(STATUS, &[&[0, 0, 0, 4], &four_gib[..]].concat()),
         body(STATUS, &[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]),
@@ -308,7 +308,7 @@ fn hostile_numbers_are_refused_and_cost_nothing() {
     ] {
         assert!(decode(frame).is_err(), "{frame:?}");
     }
-    let longest = body(HANDLE, &string(&[9; LONGEST_HANDLE]));
+    let longest = body(HANDLE, &string(&[9; MAX_HANDLE_BYTES]));
     assert!(matches!(decode(&longest), Ok((7, Ok(Reply::Handle(_))))));
 }
 
@@ -317,13 +317,13 @@ fn what_is_unknown_is_passed_by_or_kept_as_it_is() {
     // A status that version 3 does not have, and the text of one at its longest.
     let long = Reply::Status {
         code: 11,
-        message: vec![b'x'; LONGEST_MESSAGE + 1],
+        message: vec![b'x'; MAX_STATUS_MESSAGE_BYTES + 1],
     };
     let (_, reply) = decode(&frame(1, &long)).unwrap();
     let Ok(Reply::Status { code, message }) = reply else {
         panic!("{reply:?}");
     };
-    assert_eq!((code, message.len()), (11, LONGEST_MESSAGE));
+    assert_eq!((code, message.len()), (11, MAX_STATUS_MESSAGE_BYTES));
     // Extended attributes between two names.
     let mut names = vec![NAMES, 0, 0, 0, 1, 0, 0, 0, 2];
     put_strings(&mut names, &[b"a", b"long"]);
@@ -415,7 +415,7 @@ fn what_no_server_should_get_is_not_sent() {
         );
         assert_eq!(request.check().is_ok(), on_handles, "{request:?}");
     }
-    for request in requests(&[b'a'; LONGEST_PATH + 1], 1, Attrs::default()) {
+    for request in requests(&[b'a'; MAX_PATH_BYTES + 1], 1, Attrs::default()) {
         let limits = request == Request::Limits;
         assert_eq!(request.check().is_ok(), limits, "{request:?}");
     }
@@ -426,17 +426,17 @@ fn what_no_server_should_get_is_not_sent() {
         length,
     };
     assert!(read(0).check().is_err());
-    assert!(read(LONGEST_DATA).check().is_ok());
-    assert!(read(LONGEST_DATA + 1).check().is_err());
+    assert!(read(MAX_DATA_BYTES).check().is_ok());
+    assert!(read(MAX_DATA_BYTES + 1).check().is_err());
     let write = |length: u32| Request::Write {
         handle: handle(),
         offset: 0,
         bytes: vec![0; length as usize],
     };
     let mut packet = Vec::new();
-    write(LONGEST_DATA).encode(0, &mut packet);
-    assert!(write(LONGEST_DATA).check().is_ok() && packet.len() <= 256 * 1024);
-    assert!(write(LONGEST_DATA + 1).check().is_err());
+    write(MAX_DATA_BYTES).encode(0, &mut packet);
+    assert!(write(MAX_DATA_BYTES).check().is_ok() && packet.len() <= 256 * 1024);
+    assert!(write(MAX_DATA_BYTES + 1).check().is_err());
 }
 
 #[test]
@@ -481,16 +481,16 @@ fn a_reply_must_be_one_to_its_request() {
 #[test]
 fn a_packet_has_room_only_for_what_it_announces() {
     let mut frames = Frames::default();
-    let head = (LONGEST_FRAME as u32).to_be_bytes();
+    let head = (MAX_FRAME_BYTES as u32).to_be_bytes();
     assert_eq!(frames.next(&mut &head[..]), Ok(None));
-    let many = vec![7; LONGEST_FRAME + 3];
+    let many = vec![7; MAX_FRAME_BYTES + 3];
     let mut bytes = &many[..1];
     assert_eq!(frames.next(&mut bytes), Ok(None));
-    assert_eq!(frames.partial.capacity(), 4 + LONGEST_FRAME);
+    assert_eq!(frames.partial.capacity(), 4 + MAX_FRAME_BYTES);
     let mut bytes = &many[1..];
     let frame = frames.next(&mut bytes).unwrap().unwrap();
-    assert_eq!((frame.len(), bytes.len()), (LONGEST_FRAME, 3));
-    for length in [0, LONGEST_FRAME as u32 + 1, u32::MAX] {
+    assert_eq!((frame.len(), bytes.len()), (MAX_FRAME_BYTES, 3));
+    for length in [0, MAX_FRAME_BYTES as u32 + 1, u32::MAX] {
         let mut frames = Frames::default();
         assert!(frames.next(&mut &length.to_be_bytes()[..]).is_err());
         assert!(frames.partial.capacity() < 64);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Component, Path};
 
 use memory_shepherd::archive;
-use memory_shepherd::config::{Agent, Config, General, Level, Place, Problems};
+use memory_shepherd::config::{Agent, Config, DiagnosticLevel, General, MemoryLocation, Problems};
 
 use super::{CONFIG, parse};
 
@@ -25,7 +25,11 @@ pub fn config(bytes: &[u8]) {
             assert_eq!(general.archive_mode & !0o177, 0o600, "archive_mode");
             assert!(general.archive_retention_days > 0);
             let warnings = config.warnings.iter();
-            assert!(warnings.clone().all(|it| it.level == Level::Warning));
+            assert!(
+                warnings
+                    .clone()
+                    .all(|it| it.level == DiagnosticLevel::Warning)
+            );
             let shown = printed(&config);
             let again = parse(shown.as_bytes())
                 .unwrap_or_else(|problems| panic!("{shown}\nis refused: {problems}"));
@@ -33,7 +37,7 @@ pub fn config(bytes: &[u8]) {
             config.warnings
         }
         Err(Problems(list)) => {
-            assert!(list.iter().any(|it| it.level == Level::Error));
+            assert!(list.iter().any(|it| it.level == DiagnosticLevel::Error));
             list
         }
     };
@@ -67,11 +71,11 @@ fn agent_is_sound(agent: &Agent) {
     assert!(!agent.separator.is_empty() && !agent.separator.contains(['\n', '\r']));
     assert!(agent.max_memory_size > 0);
     let memory = match &agent.place {
-        Place::Local { memory, .. } => {
+        MemoryLocation::Local { memory, .. } => {
             assert!(memory.is_absolute());
             memory
         }
-        Place::Remote { host, memory, .. } => {
+        MemoryLocation::Remote { host, memory, .. } => {
             for word in [Some(&host.name), host.user.as_ref()].into_iter().flatten() {
                 assert!(!word.is_empty() && !word.starts_with('-'), "{word}");
                 assert!(!word.contains(char::is_whitespace), "{word}");

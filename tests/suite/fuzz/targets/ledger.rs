@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use memory_shepherd::archive;
 use memory_shepherd::clock::System;
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{About, Engine, Finding, Record};
+use memory_shepherd::engine::{Engine, Finding, FindingSubject, Record};
 use memory_shepherd::error::{Error, Kind};
 use memory_shepherd::transport::fake::Fake;
 
@@ -31,7 +31,7 @@ pub fn ledger(bytes: &[u8]) {
     let read = records(&engine(site.path()));
     // A verification reads on where a run stops, and comes to the same.
     let verified = engine(site.path()).verify(None, &mut |_| {}).unwrap();
-    let broken = |finding: &Finding| finding.about == About::Ledger;
+    let broken = |finding: &Finding| finding.about == FindingSubject::Ledger;
     assert_eq!(
         verified.findings.iter().any(broken),
         read.is_err(),

@@ -1,7 +1,7 @@
 //! What a server says over SFTP.
 
 use memory_shepherd::transport::sftp::wire::{
-    self, Extensions, Frames, LONGEST_FRAME, Limits, Reply, Statvfs, Wants,
+    self, Extensions, Frames, Limits, MAX_FRAME_BYTES, Reply, Statvfs, Wants,
 };
 
 /// What a server says over SFTP: it is cut into the same frames however it
@@ -39,7 +39,7 @@ fn frames(bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, bool) {
         loop {
             match frames.next(&mut piece) {
                 Ok(Some(frame)) => {
-                    assert!((1..=LONGEST_FRAME).contains(&frame.len()));
+                    assert!((1..=MAX_FRAME_BYTES).contains(&frame.len()));
                     found.push(frame);
                 }
                 Ok(None) => break,

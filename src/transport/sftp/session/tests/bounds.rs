@@ -7,13 +7,13 @@ fn no_more_than_1024_requests_are_without_a_reply() {
     let (session, mut peer) = session(LONG);
     let count = 1500;
     let pending = session.ask((0..count).map(|n| lstat(&format!("{n}"))).collect());
-    let asked: Vec<Asked> = (0..MOST_IN_FLIGHT).map(|_| peer.next()).collect();
+    let asked: Vec<Asked> = (0..MAX_REQUESTS_IN_FLIGHT).map(|_| peer.next()).collect();
     peer.nothing_more();
     // As a peer may, though servers do not.
     for (number, asked) in asked.iter().enumerate().rev() {
         peer.status(asked, number as u32 + 1);
     }
-    for number in MOST_IN_FLIGHT..count {
+    for number in MAX_REQUESTS_IN_FLIGHT..count {
         let asked = peer.next();
         peer.status(&asked, number as u32 + 1);
     }
@@ -57,7 +57,7 @@ fn who_asks_too_much_waits_until_there_is_room() {
     let other = session.clone();
     let asker = thread::spawn(move || other.ask(vec![put(200_000); 5]).wait().len());
     until(&session, |state| state.waiting.len() == 1);
-    assert!(lock(&session.0.shared.state).queued <= MOST_QUEUED);
+    assert!(lock(&session.0.shared.state).queued <= MAX_QUEUED_BYTES);
     // There would be room for this, but others came before.
     let other = session.clone();
     let small = thread::spawn(move || other.ask(vec![lstat("small")]).wait().len());
@@ -65,7 +65,7 @@ fn who_asks_too_much_waits_until_there_is_room() {
     for _ in 0..10 {
         let asked = peer.next();
         assert!(asked.is(&put(200_000)));
-        assert!(lock(&session.0.shared.state).queued <= MOST_QUEUED);
+        assert!(lock(&session.0.shared.state).queued <= MAX_QUEUED_BYTES);
         peer.status(&asked, 0);
     }
     let asked = peer.next();
@@ -100,7 +100,7 @@ fn however_much_is_said_little_of_it_is_kept() {
     });
     let ended = Session::start(link, soon(LONG)).unwrap_err();
     talker.join().unwrap();
-    assert_eq!(ended.why, Why::EndOfFile);
+    assert_eq!(ended.why, CloseReason::EndOfFile);
     let text = String::from_utf8(ended.heard.before.clone()).unwrap();
     assert!(text.len() < 2 * 4096 + 40);
     assert!(text.starts_with("line 0\nline 1\n") && text.ends_with("line 39999\n"));

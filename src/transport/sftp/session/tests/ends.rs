@@ -6,7 +6,7 @@ use super::*;
 fn a_peer_that_never_reads_ends_the_session_and_every_wait() {
     let (alone, peer) = session(SHORT);
     let pending = alone.ask(vec![put(250_000)]);
-    assert_eq!(broken(&pending.wait()[0]).why, Why::NoAnswer(SHORT));
+    assert_eq!(broken(&pending.wait()[0]).why, CloseReason::NoAnswer(SHORT));
     drop(alone);
     peer.has_been_left();
     let (session, peer) = session(SHORT);
@@ -15,10 +15,10 @@ fn a_peer_that_never_reads_ends_the_session_and_every_wait() {
     let second = session.ask(vec![put(250_000); 4]);
     for pending in [first, second] {
         for answer in pending.wait() {
-            assert_eq!(broken(&answer).why, Why::NoAnswer(SHORT));
+            assert_eq!(broken(&answer).why, CloseReason::NoAnswer(SHORT));
         }
     }
-    assert_eq!(session.ended().unwrap().why, Why::NoAnswer(SHORT));
+    assert_eq!(session.ended().unwrap().why, CloseReason::NoAnswer(SHORT));
     // And whoever comes later.
     assert!(broken(&session.ask(vec![open()]).wait()[0]).greeted);
     drop(session);
@@ -39,10 +39,13 @@ fn a_reply_that_does_not_come_ends_the_session() {
     let why = broken(&answers[1]);
     assert_eq!(
         (why.why.clone(), why.greeted),
-        (Why::NoAnswer(patience), true)
+        (CloseReason::NoAnswer(patience), true)
     );
     assert_eq!(why.to_string(), "no answer for 3 s");
-    assert_eq!(broken(&waits.wait()[1]).why, Why::NoAnswer(patience));
+    assert_eq!(
+        broken(&waits.wait()[1]).why,
+        CloseReason::NoAnswer(patience)
+    );
     drop(session);
     peer.has_been_left();
 }
@@ -56,7 +59,7 @@ fn a_reply_that_never_ends_does_not_hold_anybody() {
     let _ = peer.replies.write_all(&head);
     // Until our end is closed, which happens long before so many bytes.
     while peer.replies.write_all(b"x").is_ok() {}
-    assert_eq!(broken(&pending.wait()[0]).why, Why::NoAnswer(SHORT));
+    assert_eq!(broken(&pending.wait()[0]).why, CloseReason::NoAnswer(SHORT));
 }
 
 #[test]
@@ -88,7 +91,7 @@ fn bytes_that_answer_nothing_end_the_session() {
         peer.say(&says(asked.id + 1));
         let why = broken(&pending.wait()[0]);
         assert!(
-            matches!(why.why, Why::Garbage(_)) && why.greeted,
+            matches!(why.why, CloseReason::Garbage(_)) && why.greeted,
             "{name}: {why:?}"
         );
         drop(session);
@@ -102,7 +105,10 @@ fn a_request_that_was_not_written_yet_has_no_reply() {
     let pending = session.ask(vec![put(200_000)]);
     let id = session.0.shared.state.lock().unwrap().id;
     peer.reply(101, id, &[0; 4]);
-    assert!(matches!(broken(&pending.wait()[0]).why, Why::Garbage(_)));
+    assert!(matches!(
+        broken(&pending.wait()[0]).why,
+        CloseReason::Garbage(_)
+    ));
 }
 
 #[test]
@@ -122,22 +128,28 @@ fn a_session_that_does_not_begin_says_why() {
     let ended = start(b"", line, false);
     assert_eq!(
         (&ended.why, &ended.heard.before[..]),
-        (&Why::EndOfFile, &line[..])
+        (&CloseReason::EndOfFile, &line[..])
     );
     assert!(ended.heard.after.is_empty());
     assert_eq!(ended.to_string(), "the connection ended before SFTP began");
     let mute = start(b"", b"", true);
-    assert!(matches!(mute.why, Why::NoAnswer(time) if time <= SHORT));
+    assert!(matches!(mute.why, CloseReason::NoAnswer(time) if time <= SHORT));
     assert!(matches!(
         start(&version(&[])[..7], b"", true).why,
-        Why::NoAnswer(_)
+        CloseReason::NoAnswer(_)
     ));
     let shell = start(b"Welcome to example.org!\n", b"", false);
     assert!(shell.to_string().contains("login shell"), "{shell}");
     let newer = string(&[2, 0, 0, 0, 4]);
-    assert!(matches!(start(&newer, b"", false).why, Why::Garbage(_)));
+    assert!(matches!(
+        start(&newer, b"", false).why,
+        CloseReason::Garbage(_)
+    ));
     let status = string(&[101, 0, 0, 0, 1, 0, 0, 0, 0]);
-    assert!(matches!(start(&status, b"", false).why, Why::Garbage(_)));
+    assert!(matches!(
+        start(&status, b"", false).why,
+        CloseReason::Garbage(_)
+    ));
 }
 
 #[test]
@@ -157,7 +169,10 @@ fn what_is_said_before_version_and_after_it_is_kept_apart() {
     peer.errors.write_all(lost).unwrap();
     drop(peer);
     let ended = broken(&pending.wait()[0]);
-    assert_eq!((ended.why.clone(), ended.greeted), (Why::EndOfFile, true));
+    assert_eq!(
+        (ended.why.clone(), ended.greeted),
+        (CloseReason::EndOfFile, true)
+    );
     assert_eq!(ended.heard.before, warning);
     assert_eq!(ended.heard.after, lost);
 }
@@ -169,10 +184,10 @@ fn closing_ends_it_for_everybody() {
     let clone = session.clone();
     peer.next();
     clone.close();
-    assert_eq!(broken(&pending.wait()[0]).why, Why::Closed);
+    assert_eq!(broken(&pending.wait()[0]).why, CloseReason::Closed);
     assert_eq!(
         broken(&session.ask_apart(pair(1), Vec::new()).wait()[0]).why,
-        Why::Closed
+        CloseReason::Closed
     );
     peer.has_been_left();
 }
@@ -188,7 +203,7 @@ fn the_last_who_goes_closes_it() {
     pending.wait();
     let late = clone.ask(vec![lstat("b")]);
     drop(clone);
-    assert_eq!(broken(&late.wait()[0]).why, Why::Closed);
+    assert_eq!(broken(&late.wait()[0]).why, CloseReason::Closed);
     peer.has_been_left();
 }
 
@@ -207,7 +222,7 @@ fn replies_count_that_came_before_the_other_side_left() {
     while session.ended().is_none() {
         drop(session.ask(vec![lstat("c")]));
     }
-    assert_eq!(broken(&second.wait()[0]).why, Why::EndOfFile);
+    assert_eq!(broken(&second.wait()[0]).why, CloseReason::EndOfFile);
     assert_eq!(code(&first.wait()[0]), 3);
     drop(replies);
     let (session, mut peer) = super::tests::session(LONG);
@@ -217,7 +232,7 @@ fn replies_count_that_came_before_the_other_side_left() {
     drop(peer);
     let answers = both.wait();
     assert_eq!(code(&answers[0]), status::EOF);
-    assert_eq!(broken(&answers[1]).why, Why::EndOfFile);
+    assert_eq!(broken(&answers[1]).why, CloseReason::EndOfFile);
 }
 
 #[test]
@@ -244,16 +259,16 @@ fn a_deadline_that_moves_nearer_wakes_who_waits_for_version() {
     deadline.moved.store(true, Ordering::SeqCst);
     rustix::io::write(&deadline.nearer, &1_u64.to_ne_bytes()).unwrap();
     let broken = starting.join().unwrap();
-    assert!(matches!(broken.why, Why::NoAnswer(_)), "{broken}");
+    assert!(matches!(broken.why, CloseReason::NoAnswer(_)), "{broken}");
     drop(theirs);
 }
 
 /// Answers some requests, each in time, and tells how many before the session ends.
-fn answered_late(skip: usize) -> (usize, Why) {
+fn answered_late(skip: usize) -> (usize, CloseReason) {
     let patience = Duration::from_secs(2);
     let (session, mut peer) = session(patience);
-    let pending = session.ask(vec![lstat("a"); MOST_IN_FLIGHT]);
-    let asked: Vec<Asked> = (0..MOST_IN_FLIGHT).map(|_| peer.next()).collect();
+    let pending = session.ask(vec![lstat("a"); MAX_REQUESTS_IN_FLIGHT]);
+    let asked: Vec<Asked> = (0..MAX_REQUESTS_IN_FLIGHT).map(|_| peer.next()).collect();
     let mut given = 0;
     for asked in &asked[skip..] {
         if peer.has_left_within(patience / 2) {
@@ -262,7 +277,10 @@ fn answered_late(skip: usize) -> (usize, Why) {
         peer.status(asked, 2);
         given += 1;
     }
-    (given, broken(&pending.wait()[MOST_IN_FLIGHT - 1]).why)
+    (
+        given,
+        broken(&pending.wait()[MAX_REQUESTS_IN_FLIGHT - 1]).why,
+    )
 }
 
 #[test]
@@ -270,12 +288,12 @@ fn replies_that_are_all_late_do_not_hold_anybody_for_ever() {
     // All of them would take a quarter of an hour.
     let (given, why) = answered_late(0);
     assert!(given < 16, "{given} replies");
-    assert_eq!(why, Why::NoAnswer(Duration::from_secs(8)));
+    assert_eq!(why, CloseReason::NoAnswer(Duration::from_secs(8)));
 }
 
 #[test]
 fn a_reply_that_is_left_out_ends_the_session_whatever_else_is_answered() {
     let (given, why) = answered_late(1);
     assert!(given < 16, "{given} replies");
-    assert_eq!(why, Why::NoAnswer(Duration::from_secs(8)));
+    assert_eq!(why, CloseReason::NoAnswer(Duration::from_secs(8)));
 }

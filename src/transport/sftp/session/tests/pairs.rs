@@ -6,7 +6,7 @@ use super::*;
 fn pairs_go_apart_and_are_never_cut() {
     let (session, mut peer) = session(LONG);
     let before = session.ask(vec![get(10), lstat("before")]);
-    let pairs: Vec<Pending> = (0..150)
+    let pairs: Vec<PendingReplies> = (0..150)
         .map(|n| session.ask_apart(pair(n), Vec::new()))
         .collect();
     let after = session.ask(vec![lstat("after")]);
@@ -24,7 +24,10 @@ fn pairs_go_apart_and_are_never_cut() {
             last = burst.pop_if(|asked| asked.is(&lstat("after")));
         }
         let bytes: usize = burst.iter().map(|asked| 9 + asked.body.len()).sum();
-        assert!(bytes <= BURST && burst.len().is_multiple_of(2), "{bytes}");
+        assert!(
+            bytes <= WRITE_BURST_BYTES && burst.len().is_multiple_of(2),
+            "{bytes}"
+        );
         for both in burst.chunks(2) {
             let sent = pair(number);
             assert!(both[0].is(&sent[0]) && both[1].is(&sent[1]));
@@ -54,7 +57,7 @@ fn what_is_to_be_known_after_pairs_is_asked_behind_all_of_them() {
     let (session, mut peer) = session(LONG);
     let block = session.ask(vec![lstat("block")]);
     let look = |n: usize| vec![lstat(&format!("memory-{n}")), lstat(&format!("aside-{n}"))];
-    let pairs: Vec<Pending> = (0..3)
+    let pairs: Vec<PendingReplies> = (0..3)
         .map(|n| session.ask_apart(pair(n), look(n)))
         .collect();
     let asked = peer.next();
@@ -91,7 +94,7 @@ fn a_pair_too_long_for_a_burst_goes_alone_and_whole() {
         vec![first, second]
     };
     let block = session.ask(vec![lstat("block")]);
-    let pairs: Vec<Pending> = (0..3)
+    let pairs: Vec<PendingReplies> = (0..3)
         .map(|n| session.ask_apart(long(n), Vec::new()))
         .collect();
     let asked = peer.next();
@@ -106,11 +109,11 @@ fn a_pair_too_long_for_a_burst_goes_alone_and_whole() {
         }
         pending.wait();
     }
-    let many = vec![lstat("x"); MOST_IN_FLIGHT + 1];
+    let many = vec![lstat("x"); MAX_REQUESTS_IN_FLIGHT + 1];
     let refused = session.ask_apart(many, Vec::new()).wait();
     assert!(
         refused
             .iter()
-            .all(|it| matches!(it, Err(Failure::Unsent(_))))
+            .all(|it| matches!(it, Err(RequestError::Unsent(_))))
     );
 }
