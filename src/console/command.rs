@@ -1,5 +1,5 @@
 //! THE table: every command with its keys, its words and where it holds. Keys,
-//! footer, help, palette and the key table of the README come from here.
+//! footer, help, palette and the key table of docs/console.md come from here.
 
 use super::keymap::KeyMeaning;
 use super::model::{Model, ResetStage, SIDES, Screen, Tab};

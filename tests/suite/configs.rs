@@ -102,14 +102,14 @@ fn invalid_configs_say_everything_that_is_wrong_and_nothing_else() {
 }
 
 #[test]
-fn the_readme_tells_what_is_weaker_in_the_words_of_plans() {
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let readme = fs::read_to_string(readme).unwrap();
-    let readme: Vec<&str> = readme.split_whitespace().collect();
-    let readme = readme.join(" ");
+fn remote_page_says_what_each_extension_is_for() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/remote-hosts.md");
+    let page = fs::read_to_string(page).unwrap();
+    let page: Vec<&str> = page.split_whitespace().collect();
+    let page = page.join(" ");
     for lacks in Extension::ALL {
         let told = format!("without `{}`, {}", lacks.word(), lacks.without());
-        assert!(readme.contains(&told), "the README lacks: {told}");
+        assert!(page.contains(&told), "docs/remote-hosts.md lacks: {told}");
     }
 }
 

@@ -2,7 +2,7 @@
 //! sizes that matter most.
 //!
 //! `INSTA_UPDATE=always cargo test console_views` draws them anew, and
-//! `UPDATE_README=1 cargo test readme` writes keys and states into README.md.
+//! `UPDATE_DOCS=1 cargo test console_page` writes keys and states into docs/console.md.
 
 mod agent;
 mod fleet;
@@ -10,8 +10,8 @@ mod hosts;
 mod over;
 mod plan;
 mod question;
-mod readme;
 mod run;
+mod tables;
 
 use std::path::Path;
 

@@ -41,6 +41,7 @@ mod contract;
 mod crashes;
 mod demo;
 mod disk;
+mod documents;
 mod earlier;
 mod engine;
 mod fixture;

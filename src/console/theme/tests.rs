@@ -465,9 +465,9 @@ fn a_theme_that_does_not_exist_is_an_error_with_the_names_of_those_that_do() {
 }
 
 #[test]
-fn the_readme_names_every_theme_and_its_example_works() {
-    let readme = include_str!("../../../README.md");
-    let (_, section) = readme.split_once("## Themes").unwrap();
+fn console_page_names_every_theme_and_its_example_works() {
+    let page = include_str!("../../../docs/console.md");
+    let (_, section) = page.split_once("## Themes").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
     for (name, _) in BUILT_IN {
         assert!(section.contains(&format!("`{name}`")), "{name}");

@@ -294,10 +294,10 @@ fn enter_does_not_confirm_in_help_and_palette_either() {
 }
 
 #[test]
-fn the_example_of_the_readme_is_right() {
-    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
-    let readme = std::fs::read_to_string(readme).unwrap();
-    let example = readme.split("```toml\n").nth(1).unwrap();
+fn example_of_the_console_page_is_right() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/console.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let example = page.split("```toml\n").nth(1).unwrap();
     let (preferences, found) = parse(example.split("```").next().unwrap());
     assert_eq!(found, []);
     assert_eq!(

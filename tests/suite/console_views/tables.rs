@@ -1,4 +1,4 @@
-//! The tables of the README: keys and states.
+//! The generated tables of docs/console.md: keys and states.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use memory_shepherd::console::command::{self, TABLE};
 use memory_shepherd::engine::State;
 
-/// The key table of the README, from the table of commands.
+/// Returns the table of keys, from the table of commands.
 fn keys() -> String {
     let mut rows: Vec<_> = TABLE.iter().collect();
     rows.sort_by_key(|spec| spec.category);
@@ -24,7 +24,7 @@ fn keys() -> String {
     text
 }
 
-/// The table of states, the worst first.
+/// Returns the table of states, the worst first.
 fn states() -> String {
     let mut text = "| | State | What it means |\n|---|---|---|\n".to_string();
     for state in State::ALL {
@@ -37,42 +37,42 @@ fn states() -> String {
     text
 }
 
-/// The tests that write the file take turns.
-static README: Mutex<()> = Mutex::new(());
+/// Serialises the tests that write the page.
+static PAGE: Mutex<()> = Mutex::new(());
 
-/// Compares what stands between two marks of README.md with a table, or writes it.
+/// Compares the text between two marks of the page with a table, or writes it.
 #[track_caller]
 fn has_table(name: &str, table: &str) {
-    let _turn = README.lock().unwrap_or_else(PoisonError::into_inner);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let readme = fs::read_to_string(&path).expect("README.md");
+    let _turn = PAGE.lock().unwrap_or_else(PoisonError::into_inner);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/console.md");
+    let page = fs::read_to_string(&path).expect("docs/console.md");
     let (begin, end) = (format!("<!-- {name} -->"), format!("<!-- /{name} -->"));
-    let parts = readme.split_once(&begin).and_then(|(before, rest)| {
+    let parts = page.split_once(&begin).and_then(|(before, rest)| {
         let (now, after) = rest.split_once(&end)?;
         Some((before, now, after))
     });
     let Some((before, now, after)) = parts else {
-        panic!("README.md has no {begin} … {end}");
+        panic!("docs/console.md has no {begin} … {end}");
     };
     let wanted = format!("\n{table}");
-    if std::env::var_os("UPDATE_README").is_some() {
+    if std::env::var_os("UPDATE_DOCS").is_some() {
         let text = format!("{before}{begin}{wanted}{end}{after}");
         fs::write(path, text).unwrap();
         return;
     }
     assert!(
         now == wanted,
-        "the {name} in README.md are not those of the program;\n\
-         UPDATE_README=1 cargo test readme writes them"
+        "the {name} in docs/console.md are not those of the program;\n\
+         UPDATE_DOCS=1 cargo test console_page writes them"
     );
 }
 
 #[test]
-fn the_readme_lists_the_keys() {
+fn console_page_lists_every_key() {
     has_table("keys", &keys());
 }
 
 #[test]
-fn readme_explains_every_state() {
+fn console_page_explains_every_state() {
     has_table("states", &states());
 }

@@ -1,0 +1,166 @@
+//! The documents against the program: what the README tells newcomers to paste, and
+//! the reference pages.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use memory_shepherd::config::{Scope, keys};
+
+use crate::fixture::PROGRAM;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn page(name: &str) -> String {
+    let path = root().join(name);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Returns the text between two marks of a page.
+fn marked<'p>(page: &'p str, name: &str) -> &'p str {
+    let (_, rest) = page.split_once(&format!("<!-- {name} -->\n")).unwrap();
+    rest.split_once(&format!("<!-- /{name} -->")).unwrap().0
+}
+
+/// Returns the code blocks of a text, without their fences.
+fn code_blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
+    let fence = format!("```{language}\n");
+    let blocks = text.split(&fence).skip(1);
+    blocks
+        .map(|block| block.split("```").next().unwrap())
+        .collect()
+}
+
+/// Returns the cells of each row of a page's tables.
+fn rows(page: &str) -> Vec<Vec<&str>> {
+    let rows = page.lines().filter_map(|line| line.strip_prefix('|'));
+    rows.map(|row| {
+        row.trim_end_matches('|')
+            .split('|')
+            .map(str::trim)
+            .collect()
+    })
+    .collect()
+}
+
+/// Returns the words of a text that stand between backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// Returns the text of a section, from its heading to the next one of its level.
+fn section<'p>(page: &'p str, heading: &str) -> &'p str {
+    let (_, rest) = page.split_once(&format!("\n## {heading}\n")).unwrap();
+    rest.split("\n## ").next().unwrap()
+}
+
+fn help(command: &[&str]) -> String {
+    let output = Command::new(PROGRAM).args(command).arg("--help").output();
+    String::from_utf8(output.unwrap().stdout).unwrap()
+}
+
+#[test]
+fn readme_has_fewer_than_200_lines() {
+    assert!(page("README.md").lines().count() < 200);
+}
+
+#[test]
+fn first_fleet_of_the_readme_works_as_pasted() {
+    let readme = page("README.md");
+    let script = code_blocks(marked(&readme, "first fleet"), "sh").concat();
+    let home = tempfile::tempdir().unwrap();
+    let programs = Path::new(PROGRAM).parent().unwrap().display();
+    let path = std::env::var("PATH").unwrap();
+    let ran = Command::new("sh")
+        .args(["-euc", &script])
+        .current_dir(root())
+        .env_clear()
+        .env("HOME", home.path())
+        .env("PATH", format!("{programs}:{path}"))
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let (out, err) = (
+        String::from_utf8_lossy(&ran.stdout),
+        String::from_utf8_lossy(&ran.stderr),
+    );
+    assert!(ran.status.success(), "{out}{err}");
+    let memory = fs::read_to_string(home.path().join("agents/my-agent/MEMORY.md")).unwrap();
+    assert!(memory.ends_with("40 minutes\n"), "{memory}");
+}
+
+#[test]
+fn command_page_lists_every_command_and_option() {
+    let page = page("docs/command-line.md");
+    let listed = |help: &str, part: &str| -> Vec<String> {
+        let lines = help.lines().skip_while(|line| *line != part).skip(1);
+        let lines = lines.take_while(|line| !line.is_empty());
+        let words = lines.filter_map(|line| line.split_whitespace().next());
+        words.map(str::to_string).collect()
+    };
+    let mut commands = vec![Vec::new()];
+    for command in listed(&help(&[]), "Commands:") {
+        if command == "help" {
+            continue;
+        }
+        let below = listed(&help(&[&command]), "Commands:");
+        commands.extend(below.into_iter().map(|it| vec![command.clone(), it]));
+        commands.push(vec![command]);
+    }
+    assert!(commands.len() > 12, "{commands:?}");
+    let page_words: BTreeSet<&str> = quoted(&page).flat_map(str::split_whitespace).collect();
+    for command in &commands {
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        assert!(
+            page.contains(&format!("`{}", command.join(" "))),
+            "{command:?}"
+        );
+        let help = help(&command);
+        let lines = help.lines().map(str::trim_start);
+        for option in lines.filter(|line| line.starts_with('-')) {
+            let flags = option
+                .split([' ', ','])
+                .filter(|word| word.starts_with('-'));
+            for flag in flags.filter(|flag| *flag != "-") {
+                assert!(page_words.contains(flag), "{command:?} {flag}");
+            }
+        }
+    }
+}
+
+#[test]
+fn command_page_has_the_exit_codes_of_the_help() {
+    let page = page("docs/command-line.md");
+    let codes = code_blocks(marked(&page, "exit codes"), "")[0];
+    assert!(help(&[]).contains(codes), "{codes}");
+}
+
+#[test]
+fn configuration_page_lists_every_key_with_its_default() {
+    let page = page("docs/configuration.md");
+    let (general, agent) = (section(&page, "`[general]`"), section(&page, "An agent"));
+    let mut known: BTreeSet<(bool, &str)> = BTreeSet::new();
+    for doc in keys() {
+        let is_general = doc.scope == Scope::General;
+        let rows = rows(if is_general { general } else { agent });
+        let row = rows
+            .iter()
+            .find(|row| quoted(row[0]).any(|it| it == doc.key));
+        let row = row.unwrap_or_else(|| panic!("docs/configuration.md lacks `{}`", doc.key));
+        known.insert((is_general, row[0]));
+        if doc.required {
+            assert!(row[1].starts_with("required"), "{row:?}");
+        } else if !doc.default.is_empty() {
+            assert_eq!(quoted(row[1]).next(), Some(doc.default), "{row:?}");
+        }
+    }
+    for (is_general, text) in [(true, general), (false, agent)] {
+        for row in rows(text) {
+            let is_key = quoted(row[0]).next().is_some();
+            assert!(!is_key || known.contains(&(is_general, row[0])), "{row:?}");
+        }
+    }
+}
