@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use memory_shepherd::config::{Scope, keys};
+use memory_shepherd::config::{SectionKind, keys};
 
 use crate::fixture::PROGRAM;
 
@@ -144,7 +144,7 @@ fn configuration_page_lists_every_key_with_its_default() {
     let (general, agent) = (section(&page, "`[general]`"), section(&page, "An agent"));
     let mut known: BTreeSet<(bool, &str)> = BTreeSet::new();
     for doc in keys() {
-        let is_general = doc.scope == Scope::General;
+        let is_general = doc.scope == SectionKind::General;
         let rows = rows(if is_general { general } else { agent });
         let row = rows
             .iter()
